@@ -1,13 +1,12 @@
-"""Every message we speak, by api key: one class for the request, one for the response.
+"""Kafka protocol messages by API key: one class per request, one per response.
 
-The classes live in the family modules beside this file, under Kafka's names with Kafka's fields in
-snake case. A nested struct keeps Kafka's name where only one message has it, and is prefixed with
-its API's (or its message's) where several do. Versions are those of Kafka 4.3, the records of
-magic 0 and 1 (Produce 0-2) left out. Keys from `OWN_KEYS` on are ours: nodes use them among
-themselves.
+The classes live in the modules of this package, under Kafka's names with Kafka's fields in snake
+case. A nested struct keeps Kafka's name where only one message has it; otherwise it is prefixed
+with the name of its API or message. Versions are those of Kafka 4.3, without the records of magic 0
+and 1 (Produce 0-2). Keys from `OWN_KEYS` on are Penstock's, for its nodes and tools.
 
-A client loads the families that it speaks; the two tables, in `wire.apis`, load all of them when
-somebody asks.
+A client imports only the modules that it uses; the two tables in `wire.apis` import all of them on
+first access.
 """
 
 from typing import TYPE_CHECKING, Any, Final

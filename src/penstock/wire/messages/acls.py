@@ -2,7 +2,7 @@
 
 v1 brought prefixed patterns (KIP-290), v2 is flexible, v3 adds the user resource type.
 
-What holds what:
+Nesting:
 
 - DescribeAclsResponse > DescribeAclsResource > AclDescription
 - CreateAclsRequest > AclCreation
@@ -18,7 +18,7 @@ from penstock.wire.schema import array, int8, int16, int32, message, string, str
 
 @message(key=29, versions=(1, 3), flexible=2)
 class DescribeAclsRequest:
-    """Asks for the bindings that match a filter; null matches anything."""
+    """Requests the bindings that match a filter; null matches anything."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable=True)
@@ -81,7 +81,7 @@ class CreateAclsRequest:
 
 @struct()
 class AclCreationResult:
-    """Whether one binding was created."""
+    """Result of creating one binding."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -89,7 +89,7 @@ class AclCreationResult:
 
 @message(key=30, versions=(1, 3), flexible=2)
 class CreateAclsResponse:
-    """Which bindings were created, in the order asked."""
+    """Results of the bindings, in the order of the request."""
 
     throttle_time_ms: int = int32(default=0)
     results: Sequence[AclCreationResult] = array(AclCreationResult)
@@ -117,7 +117,7 @@ class DeleteAclsRequest:
 
 @struct()
 class DeleteAclsMatchingAcl:
-    """A binding that matched, and whether it was deleted."""
+    """Binding that matched, and the result of deleting it."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -132,7 +132,7 @@ class DeleteAclsMatchingAcl:
 
 @struct()
 class DeleteAclsFilterResult:
-    """What one filter deleted."""
+    """Bindings that one filter deleted."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -141,7 +141,7 @@ class DeleteAclsFilterResult:
 
 @message(key=31, versions=(1, 3), flexible=2)
 class DeleteAclsResponse:
-    """What each filter deleted, in the order asked."""
+    """Deleted bindings per filter, in the order of the request."""
 
     throttle_time_ms: int = int32(default=0)
     filter_results: Sequence[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

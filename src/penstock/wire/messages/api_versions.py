@@ -1,9 +1,9 @@
-"""ApiVersions (api 18), versions 0-4: what a broker speaks.
+"""ApiVersions (api 18), versions 0-4: the API versions and features of a broker.
 
-v3 is flexible and names the client's software; features are tagged fields of the answer, whose
-header stays v0 in every version. v4 allows a feature to start at level 0 (KAFKA-17011).
+v3 is flexible and names the client's software; features are tagged fields of the response,
+whose header stays v0 in every version. v4 allows a feature to start at level 0 (KAFKA-17011).
 
-What holds what:
+Nesting:
 
 - ApiVersionsResponse > (ApiVersion, SupportedFeatureKey, FinalizedFeatureKey)
 """
@@ -15,7 +15,7 @@ from penstock.wire.schema import array, boolean, int16, int32, int64, message, s
 
 @message(key=18, versions=(0, 4), flexible=3)
 class ApiVersionsRequest:
-    """Asks what the broker speaks, before anything else is said."""
+    """Requests the API versions of the broker, as the first request of a connection."""
 
     client_software_name: str = string(since=3, default="")
     client_software_version: str = string(since=3, default="")
@@ -23,7 +23,7 @@ class ApiVersionsRequest:
 
 @struct()
 class ApiVersion:
-    """The versions spoken of one API."""
+    """Supported versions of one API."""
 
     api_key: int = int16()
     min_version: int = int16()
@@ -32,7 +32,7 @@ class ApiVersion:
 
 @struct()
 class SupportedFeatureKey:
-    """The levels of a feature that this broker could run."""
+    """Levels of a feature that this broker supports."""
 
     name: str = string()
     min_version: int = int16()
@@ -41,7 +41,7 @@ class SupportedFeatureKey:
 
 @struct()
 class FinalizedFeatureKey:
-    """The level of a feature that the cluster runs."""
+    """Level of a feature that the cluster has finalized."""
 
     name: str = string()
     max_version_level: int = int16()
@@ -50,7 +50,7 @@ class FinalizedFeatureKey:
 
 @message(key=18, versions=(0, 4), flexible=3)
 class ApiVersionsResponse:
-    """What the broker speaks."""
+    """Supported API versions and features of the broker."""
 
     error_code: int = int16()
     api_keys: Sequence[ApiVersion] = array(ApiVersion)

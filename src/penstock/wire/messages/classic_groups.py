@@ -1,11 +1,11 @@
-"""The classic group protocol, and FindCoordinator.
+"""Classic group protocol, and FindCoordinator.
 
 JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), DescribeGroups (15), ListGroups
 (16), DeleteGroups (42), FindCoordinator (10). Static members (KIP-345) came with
-`group_instance_id`; LeaveGroup v3 removes several members at once; FindCoordinator v4 asks for
+`group_instance_id`; LeaveGroup v3 removes several members at once; FindCoordinator v4 takes
 several keys at once.
 
-What holds what:
+Nesting:
 
 - JoinGroupRequest > JoinGroupRequestProtocol
 - JoinGroupResponse > JoinGroupResponseMember
@@ -25,7 +25,7 @@ from penstock.wire.schema import array, boolean, bytes_, int8, int16, int32, mes
 
 @struct()
 class JoinGroupRequestProtocol:
-    """An assignor the member speaks, and its subscription in that assignor's words."""
+    """Assignor that the member supports, with its subscription in that assignor's format."""
 
     name: str = string()
     metadata: bytes = bytes_()
@@ -33,7 +33,7 @@ class JoinGroupRequestProtocol:
 
 @message(key=11, versions=(0, 9), flexible=6)
 class JoinGroupRequest:
-    """Enters a group, or a new generation of it."""
+    """Joins a group, or a new generation of it."""
 
     group_id: str = string()
     session_timeout_ms: int = int32()
@@ -47,7 +47,7 @@ class JoinGroupRequest:
 
 @struct()
 class JoinGroupResponseMember:
-    """A member and its subscription, told to the leader only."""
+    """Member and its subscription, sent to the group leader only."""
 
     member_id: str = string()
     group_instance_id: str | None = string(since=5, nullable=True, default=None)
@@ -56,7 +56,7 @@ class JoinGroupResponseMember:
 
 @message(key=11, versions=(0, 9), flexible=6)
 class JoinGroupResponse:
-    """The generation, and for its leader the members to assign to."""
+    """Generation of the group, and for its leader the members to assign to."""
 
     throttle_time_ms: int = int32(since=2, default=0)
     error_code: int = int16()
@@ -81,7 +81,7 @@ class HeartbeatRequest:
 
 @message(key=12, versions=(0, 4), flexible=4)
 class HeartbeatResponse:
-    """Whether the member is still in step."""
+    """Error if the member must rejoin the group."""
 
     throttle_time_ms: int = int32(since=1, default=0)
     error_code: int = int16()
@@ -89,7 +89,7 @@ class HeartbeatResponse:
 
 @struct()
 class MemberIdentity:
-    """A member that leaves, by its id or its static name."""
+    """Member that leaves, by its id or its group instance id."""
 
     member_id: str = string()
     group_instance_id: str | None = string(nullable=True, default=None)
@@ -98,7 +98,7 @@ class MemberIdentity:
 
 @message(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupRequest:
-    """Takes members out of a group."""
+    """Removes members from a group."""
 
     group_id: str = string()
     member_id: str = string(until=2, default="")
@@ -107,7 +107,7 @@ class LeaveGroupRequest:
 
 @struct()
 class LeaveGroupMemberResponse:
-    """Whether one member left."""
+    """Result for one leaving member."""
 
     member_id: str = string()
     group_instance_id: str | None = string(nullable=True)
@@ -116,7 +116,7 @@ class LeaveGroupMemberResponse:
 
 @message(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupResponse:
-    """Which members left."""
+    """Results of the leaving members."""
 
     throttle_time_ms: int = int32(since=1, default=0)
     error_code: int = int16()
@@ -127,7 +127,7 @@ class LeaveGroupResponse:
 
 @struct()
 class SyncGroupRequestAssignment:
-    """What the leader gives one member."""
+    """Assignment that the group leader gives one member."""
 
     member_id: str = string()
     assignment: bytes = bytes_()
@@ -135,7 +135,7 @@ class SyncGroupRequestAssignment:
 
 @message(key=14, versions=(0, 5), flexible=4)
 class SyncGroupRequest:
-    """Hands in the leader's assignments, and asks for one's own."""
+    """Submits the group leader's assignments, and requests the member's own."""
 
     group_id: str = string()
     generation_id: int = int32()
@@ -148,7 +148,7 @@ class SyncGroupRequest:
 
 @message(key=14, versions=(0, 5), flexible=4)
 class SyncGroupResponse:
-    """The member's assignment."""
+    """Assignment of the member."""
 
     throttle_time_ms: int = int32(since=1, default=0)
     error_code: int = int16()
@@ -159,7 +159,7 @@ class SyncGroupResponse:
 
 @message(key=15, versions=(0, 6), flexible=5)
 class DescribeGroupsRequest:
-    """Asks for classic groups in detail."""
+    """Requests descriptions of classic groups."""
 
     groups: Sequence[str] = array(string, default=())
     include_authorized_operations: bool = boolean(since=3, default=False)
@@ -167,7 +167,7 @@ class DescribeGroupsRequest:
 
 @struct()
 class DescribedGroupMember:
-    """A member of a classic group."""
+    """Member of a classic group."""
 
     member_id: str = string()
     group_instance_id: str | None = string(since=4, nullable=True, default=None)
@@ -179,7 +179,7 @@ class DescribedGroupMember:
 
 @struct()
 class DescribedGroup:
-    """A classic group and its members."""
+    """Classic group and its members."""
 
     error_code: int = int16()
     error_message: str | None = string(since=6, nullable=True, default=None)
@@ -193,7 +193,7 @@ class DescribedGroup:
 
 @message(key=15, versions=(0, 6), flexible=5)
 class DescribeGroupsResponse:
-    """Classic groups in detail."""
+    """Descriptions of classic groups."""
 
     throttle_time_ms: int = int32(since=1, default=0)
     groups: Sequence[DescribedGroup] = array(DescribedGroup)
@@ -201,7 +201,7 @@ class DescribeGroupsResponse:
 
 @message(key=16, versions=(0, 5), flexible=3)
 class ListGroupsRequest:
-    """Asks for groups, by state and by type."""
+    """Requests a list of groups, by state and type."""
 
     states_filter: Sequence[str] = array(string, since=4, default=())
     types_filter: Sequence[str] = array(string, since=5, default=())
@@ -209,7 +209,7 @@ class ListGroupsRequest:
 
 @struct()
 class ListedGroup:
-    """A group in a few words."""
+    """Summary of a group."""
 
     group_id: str = string()
     protocol_type: str = string()
@@ -219,7 +219,7 @@ class ListedGroup:
 
 @message(key=16, versions=(0, 5), flexible=3)
 class ListGroupsResponse:
-    """The groups this broker coordinates."""
+    """Groups that this broker coordinates."""
 
     throttle_time_ms: int = int32(since=1, default=0)
     error_code: int = int16()
@@ -235,7 +235,7 @@ class DeleteGroupsRequest:
 
 @struct()
 class DeletableGroupResult:
-    """Whether one group was deleted."""
+    """Result of deleting one group."""
 
     group_id: str = string()
     error_code: int = int16()
@@ -243,7 +243,7 @@ class DeletableGroupResult:
 
 @message(key=42, versions=(0, 2), flexible=2)
 class DeleteGroupsResponse:
-    """Which groups were deleted."""
+    """Results of the deletions."""
 
     throttle_time_ms: int = int32(default=0)
     results: Sequence[DeletableGroupResult] = array(DeletableGroupResult)
@@ -251,7 +251,7 @@ class DeleteGroupsResponse:
 
 @message(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest:
-    """Asks who coordinates groups (0), transactions (1) or share groups (2)."""
+    """Requests the coordinators of groups (0), transactions (1) or share groups (2)."""
 
     key: str = string(until=3, default="")
     key_type: int = int8(since=1, default=0)
@@ -260,7 +260,7 @@ class FindCoordinatorRequest:
 
 @struct()
 class Coordinator:
-    """Who coordinates one key."""
+    """Coordinator of one key."""
 
     key: str = string()
     node_id: int = int32()
@@ -272,7 +272,7 @@ class Coordinator:
 
 @message(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorResponse:
-    """The coordinators; flat before v4, a list from then on."""
+    """Coordinators; a single one before v4, a list from v4 on."""
 
     throttle_time_ms: int = int32(since=1, default=0)
     error_code: int = int16(until=3, default=0)

@@ -1,10 +1,10 @@
-"""The cluster as a whole.
+"""Cluster-wide messages.
 
 DescribeCluster (60), UpdateFeatures (57), UnregisterBroker (64).
-DescribeCluster v1 says which kind of endpoint answers (KIP-919), v2 shows fenced brokers
+DescribeCluster v1 has the type of the endpoint (KIP-919), v2 lists fenced brokers
 (KIP-1073).
 
-What holds what:
+Nesting:
 
 - DescribeClusterResponse > DescribeClusterBroker
 - UpdateFeaturesRequest > FeatureUpdateKey
@@ -27,7 +27,7 @@ from penstock.wire.schema import (
 
 @message(key=60, versions=(0, 2), flexible=0)
 class DescribeClusterRequest:
-    """Asks for the brokers, without topics."""
+    """Requests the brokers, without topics."""
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(since=1, default=1)
@@ -36,7 +36,7 @@ class DescribeClusterRequest:
 
 @struct()
 class DescribeClusterBroker:
-    """A broker as this kind of endpoint reaches it."""
+    """Broker with its address for this type of endpoint."""
 
     broker_id: int = int32()
     host: str = string()
@@ -47,7 +47,7 @@ class DescribeClusterBroker:
 
 @message(key=60, versions=(0, 2), flexible=0)
 class DescribeClusterResponse:
-    """Brokers and controller."""
+    """Brokers and controller of the cluster."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -61,7 +61,7 @@ class DescribeClusterResponse:
 
 @struct()
 class FeatureUpdateKey:
-    """A feature and the level it shall run at."""
+    """Feature and its new level."""
 
     feature: str = string()
     max_version_level: int = int16()
@@ -71,7 +71,7 @@ class FeatureUpdateKey:
 
 @message(key=57, versions=(0, 2), flexible=0)
 class UpdateFeaturesRequest:
-    """Raises or lowers the levels of features."""
+    """Upgrades or downgrades the levels of features."""
 
     timeout_ms: int = int32(default=60000)
     feature_updates: Sequence[FeatureUpdateKey] = array(FeatureUpdateKey)
@@ -80,7 +80,7 @@ class UpdateFeaturesRequest:
 
 @struct()
 class UpdatableFeatureResult:
-    """Whether one feature was changed, told up to v1."""
+    """Result of changing one feature, up to v1."""
 
     feature: str = string()
     error_code: int = int16()
@@ -89,7 +89,7 @@ class UpdatableFeatureResult:
 
 @message(key=57, versions=(0, 2), flexible=0)
 class UpdateFeaturesResponse:
-    """Whether the features were changed."""
+    """Result of changing the features."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -99,14 +99,14 @@ class UpdateFeaturesResponse:
 
 @message(key=64, versions=(0, 0), flexible=0)
 class UnregisterBrokerRequest:
-    """Forgets a broker that will not return."""
+    """Unregisters a broker that will not return."""
 
     broker_id: int = int32()
 
 
 @message(key=64, versions=(0, 0), flexible=0)
 class UnregisterBrokerResponse:
-    """Whether it was forgotten."""
+    """Result of unregistering the broker."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()

@@ -2,9 +2,9 @@
 
 DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 Resource types are Kafka's: 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group.
-ListConfigResources was ListClientMetricsResources in v0, which can say nothing but names.
+ListConfigResources was ListClientMetricsResources in v0, which only has names.
 
-What holds what:
+Nesting:
 
 - DescribeConfigsRequest > DescribeConfigsResource
 - DescribeConfigsResponse > DescribeConfigsResult > DescribeConfigsResourceResult >
@@ -23,7 +23,7 @@ from penstock.wire.schema import array, boolean, int8, int16, int32, message, st
 
 @struct()
 class DescribeConfigsResource:
-    """The resource asked about; null keys means all of its configs."""
+    """Requested resource; null keys means all of its configs."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -32,7 +32,7 @@ class DescribeConfigsResource:
 
 @message(key=32, versions=(1, 4), flexible=4)
 class DescribeConfigsRequest:
-    """Asks for configs and where their values come from."""
+    """Requests configs with the sources of their values."""
 
     resources: Sequence[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean(default=False)
@@ -41,7 +41,7 @@ class DescribeConfigsRequest:
 
 @struct()
 class DescribeConfigsSynonym:
-    """One of the places a value may come from."""
+    """One source of a value, by precedence."""
 
     name: str = string()
     value: str | None = string(nullable=True)
@@ -50,7 +50,7 @@ class DescribeConfigsSynonym:
 
 @struct()
 class DescribeConfigsResourceResult:
-    """A config, its value and its source."""
+    """Config with its value and source."""
 
     name: str = string()
     value: str | None = string(nullable=True)
@@ -64,7 +64,7 @@ class DescribeConfigsResourceResult:
 
 @struct()
 class DescribeConfigsResult:
-    """One resource's configs, or why they cannot be told."""
+    """Configs of one resource, or an error."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -75,7 +75,7 @@ class DescribeConfigsResult:
 
 @message(key=32, versions=(1, 4), flexible=4)
 class DescribeConfigsResponse:
-    """Configs by resource."""
+    """Configs per resource."""
 
     throttle_time_ms: int = int32(default=0)
     results: Sequence[DescribeConfigsResult] = array(DescribeConfigsResult)
@@ -83,7 +83,7 @@ class DescribeConfigsResponse:
 
 @struct()
 class AlterableConfig:
-    """A config and its new value."""
+    """Config and its new value."""
 
     name: str = string()
     value: str | None = string(nullable=True)
@@ -91,7 +91,7 @@ class AlterableConfig:
 
 @struct()
 class AlterConfigsResource:
-    """One resource and all of its configs; those not named return to defaults."""
+    """Resource and all of its configs; those not named return to their defaults."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -108,7 +108,7 @@ class AlterConfigsRequest:
 
 @struct()
 class AlterConfigsResourceResponse:
-    """Whether one resource was changed."""
+    """Result of changing one resource."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -118,7 +118,7 @@ class AlterConfigsResourceResponse:
 
 @message(key=33, versions=(0, 2), flexible=2)
 class AlterConfigsResponse:
-    """Which resources were changed."""
+    """Results of the changes."""
 
     throttle_time_ms: int = int32(default=0)
     responses: Sequence[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
@@ -126,7 +126,7 @@ class AlterConfigsResponse:
 
 @struct()
 class IncrementalAlterableConfig:
-    """A config and what to do: 0 set, 1 delete, 2 append, 3 subtract."""
+    """Config and operation: 0 set, 1 delete, 2 append, 3 subtract."""
 
     name: str = string()
     config_operation: int = int8()
@@ -135,7 +135,7 @@ class IncrementalAlterableConfig:
 
 @struct()
 class IncrementalAlterConfigsResource:
-    """One resource and the configs to change."""
+    """Resource and the configs to change."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -152,7 +152,7 @@ class IncrementalAlterConfigsRequest:
 
 @struct()
 class IncrementalAlterConfigsResourceResponse:
-    """Whether one resource was changed."""
+    """Result of changing one resource."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -162,7 +162,7 @@ class IncrementalAlterConfigsResourceResponse:
 
 @message(key=44, versions=(0, 1), flexible=1)
 class IncrementalAlterConfigsResponse:
-    """Which resources were changed."""
+    """Results of the changes."""
 
     throttle_time_ms: int = int32(default=0)
     responses: Sequence[IncrementalAlterConfigsResourceResponse] = array(
@@ -172,14 +172,14 @@ class IncrementalAlterConfigsResponse:
 
 @message(key=74, versions=(0, 1), flexible=0)
 class ListConfigResourcesRequest:
-    """Asks which resources have configs of their own."""
+    """Requests the resources that have configs of their own."""
 
     resource_types: Sequence[int] = array(int8, since=1, default=())
 
 
 @struct()
 class ConfigResource:
-    """A resource that has configs of its own."""
+    """Resource that has configs of its own."""
 
     resource_name: str = string()
     resource_type: int = int8(since=1, default=16)
@@ -187,7 +187,7 @@ class ConfigResource:
 
 @message(key=74, versions=(0, 1), flexible=0)
 class ListConfigResourcesResponse:
-    """The resources that have configs of their own."""
+    """Resources that have configs of their own."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()

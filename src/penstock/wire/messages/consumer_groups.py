@@ -1,10 +1,10 @@
-"""The consumer group protocol of KIP-848.
+"""Consumer group protocol (KIP-848).
 
 ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69).
 A null field of a heartbeat means "unchanged since the last one". v1 adds the regular expression
-of topic names and, in the description, the kind of member (KIP-1099).
+of topic names and, in the description, the type of member (KIP-1099).
 
-What holds what:
+Nesting:
 
 - ConsumerGroupHeartbeatRequest > ConsumerGroupHeartbeatRequestTopicPartitions
 - ConsumerGroupHeartbeatResponse > ConsumerGroupHeartbeatAssignment >
@@ -32,7 +32,7 @@ from penstock.wire.schema import (
 
 @struct()
 class ConsumerGroupHeartbeatRequestTopicPartitions:
-    """Partitions of one topic that the member holds."""
+    """Partitions of one topic that the member owns."""
 
     topic_id: TopicId = uuid()
     partitions: Sequence[int] = array(int32, default=())
@@ -58,7 +58,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @struct()
 class ConsumerGroupHeartbeatResponseTopicPartitions:
-    """Partitions of one topic that the member shall hold."""
+    """Partitions of one topic in the target assignment of the member."""
 
     topic_id: TopicId = uuid()
     partitions: Sequence[int] = array(int32, default=())
@@ -66,7 +66,7 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
 
 @struct()
 class ConsumerGroupHeartbeatAssignment:
-    """All that the member shall hold."""
+    """Target assignment of the member."""
 
     topic_partitions: Sequence[ConsumerGroupHeartbeatResponseTopicPartitions] = array(
         ConsumerGroupHeartbeatResponseTopicPartitions
@@ -75,7 +75,7 @@ class ConsumerGroupHeartbeatAssignment:
 
 @message(key=68, versions=(0, 1), flexible=0)
 class ConsumerGroupHeartbeatResponse:
-    """The member's epoch, and its assignment where it changed."""
+    """Epoch of the member, and its assignment if it changed."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -90,7 +90,7 @@ class ConsumerGroupHeartbeatResponse:
 
 @message(key=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeRequest:
-    """Asks for consumer groups in detail."""
+    """Requests descriptions of consumer groups."""
 
     group_ids: Sequence[str] = array(string, default=())
     include_authorized_operations: bool = boolean()
@@ -107,7 +107,7 @@ class ConsumerGroupDescribeTopicPartitions:
 
 @struct()
 class ConsumerGroupDescribeAssignment:
-    """What a member holds, or shall hold."""
+    """Current or target assignment of a member."""
 
     topic_partitions: Sequence[ConsumerGroupDescribeTopicPartitions] = array(
         ConsumerGroupDescribeTopicPartitions
@@ -116,7 +116,7 @@ class ConsumerGroupDescribeAssignment:
 
 @struct()
 class ConsumerGroupDescribeMember:
-    """A member: what it holds and what it is moving towards."""
+    """Member with its current and target assignment."""
 
     member_id: str = string()
     instance_id: str | None = string(nullable=True, default=None)
@@ -133,7 +133,7 @@ class ConsumerGroupDescribeMember:
 
 @struct()
 class DescribedConsumerGroup:
-    """A consumer group and its members."""
+    """Consumer group and its members."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -148,7 +148,7 @@ class DescribedConsumerGroup:
 
 @message(key=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeResponse:
-    """Consumer groups in detail."""
+    """Descriptions of consumer groups."""
 
     throttle_time_ms: int = int32(default=0)
     groups: Sequence[DescribedConsumerGroup] = array(DescribedConsumerGroup)

@@ -3,9 +3,9 @@
 v4 isolation levels, v7 sessions (KIP-227), v9 leader epochs, v11 racks (KIP-392), v12 flexible and
 diverging epochs (KIP-595), v13 topic ids (KIP-516), v15 the replica's state as a tag (KIP-903), v16
 node endpoints (KIP-951), v17 directory ids, v18 the follower's high watermark (KIP-1166). The
-answer's inner classes are built on every fetch, so they take positional arguments.
+response's inner classes are built on every fetch, so they take positional arguments.
 
-What holds what:
+Nesting:
 
 - FetchRequest > (FetchTopic > FetchPartition, FetchForgottenTopic, FetchReplicaState)
 - FetchResponse > (FetchableTopicResponse > FetchPartitionData > (AbortedTransaction,
@@ -33,7 +33,7 @@ from penstock.wire.schema import (
 
 @struct()
 class FetchPartition:
-    """From where, and how much, to read of one partition."""
+    """Fetch offset and size limit for one partition."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(since=9, default=-1)
@@ -47,7 +47,7 @@ class FetchPartition:
 
 @struct()
 class FetchTopic:
-    """A topic's part of a fetch request."""
+    """Part of a fetch request for one topic."""
 
     topic: str = string(until=12, default="")
     topic_id: TopicId = uuid(since=13, default=NO_TOPIC_ID)
@@ -65,7 +65,7 @@ class FetchForgottenTopic:
 
 @struct()
 class FetchReplicaState:
-    """Which broker fetches; not sent by consumers."""
+    """Broker id and epoch of a fetching replica; not sent by consumers."""
 
     replica_id: int = int32(default=-1)
     replica_epoch: int = int64(default=-1)
@@ -73,7 +73,7 @@ class FetchReplicaState:
 
 @message(key=1, versions=(4, 18), flexible=12)
 class FetchRequest:
-    """Reads record batches, waiting until there are enough of them."""
+    """Reads record batches, waiting for the minimum of bytes."""
 
     replica_id: int = int32(until=14, default=-1)
     max_wait_ms: int = int32()
@@ -95,7 +95,7 @@ class FetchRequest:
 
 @struct()
 class AbortedTransaction:
-    """A producer whose records from this offset on are to be skipped."""
+    """Producer whose records from this offset on must be skipped."""
 
     producer_id: int = int64()
     first_offset: int = int64()
@@ -103,7 +103,7 @@ class AbortedTransaction:
 
 @struct()
 class FetchEpochEndOffset:
-    """Where the follower's history departs from the leader's."""
+    """Epoch and end offset at which the follower diverges from the leader."""
 
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
@@ -111,7 +111,7 @@ class FetchEpochEndOffset:
 
 @struct()
 class FetchLeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """Current leader of the partition and its epoch."""
 
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
@@ -119,7 +119,7 @@ class FetchLeaderIdAndEpoch:
 
 @struct()
 class FetchSnapshotId:
-    """The snapshot to fetch instead, in a metadata log."""
+    """Snapshot to fetch instead, in a metadata log."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
@@ -127,7 +127,7 @@ class FetchSnapshotId:
 
 @struct(kw_only=False)
 class FetchPartitionData:
-    """Record batches of one partition and the watermarks they are read under."""
+    """Record batches of one partition, with its high watermark and offsets."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -150,7 +150,7 @@ class FetchPartitionData:
 
 @struct(kw_only=False)
 class FetchableTopicResponse:
-    """A topic's part of a fetch answer."""
+    """Fetched data of one topic."""
 
     topic: str = string(until=12)
     topic_id: TopicId = uuid(since=13)
@@ -159,7 +159,7 @@ class FetchableTopicResponse:
 
 @struct()
 class FetchNodeEndpoint:
-    """Where to reach a leader named in this answer."""
+    """Endpoint of a leader named in this response."""
 
     node_id: int = int32()
     host: str = string()
@@ -169,7 +169,7 @@ class FetchNodeEndpoint:
 
 @message(key=1, versions=(4, 18), flexible=12)
 class FetchResponse:
-    """The records found; in a session, only of partitions that changed."""
+    """Fetched records; within a session only of partitions that changed."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16(since=7, default=0)

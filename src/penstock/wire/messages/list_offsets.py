@@ -1,9 +1,9 @@
-"""Positions in a log: ListOffsets (2), OffsetForLeaderEpoch (23), DeleteRecords (21).
+"""Offsets of a log: ListOffsets (2), OffsetForLeaderEpoch (23), DeleteRecords (21).
 
-ListOffsets v4 fences by leader epoch, v6 is flexible, v10 carries a timeout; its special timestamps
-are the handler's business. OffsetForLeaderEpoch v3 names the replica that asks.
+ListOffsets v4 fences by leader epoch, v6 is flexible, v10 carries a timeout; the handler interprets
+its special timestamps. OffsetForLeaderEpoch v3 has the id of the requesting replica.
 
-What holds what:
+Nesting:
 
 - ListOffsetsRequest > ListOffsetsTopic > ListOffsetsPartition
 - ListOffsetsResponse > ListOffsetsTopicResponse > ListOffsetsPartitionResponse
@@ -20,7 +20,7 @@ from penstock.wire.schema import array, int8, int16, int32, int64, message, stri
 
 @struct()
 class ListOffsetsPartition:
-    """The time (or special timestamp) whose offset is wanted."""
+    """Timestamp, or special timestamp, to look up."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32(since=4, default=-1)
@@ -29,7 +29,7 @@ class ListOffsetsPartition:
 
 @struct()
 class ListOffsetsTopic:
-    """A topic's part of the question."""
+    """Part of the request for one topic."""
 
     name: str = string()
     partitions: Sequence[ListOffsetsPartition] = array(ListOffsetsPartition)
@@ -37,7 +37,7 @@ class ListOffsetsTopic:
 
 @message(key=2, versions=(1, 11), flexible=6)
 class ListOffsetsRequest:
-    """Asks for the offsets that belong to timestamps."""
+    """Requests the offsets of timestamps."""
 
     replica_id: int = int32()
     isolation_level: int = int8(since=2, default=0)
@@ -47,7 +47,7 @@ class ListOffsetsRequest:
 
 @struct()
 class ListOffsetsPartitionResponse:
-    """The offset found, or -1 where there is none."""
+    """Offset found, or -1 without one."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -58,7 +58,7 @@ class ListOffsetsPartitionResponse:
 
 @struct()
 class ListOffsetsTopicResponse:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
@@ -66,7 +66,7 @@ class ListOffsetsTopicResponse:
 
 @message(key=2, versions=(1, 11), flexible=6)
 class ListOffsetsResponse:
-    """The offsets that belong to timestamps."""
+    """Offsets of the timestamps."""
 
     throttle_time_ms: int = int32(since=2, default=0)
     topics: Sequence[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
@@ -74,7 +74,7 @@ class ListOffsetsResponse:
 
 @struct()
 class OffsetForLeaderPartition:
-    """The epoch whose end is wanted."""
+    """Leader epoch to look up."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1)
@@ -83,7 +83,7 @@ class OffsetForLeaderPartition:
 
 @struct()
 class OffsetForLeaderTopic:
-    """A topic's part of the question."""
+    """Part of the request for one topic."""
 
     topic: str = string()
     partitions: Sequence[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
@@ -91,7 +91,7 @@ class OffsetForLeaderTopic:
 
 @message(key=23, versions=(2, 4), flexible=4)
 class OffsetForLeaderEpochRequest:
-    """Asks where leader epochs ended, to find where histories part."""
+    """Requests the end offsets of leader epochs, to find where logs diverge."""
 
     replica_id: int = int32(since=3, default=-2)
     topics: Sequence[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
@@ -99,7 +99,7 @@ class OffsetForLeaderEpochRequest:
 
 @struct()
 class OffsetForLeaderEpochEndOffset:
-    """The largest epoch not above the one asked for, and its end."""
+    """Largest epoch not above the requested one, and its end offset."""
 
     error_code: int = int16()
     partition: int = int32()
@@ -109,7 +109,7 @@ class OffsetForLeaderEpochEndOffset:
 
 @struct()
 class OffsetForLeaderTopicResult:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     topic: str = string()
     partitions: Sequence[OffsetForLeaderEpochEndOffset] = array(OffsetForLeaderEpochEndOffset)
@@ -117,7 +117,7 @@ class OffsetForLeaderTopicResult:
 
 @message(key=23, versions=(2, 4), flexible=4)
 class OffsetForLeaderEpochResponse:
-    """Where leader epochs ended."""
+    """End offsets of leader epochs."""
 
     throttle_time_ms: int = int32(default=0)
     topics: Sequence[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
@@ -125,7 +125,7 @@ class OffsetForLeaderEpochResponse:
 
 @struct()
 class DeleteRecordsPartition:
-    """The offset below which records go; -1 is the high watermark."""
+    """Offset below which records are deleted; -1 is the high watermark."""
 
     partition_index: int = int32()
     offset: int = int64()
@@ -133,7 +133,7 @@ class DeleteRecordsPartition:
 
 @struct()
 class DeleteRecordsTopic:
-    """A topic's part of the request."""
+    """Part of the request for one topic."""
 
     name: str = string()
     partitions: Sequence[DeleteRecordsPartition] = array(DeleteRecordsPartition)
@@ -141,7 +141,7 @@ class DeleteRecordsTopic:
 
 @message(key=21, versions=(0, 2), flexible=2)
 class DeleteRecordsRequest:
-    """Moves the start of logs forward."""
+    """Advances the start offsets of logs."""
 
     topics: Sequence[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
@@ -149,7 +149,7 @@ class DeleteRecordsRequest:
 
 @struct()
 class DeleteRecordsPartitionResult:
-    """Where the log starts now."""
+    """New start offset of the log."""
 
     partition_index: int = int32()
     low_watermark: int = int64()
@@ -158,7 +158,7 @@ class DeleteRecordsPartitionResult:
 
 @struct()
 class DeleteRecordsTopicResult:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
@@ -166,7 +166,7 @@ class DeleteRecordsTopicResult:
 
 @message(key=21, versions=(0, 2), flexible=2)
 class DeleteRecordsResponse:
-    """Where the logs start now."""
+    """New start offsets of the logs."""
 
     throttle_time_ms: int = int32(default=0)
     topics: Sequence[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

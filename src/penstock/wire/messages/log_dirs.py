@@ -3,7 +3,7 @@
 DescribeLogDirs v3 has a top-level error, v4 the volume's size (KIP-827), v5 cordoned directories
 (KIP-1066).
 
-What holds what:
+Nesting:
 
 - AlterReplicaLogDirsRequest > AlterReplicaLogDir > AlterReplicaLogDirTopic
 - AlterReplicaLogDirsResponse > AlterReplicaLogDirTopicResult > AlterReplicaLogDirPartitionResult
@@ -27,7 +27,7 @@ class AlterReplicaLogDirTopic:
 
 @struct()
 class AlterReplicaLogDir:
-    """A directory and what shall live in it."""
+    """Directory and the replicas to move into it."""
 
     path: str = string()
     topics: Sequence[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
@@ -42,7 +42,7 @@ class AlterReplicaLogDirsRequest:
 
 @struct()
 class AlterReplicaLogDirPartitionResult:
-    """Whether one move was started."""
+    """Result of starting one move."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -50,7 +50,7 @@ class AlterReplicaLogDirPartitionResult:
 
 @struct()
 class AlterReplicaLogDirTopicResult:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     topic_name: str = string()
     partitions: Sequence[AlterReplicaLogDirPartitionResult] = array(
@@ -60,7 +60,7 @@ class AlterReplicaLogDirTopicResult:
 
 @message(key=34, versions=(1, 2), flexible=2)
 class AlterReplicaLogDirsResponse:
-    """Which moves were started."""
+    """Results of the moves."""
 
     throttle_time_ms: int = int32(default=0)
     results: Sequence[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
@@ -68,7 +68,7 @@ class AlterReplicaLogDirsResponse:
 
 @struct()
 class DescribableLogDirTopic:
-    """Partitions of one topic asked about."""
+    """Requested partitions of one topic."""
 
     topic: str = string()
     partitions: Sequence[int] = array(int32, default=())
@@ -76,14 +76,14 @@ class DescribableLogDirTopic:
 
 @message(key=35, versions=(1, 5), flexible=2)
 class DescribeLogDirsRequest:
-    """Asks what lives in a broker's directories; null topics means all."""
+    """Requests the logs in a broker's directories; null topics means all."""
 
     topics: Sequence[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable=True)
 
 
 @struct()
 class DescribeLogDirsPartition:
-    """The size of one log, and how far behind it is."""
+    """Size and lag of one log."""
 
     partition_index: int = int32()
     partition_size: int = int64()
@@ -93,7 +93,7 @@ class DescribeLogDirsPartition:
 
 @struct()
 class DescribeLogDirsTopic:
-    """A topic's part of a directory."""
+    """Logs of one topic in a directory."""
 
     name: str = string()
     partitions: Sequence[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
@@ -101,7 +101,7 @@ class DescribeLogDirsTopic:
 
 @struct()
 class DescribeLogDirsResult:
-    """A directory, its logs and its volume."""
+    """Directory with its logs and volume."""
 
     error_code: int = int16()
     log_dir: str = string()
@@ -113,7 +113,7 @@ class DescribeLogDirsResult:
 
 @message(key=35, versions=(1, 5), flexible=2)
 class DescribeLogDirsResponse:
-    """A broker's directories."""
+    """Log directories of a broker."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16(since=3, default=0)

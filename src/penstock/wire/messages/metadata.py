@@ -1,10 +1,10 @@
-"""Who leads what: Metadata (3) and DescribeTopicPartitions (75).
+"""Brokers, topics and leaders: Metadata (3) and DescribeTopicPartitions (75).
 
-Metadata v1 tells null (all topics) from empty (none), v10 adds topic ids, v12 lets a topic be asked
-for by id alone, v13 a top-level error. DescribeTopicPartitions pages through a topic and shows the
-eligible leader replicas (KIP-966).
+Metadata v1 distinguishes null (all topics) from empty (none), v10 adds topic ids, v12 accepts a
+topic by id alone, v13 has a top-level error. DescribeTopicPartitions pages through a topic and has
+the eligible leader replicas (KIP-966).
 
-What holds what:
+Nesting:
 
 - MetadataRequest > MetadataRequestTopic
 - MetadataResponse > (MetadataResponseBroker, MetadataResponseTopic > MetadataResponsePartition)
@@ -22,7 +22,7 @@ from penstock.wire.schema import array, boolean, int16, int32, message, nested, 
 
 @struct()
 class MetadataRequestTopic:
-    """A topic asked for by name, or by id alone from v12 on."""
+    """Requested topic, by name, or by id alone from v12 on."""
 
     topic_id: TopicId = uuid(since=10, default=NO_TOPIC_ID)
     name: str | None = string(nullable=10)
@@ -30,7 +30,7 @@ class MetadataRequestTopic:
 
 @message(key=3, versions=(0, 13), flexible=9)
 class MetadataRequest:
-    """Asks for brokers and topics; null topics means all."""
+    """Requests brokers and topics; null topics means all."""
 
     topics: Sequence[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable=1)
     allow_auto_topic_creation: bool = boolean(since=4, default=True)
@@ -40,7 +40,7 @@ class MetadataRequest:
 
 @struct()
 class MetadataResponseBroker:
-    """A broker as clients reach it on this listener."""
+    """Broker with its address on this listener."""
 
     node_id: int = int32()
     host: str = string()
@@ -63,7 +63,7 @@ class MetadataResponsePartition:
 
 @struct()
 class MetadataResponseTopic:
-    """A topic's partitions, or why it cannot be shown."""
+    """Partitions of a topic, or an error."""
 
     error_code: int = int16()
     name: str | None = string(nullable=12)
@@ -75,7 +75,7 @@ class MetadataResponseTopic:
 
 @message(key=3, versions=(0, 13), flexible=9)
 class MetadataResponse:
-    """Brokers, controller and topics."""
+    """Brokers, controller and topics of the cluster."""
 
     throttle_time_ms: int = int32(since=3, default=0)
     brokers: Sequence[MetadataResponseBroker] = array(MetadataResponseBroker)
@@ -88,14 +88,14 @@ class MetadataResponse:
 
 @struct()
 class DescribeTopicPartitionsTopicRequest:
-    """A topic asked for."""
+    """Requested topic."""
 
     name: str = string()
 
 
 @struct()
 class DescribeTopicPartitionsRequestCursor:
-    """Where this page begins."""
+    """Start of this page."""
 
     topic_name: str = string()
     partition_index: int = int32()
@@ -103,7 +103,7 @@ class DescribeTopicPartitionsRequestCursor:
 
 @message(key=75, versions=(0, 0), flexible=0)
 class DescribeTopicPartitionsRequest:
-    """Asks for one page of topics' partitions."""
+    """Requests one page of partitions."""
 
     topics: Sequence[DescribeTopicPartitionsTopicRequest] = array(
         DescribeTopicPartitionsTopicRequest
@@ -131,7 +131,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct()
 class DescribeTopicPartitionsResponseTopic:
-    """A topic's partitions on this page."""
+    """Partitions of a topic on this page."""
 
     error_code: int = int16()
     name: str | None = string(nullable=True)
@@ -145,7 +145,7 @@ class DescribeTopicPartitionsResponseTopic:
 
 @struct()
 class DescribeTopicPartitionsResponseCursor:
-    """Where the next page begins."""
+    """Start of the next page."""
 
     topic_name: str = string()
     partition_index: int = int32()
@@ -153,7 +153,7 @@ class DescribeTopicPartitionsResponseCursor:
 
 @message(key=75, versions=(0, 0), flexible=0)
 class DescribeTopicPartitionsResponse:
-    """One page of topics' partitions."""
+    """Page of partitions."""
 
     throttle_time_ms: int = int32(default=0)
     topics: Sequence[DescribeTopicPartitionsResponseTopic] = array(

@@ -1,10 +1,10 @@
-"""Positions of a group: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
+"""Committed offsets of a group: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
 
 OffsetCommit v9 lets a KIP-848 member commit, v10 has topic ids. OffsetFetch v2 allows null for all
-topics, v8 asks for several groups at once (from then on the flat fields are empty), v10 has topic
+topics, v8 takes several groups at once (from then on the flat fields are empty), v10 has topic
 ids.
 
-What holds what:
+Nesting:
 
 - OffsetCommitRequest > OffsetCommitRequestTopic > OffsetCommitRequestPartition
 - OffsetCommitResponse > OffsetCommitResponseTopic > OffsetCommitResponsePartition
@@ -24,7 +24,7 @@ from penstock.wire.schema import array, boolean, int16, int32, int64, message, s
 
 @struct()
 class OffsetCommitRequestPartition:
-    """The position to keep for one partition."""
+    """Offset to commit for one partition."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -34,7 +34,7 @@ class OffsetCommitRequestPartition:
 
 @struct()
 class OffsetCommitRequestTopic:
-    """A topic's part of a commit."""
+    """Part of a commit for one topic."""
 
     name: str = string(until=9, default="")
     topic_id: TopicId = uuid(since=10, default=NO_TOPIC_ID)
@@ -43,7 +43,7 @@ class OffsetCommitRequestTopic:
 
 @message(key=8, versions=(2, 10), flexible=8)
 class OffsetCommitRequest:
-    """Keeps a group's positions."""
+    """Commits offsets of a group."""
 
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
@@ -55,7 +55,7 @@ class OffsetCommitRequest:
 
 @struct(kw_only=False)
 class OffsetCommitResponsePartition:
-    """Whether one position was kept."""
+    """Result of committing one offset."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -63,7 +63,7 @@ class OffsetCommitResponsePartition:
 
 @struct()
 class OffsetCommitResponseTopic:
-    """A topic's part of the answer to a commit."""
+    """Results of one topic."""
 
     name: str = string(until=9, default="")
     topic_id: TopicId = uuid(since=10, default=NO_TOPIC_ID)
@@ -72,7 +72,7 @@ class OffsetCommitResponseTopic:
 
 @message(key=8, versions=(2, 10), flexible=8)
 class OffsetCommitResponse:
-    """Which positions were kept."""
+    """Results of the commit."""
 
     throttle_time_ms: int = int32(since=3, default=0)
     topics: Sequence[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
@@ -80,7 +80,7 @@ class OffsetCommitResponse:
 
 @struct()
 class OffsetFetchRequestTopic:
-    """Partitions asked for, before v8."""
+    """Requested partitions of one topic, before v8."""
 
     name: str = string()
     partition_indexes: Sequence[int] = array(int32, default=())
@@ -88,7 +88,7 @@ class OffsetFetchRequestTopic:
 
 @struct()
 class OffsetFetchRequestTopics:
-    """Partitions asked for, from v8 on."""
+    """Requested partitions of one topic, from v8 on."""
 
     name: str = string(until=9, default="")
     topic_id: TopicId = uuid(since=10, default=NO_TOPIC_ID)
@@ -97,7 +97,7 @@ class OffsetFetchRequestTopics:
 
 @struct()
 class OffsetFetchRequestGroup:
-    """One group's question; null topics means all it ever committed."""
+    """Part of the request for one group; null topics means all committed offsets."""
 
     group_id: str = string()
     member_id: str | None = string(since=9, nullable=True, default=None)
@@ -109,7 +109,7 @@ class OffsetFetchRequestGroup:
 
 @message(key=9, versions=(1, 10), flexible=6)
 class OffsetFetchRequest:
-    """Asks for a group's positions."""
+    """Requests the committed offsets of a group."""
 
     group_id: str = string(until=7, default="")
     topics: Sequence[OffsetFetchRequestTopic] | None = array(
@@ -121,7 +121,7 @@ class OffsetFetchRequest:
 
 @struct()
 class OffsetFetchResponsePartition:
-    """A kept position, before v8."""
+    """Committed offset, before v8."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -132,7 +132,7 @@ class OffsetFetchResponsePartition:
 
 @struct()
 class OffsetFetchResponseTopic:
-    """A topic's part of the answer, before v8."""
+    """Results of one topic, before v8."""
 
     name: str = string()
     partitions: Sequence[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
@@ -140,7 +140,7 @@ class OffsetFetchResponseTopic:
 
 @struct()
 class OffsetFetchResponsePartitions:
-    """A kept position, from v8 on; -1 where there is none."""
+    """Committed offset, from v8 on; -1 without one."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -151,7 +151,7 @@ class OffsetFetchResponsePartitions:
 
 @struct()
 class OffsetFetchResponseTopics:
-    """A topic's part of the answer, from v8 on."""
+    """Results of one topic, from v8 on."""
 
     name: str = string(until=9, default="")
     topic_id: TopicId = uuid(since=10, default=NO_TOPIC_ID)
@@ -160,7 +160,7 @@ class OffsetFetchResponseTopics:
 
 @struct()
 class OffsetFetchResponseGroup:
-    """One group's positions, or why they cannot be told."""
+    """Committed offsets of one group, or an error."""
 
     group_id: str = string()
     topics: Sequence[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics)
@@ -169,7 +169,7 @@ class OffsetFetchResponseGroup:
 
 @message(key=9, versions=(1, 10), flexible=6)
 class OffsetFetchResponse:
-    """A group's positions."""
+    """Committed offsets of a group, or of several."""
 
     throttle_time_ms: int = int32(since=3, default=0)
     topics: Sequence[OffsetFetchResponseTopic] = array(
@@ -183,14 +183,14 @@ class OffsetFetchResponse:
 
 @struct()
 class OffsetDeleteRequestPartition:
-    """A partition whose position is to be forgotten."""
+    """Partition whose committed offset is to be deleted."""
 
     partition_index: int = int32()
 
 
 @struct()
 class OffsetDeleteRequestTopic:
-    """A topic's part of the request."""
+    """Part of the request for one topic."""
 
     name: str = string()
     partitions: Sequence[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
@@ -198,7 +198,7 @@ class OffsetDeleteRequestTopic:
 
 @message(key=47, versions=(0, 0), flexible=None)
 class OffsetDeleteRequest:
-    """Forgets a group's positions."""
+    """Deletes committed offsets of a group."""
 
     group_id: str = string()
     topics: Sequence[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
@@ -206,7 +206,7 @@ class OffsetDeleteRequest:
 
 @struct()
 class OffsetDeleteResponsePartition:
-    """Whether one position was forgotten."""
+    """Result of deleting one offset."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -214,7 +214,7 @@ class OffsetDeleteResponsePartition:
 
 @struct()
 class OffsetDeleteResponseTopic:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
@@ -222,7 +222,7 @@ class OffsetDeleteResponseTopic:
 
 @message(key=47, versions=(0, 0), flexible=None)
 class OffsetDeleteResponse:
-    """Which positions were forgotten."""
+    """Results of the deletions."""
 
     error_code: int = int16()
     throttle_time_ms: int = int32(default=0)

@@ -1,10 +1,10 @@
 """Produce (api 0), versions 3-13.
 
-v3 brought record batches (magic 2), v5 the log start offset, v8 the records that were refused,
-v9 flexible, v10 the new leader in the answer (KIP-951), v13 topic ids instead of names (KIP-516).
-The answer's classes are built once per produced batch, so they take positional arguments.
+v3 brought record batches (magic 2), v5 the log start offset, v8 the refused records, v9
+flexible, v10 the new leader in the response (KIP-951), v13 topic ids instead of names (KIP-516).
+The response's classes are built once per produced batch, so they take positional arguments.
 
-What holds what:
+Nesting:
 
 - ProduceRequest > TopicProduceData > PartitionProduceData
 - ProduceResponse > (TopicProduceResponse > PartitionProduceResponse > (BatchIndexAndErrorMessage,
@@ -30,7 +30,7 @@ from penstock.wire.schema import (
 
 @struct()
 class PartitionProduceData:
-    """The record batch for one partition, still encoded."""
+    """Encoded record batch for one partition."""
 
     index: int = int32()
     records: memoryview | None = records(nullable=True)
@@ -38,7 +38,7 @@ class PartitionProduceData:
 
 @struct()
 class TopicProduceData:
-    """A topic's part of a produce request."""
+    """Part of a produce request for one topic."""
 
     name: str = string(until=12, default="")
     topic_id: TopicId = uuid(since=13, default=NO_TOPIC_ID)
@@ -57,7 +57,7 @@ class ProduceRequest:
 
 @struct()
 class BatchIndexAndErrorMessage:
-    """One record of a refused batch, and what was wrong with it."""
+    """Invalid record of a refused batch, with the error."""
 
     batch_index: int = int32()
     batch_index_error_message: str | None = string(nullable=True, default=None)
@@ -65,7 +65,7 @@ class BatchIndexAndErrorMessage:
 
 @struct()
 class ProduceLeaderIdAndEpoch:
-    """Who leads the partition now, told with NOT_LEADER_OR_FOLLOWER."""
+    """Current leader of the partition, sent with NOT_LEADER_OR_FOLLOWER."""
 
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
@@ -73,7 +73,7 @@ class ProduceLeaderIdAndEpoch:
 
 @struct(kw_only=False)
 class PartitionProduceResponse:
-    """Where a batch was appended, or why it was not."""
+    """Offset at which a batch was appended, or an error."""
 
     index: int = int32()
     error_code: int = int16()
@@ -91,7 +91,7 @@ class PartitionProduceResponse:
 
 @struct(kw_only=False)
 class TopicProduceResponse:
-    """A topic's part of a produce answer."""
+    """Results of one topic."""
 
     name: str = string(until=12)
     topic_id: TopicId = uuid(since=13)
@@ -100,7 +100,7 @@ class TopicProduceResponse:
 
 @struct()
 class ProduceNodeEndpoint:
-    """Where to reach a leader named in this answer."""
+    """Endpoint of a leader named in this response."""
 
     node_id: int = int32()
     host: str = string()
@@ -110,7 +110,7 @@ class ProduceNodeEndpoint:
 
 @message(key=0, versions=(3, 13), flexible=9, kw_only=False)
 class ProduceResponse:
-    """What became of every batch of a produce request."""
+    """Results of all batches of a produce request."""
 
     responses: Sequence[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(default=0)

@@ -1,6 +1,6 @@
 """Client quotas (KIP-546): DescribeClientQuotas (48), AlterClientQuotas (49).
 
-What holds what:
+Nesting:
 
 - DescribeClientQuotasRequest > ComponentData
 - DescribeClientQuotasResponse > DescribeClientQuotasEntryData > (DescribeClientQuotasEntityData,
@@ -28,7 +28,7 @@ from penstock.wire.schema import (
 
 @struct()
 class ComponentData:
-    """A part of the filter: exact name (0), default (1) or any (2)."""
+    """Filter on one entity type: exact name (0), default (1) or any (2)."""
 
     entity_type: str = string()
     match_type: int = int8()
@@ -37,7 +37,7 @@ class ComponentData:
 
 @message(key=48, versions=(0, 1), flexible=1)
 class DescribeClientQuotasRequest:
-    """Asks for the quotas of matching entities."""
+    """Requests the quotas of matching entities."""
 
     components: Sequence[ComponentData] = array(ComponentData)
     strict: bool = boolean()
@@ -45,7 +45,7 @@ class DescribeClientQuotasRequest:
 
 @struct()
 class DescribeClientQuotasEntityData:
-    """A part of the entity; a null name is the default."""
+    """Entity type and name; a null name is the default entity."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable=True)
@@ -53,7 +53,7 @@ class DescribeClientQuotasEntityData:
 
 @struct()
 class ValueData:
-    """A quota and its value."""
+    """Quota and its value."""
 
     key: str = string()
     value: float = float64()
@@ -61,7 +61,7 @@ class ValueData:
 
 @struct()
 class DescribeClientQuotasEntryData:
-    """An entity's quotas."""
+    """Quotas of an entity."""
 
     entity: Sequence[DescribeClientQuotasEntityData] = array(DescribeClientQuotasEntityData)
     values: Sequence[ValueData] = array(ValueData)
@@ -69,7 +69,7 @@ class DescribeClientQuotasEntryData:
 
 @message(key=48, versions=(0, 1), flexible=1)
 class DescribeClientQuotasResponse:
-    """The quotas of matching entities."""
+    """Quotas of matching entities."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -81,7 +81,7 @@ class DescribeClientQuotasResponse:
 
 @struct()
 class AlterClientQuotasRequestEntityData:
-    """A part of the entity; a null name is the default."""
+    """Entity type and name; a null name is the default entity."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable=True)
@@ -89,7 +89,7 @@ class AlterClientQuotasRequestEntityData:
 
 @struct()
 class OpData:
-    """A quota to set or remove."""
+    """Quota to set or remove."""
 
     key: str = string()
     value: float = float64()
@@ -98,7 +98,7 @@ class OpData:
 
 @struct()
 class AlterClientQuotasRequestEntryData:
-    """An entity and the quotas to change."""
+    """Entity and the quotas to change."""
 
     entity: Sequence[AlterClientQuotasRequestEntityData] = array(AlterClientQuotasRequestEntityData)
     ops: Sequence[OpData] = array(OpData)
@@ -114,7 +114,7 @@ class AlterClientQuotasRequest:
 
 @struct()
 class AlterClientQuotasResponseEntityData:
-    """A part of the entity; a null name is the default."""
+    """Entity type and name; a null name is the default entity."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable=True)
@@ -122,7 +122,7 @@ class AlterClientQuotasResponseEntityData:
 
 @struct()
 class AlterClientQuotasResponseEntryData:
-    """Whether one entity's quotas were changed."""
+    """Result of changing one entity's quotas."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -133,7 +133,7 @@ class AlterClientQuotasResponseEntryData:
 
 @message(key=49, versions=(0, 1), flexible=1)
 class AlterClientQuotasResponse:
-    """Which entities' quotas were changed."""
+    """Results of the changes."""
 
     throttle_time_ms: int = int32(default=0)
     entries: Sequence[AlterClientQuotasResponseEntryData] = array(

@@ -1,10 +1,10 @@
-"""Moving replicas and leaders.
+"""Reassignment of replicas and leaders.
 
 ElectLeaders (43), AlterPartitionReassignments (45), ListPartitionReassignments (46).
 ElectLeaders v1 adds unclean elections (KIP-460). AlterPartitionReassignments v1 may forbid a change
 of the replication factor (KIP-860).
 
-What holds what:
+Nesting:
 
 - ElectLeadersRequest > ElectLeadersTopicPartitions
 - ElectLeadersResponse > ReplicaElectionResult > ElectLeadersPartitionResult
@@ -29,7 +29,7 @@ class ElectLeadersTopicPartitions:
 
 @message(key=43, versions=(0, 2), flexible=2)
 class ElectLeadersRequest:
-    """Elects preferred (0) or, at the cost of data, any (1) leaders; null means all."""
+    """Elects preferred (0) or, with possible data loss, unclean (1) leaders; null means all."""
 
     election_type: int = int8(since=1, default=0)
     topic_partitions: Sequence[ElectLeadersTopicPartitions] | None = array(
@@ -40,7 +40,7 @@ class ElectLeadersRequest:
 
 @struct()
 class ElectLeadersPartitionResult:
-    """Whether one election was held."""
+    """Result of one election."""
 
     partition_id: int = int32()
     error_code: int = int16()
@@ -49,7 +49,7 @@ class ElectLeadersPartitionResult:
 
 @struct()
 class ReplicaElectionResult:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     topic: str = string()
     partition_result: Sequence[ElectLeadersPartitionResult] = array(ElectLeadersPartitionResult)
@@ -57,7 +57,7 @@ class ReplicaElectionResult:
 
 @message(key=43, versions=(0, 2), flexible=2)
 class ElectLeadersResponse:
-    """Which elections were held."""
+    """Results of the elections."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16(since=1, default=0)
@@ -66,7 +66,7 @@ class ElectLeadersResponse:
 
 @struct()
 class ReassignablePartition:
-    """The replicas a partition shall have; null cancels a move."""
+    """Target replicas of a partition; null cancels a reassignment."""
 
     partition_index: int = int32()
     replicas: Sequence[int] | None = array(int32, nullable=True, default=None)
@@ -74,7 +74,7 @@ class ReassignablePartition:
 
 @struct()
 class ReassignableTopic:
-    """A topic's part of the request."""
+    """Part of the request for one topic."""
 
     name: str = string()
     partitions: Sequence[ReassignablePartition] = array(ReassignablePartition)
@@ -82,7 +82,7 @@ class ReassignableTopic:
 
 @message(key=45, versions=(0, 1), flexible=0)
 class AlterPartitionReassignmentsRequest:
-    """Starts or cancels moves of replicas."""
+    """Starts or cancels reassignments."""
 
     timeout_ms: int = int32(default=60000)
     allow_replication_factor_change: bool = boolean(since=1, default=True)
@@ -91,7 +91,7 @@ class AlterPartitionReassignmentsRequest:
 
 @struct()
 class ReassignablePartitionResponse:
-    """Whether one move was started or cancelled."""
+    """Result of starting or cancelling one reassignment."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -100,7 +100,7 @@ class ReassignablePartitionResponse:
 
 @struct()
 class ReassignableTopicResponse:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
@@ -108,7 +108,7 @@ class ReassignableTopicResponse:
 
 @message(key=45, versions=(0, 1), flexible=0)
 class AlterPartitionReassignmentsResponse:
-    """Which moves were started or cancelled."""
+    """Results of the reassignments."""
 
     throttle_time_ms: int = int32(default=0)
     allow_replication_factor_change: bool = boolean(since=1, default=True)
@@ -119,7 +119,7 @@ class AlterPartitionReassignmentsResponse:
 
 @struct()
 class ListPartitionReassignmentsTopics:
-    """Partitions of one topic asked about."""
+    """Requested partitions of one topic."""
 
     name: str = string()
     partition_indexes: Sequence[int] = array(int32, default=())
@@ -127,7 +127,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(key=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsRequest:
-    """Asks for the moves under way; null topics means all."""
+    """Requests the reassignments in progress; null topics means all."""
 
     timeout_ms: int = int32(default=60000)
     topics: Sequence[ListPartitionReassignmentsTopics] | None = array(
@@ -137,7 +137,7 @@ class ListPartitionReassignmentsRequest:
 
 @struct()
 class OngoingPartitionReassignment:
-    """The replicas of a partition that is moving."""
+    """Replicas of a partition that is being reassigned."""
 
     partition_index: int = int32()
     replicas: Sequence[int] = array(int32, default=())
@@ -147,7 +147,7 @@ class OngoingPartitionReassignment:
 
 @struct()
 class OngoingTopicReassignment:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
@@ -155,7 +155,7 @@ class OngoingTopicReassignment:
 
 @message(key=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsResponse:
-    """The moves under way."""
+    """Reassignments in progress."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()

@@ -1,8 +1,8 @@
-"""Who a client is: SaslHandshake (17), SaslAuthenticate (36), and SCRAM credentials (50, 51).
+"""Authentication: SaslHandshake (17), SaslAuthenticate (36), and SCRAM credentials (50, 51).
 
 SaslAuthenticate v1 bounds the session (KIP-368). Credentials are KIP-554.
 
-What holds what:
+Nesting:
 
 - DescribeUserScramCredentialsRequest > UserName
 - DescribeUserScramCredentialsResponse > DescribeUserScramCredentialsResult > CredentialInfo
@@ -24,7 +24,7 @@ class SaslHandshakeRequest:
 
 @message(key=17, versions=(0, 1), flexible=None)
 class SaslHandshakeResponse:
-    """Whether the mechanism is taken, and which there are."""
+    """Error if the mechanism is unsupported, and the list of mechanisms."""
 
     error_code: int = int16()
     mechanisms: Sequence[str] = array(string, default=())
@@ -49,21 +49,21 @@ class SaslAuthenticateResponse:
 
 @struct()
 class UserName:
-    """A user asked about."""
+    """Requested user."""
 
     name: str = string()
 
 
 @message(key=50, versions=(0, 0), flexible=0)
 class DescribeUserScramCredentialsRequest:
-    """Asks which users have SCRAM credentials; null means all."""
+    """Requests the SCRAM credentials of users; null means all."""
 
     users: Sequence[UserName] | None = array(UserName, nullable=True)
 
 
 @struct()
 class CredentialInfo:
-    """A credential's mechanism and iterations, never its secret."""
+    """Mechanism and iterations of a credential, never its secret."""
 
     mechanism: int = int8()
     iterations: int = int32()
@@ -71,7 +71,7 @@ class CredentialInfo:
 
 @struct()
 class DescribeUserScramCredentialsResult:
-    """One user's credentials."""
+    """Credentials of one user."""
 
     user: str = string()
     error_code: int = int16()
@@ -81,7 +81,7 @@ class DescribeUserScramCredentialsResult:
 
 @message(key=50, versions=(0, 0), flexible=0)
 class DescribeUserScramCredentialsResponse:
-    """Which users have SCRAM credentials."""
+    """SCRAM credentials of users."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -93,7 +93,7 @@ class DescribeUserScramCredentialsResponse:
 
 @struct()
 class ScramCredentialDeletion:
-    """A credential to delete."""
+    """Credential to delete."""
 
     name: str = string()
     mechanism: int = int8()
@@ -101,7 +101,7 @@ class ScramCredentialDeletion:
 
 @struct()
 class ScramCredentialUpsertion:
-    """A credential to set; the password comes salted and hashed."""
+    """Credential to set; the password is sent salted and hashed."""
 
     name: str = string()
     mechanism: int = int8()
@@ -120,7 +120,7 @@ class AlterUserScramCredentialsRequest:
 
 @struct()
 class AlterUserScramCredentialsResult:
-    """Whether one user's credentials were changed."""
+    """Result of changing one user's credentials."""
 
     user: str = string()
     error_code: int = int16()
@@ -129,7 +129,7 @@ class AlterUserScramCredentialsResult:
 
 @message(key=51, versions=(0, 0), flexible=0)
 class AlterUserScramCredentialsResponse:
-    """Which users' credentials were changed."""
+    """Results of the changes."""
 
     throttle_time_ms: int = int32(default=0)
     results: Sequence[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

@@ -1,17 +1,17 @@
 """Share groups (KIP-932).
 
 ShareGroupHeartbeat (76), ShareGroupDescribe (77), ShareFetch (78), ShareAcknowledge (79).
-Version 0 was early access and is gone. v2 of fetch and acknowledge renews leases (KIP-1222) and
+Version 0 was early access and was removed. v2 of fetch and acknowledge renews leases (KIP-1222) and
 chooses how records are acquired (KIP-1206).
 
-Penstock's own clients say more about a range that they acknowledge, in tagged fields from 10000 on
-(`OWN_TAGS`). Kafka skips what it does not know, and nothing is sent where there is nothing to say:
-a pause before the next try, why a record failed, how long it is held from now on, that it was
-never looked at, so that this delivery does not count, and that it need not come again at once.
+Penstock's clients send more about an acknowledged range, in tagged fields from 10000 on
+(`OWN_TAGS`). Kafka skips unknown tags, and defaults are not sent. They carry a delay before the
+next delivery, the reason of a failure, a new lease time, a flag that the record was not processed,
+so that this delivery does not count, and a flag that it need not be redelivered at once.
 Between nodes, a heartbeat with `is_declaration` makes a share group known without a member. A node
 that does not know the field takes it for a join; that member is gone after one session timeout.
 
-What holds what:
+Nesting:
 
 - ShareGroupHeartbeatResponse > ShareGroupHeartbeatAssignment > ShareGroupHeartbeatTopicPartitions
 - ShareGroupDescribeResponse > DescribedShareGroup > ShareGroupDescribeMember >
@@ -45,7 +45,7 @@ from penstock.wire.schema import (
 )
 
 OWN_TAGS = 10000
-"""Tagged fields from here on are Penstock's, and in none of Kafka's schemas."""
+"""First tag of Penstock's own tagged fields, which are not in Kafka's schemas."""
 
 
 @message(key=76, versions=(1, 1), flexible=1)
@@ -63,7 +63,7 @@ class ShareGroupHeartbeatRequest:
 
 @struct()
 class ShareGroupHeartbeatTopicPartitions:
-    """Partitions of one topic that the member shall read."""
+    """Partitions of one topic that are assigned to the member."""
 
     topic_id: TopicId = uuid()
     partitions: Sequence[int] = array(int32, default=())
@@ -71,7 +71,7 @@ class ShareGroupHeartbeatTopicPartitions:
 
 @struct()
 class ShareGroupHeartbeatAssignment:
-    """All that the member shall read."""
+    """Assignment of the member."""
 
     topic_partitions: Sequence[ShareGroupHeartbeatTopicPartitions] = array(
         ShareGroupHeartbeatTopicPartitions
@@ -80,7 +80,7 @@ class ShareGroupHeartbeatAssignment:
 
 @message(key=76, versions=(1, 1), flexible=1)
 class ShareGroupHeartbeatResponse:
-    """The member's epoch, and its assignment where it changed."""
+    """Epoch of the member, and its assignment if it changed."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -95,7 +95,7 @@ class ShareGroupHeartbeatResponse:
 
 @message(key=77, versions=(1, 1), flexible=1)
 class ShareGroupDescribeRequest:
-    """Asks for share groups in detail."""
+    """Requests descriptions of share groups."""
 
     group_ids: Sequence[str] = array(string, default=())
     include_authorized_operations: bool = boolean()
@@ -112,7 +112,7 @@ class ShareGroupDescribeTopicPartitions:
 
 @struct()
 class ShareGroupDescribeAssignment:
-    """What a member reads."""
+    """Assignment of a member."""
 
     topic_partitions: Sequence[ShareGroupDescribeTopicPartitions] = array(
         ShareGroupDescribeTopicPartitions
@@ -121,7 +121,7 @@ class ShareGroupDescribeAssignment:
 
 @struct()
 class ShareGroupDescribeMember:
-    """A member of a share group."""
+    """Member of a share group."""
 
     member_id: str = string()
     rack_id: str | None = string(nullable=True, default=None)
@@ -134,7 +134,7 @@ class ShareGroupDescribeMember:
 
 @struct()
 class DescribedShareGroup:
-    """A share group and its members."""
+    """Share group and its members."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -149,7 +149,7 @@ class DescribedShareGroup:
 
 @message(key=77, versions=(1, 1), flexible=1)
 class ShareGroupDescribeResponse:
-    """Share groups in detail."""
+    """Descriptions of share groups."""
 
     throttle_time_ms: int = int32(default=0)
     groups: Sequence[DescribedShareGroup] = array(DescribedShareGroup)
@@ -157,7 +157,7 @@ class ShareGroupDescribeResponse:
 
 @struct()
 class ShareFetchAcknowledgementBatch:
-    """What became of a range of records, by type or one type for all."""
+    """Acknowledgement of a range of records: one type per record, or one for all."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -172,7 +172,7 @@ class ShareFetchAcknowledgementBatch:
 
 @struct()
 class ShareFetchPartition:
-    """A partition to read from, with acknowledgements on the way."""
+    """Partition to read from, with piggybacked acknowledgements."""
 
     partition_index: int = int32()
     acknowledgement_batches: Sequence[ShareFetchAcknowledgementBatch] = array(
@@ -182,7 +182,7 @@ class ShareFetchPartition:
 
 @struct()
 class ShareFetchTopic:
-    """A topic's part of a share fetch."""
+    """Part of a share fetch for one topic."""
 
     topic_id: TopicId = uuid()
     partitions: Sequence[ShareFetchPartition] = array(ShareFetchPartition)
@@ -216,7 +216,7 @@ class ShareFetchRequest:
 
 @struct()
 class ShareFetchLeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """Current leader of the partition and its epoch."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()
@@ -224,7 +224,7 @@ class ShareFetchLeaderIdAndEpoch:
 
 @struct()
 class AcquiredRecords:
-    """A range of records leased to this member, and which delivery this is."""
+    """Range of records leased to this member, and its delivery count."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -247,7 +247,7 @@ class ShareFetchPartitionData:
 
 @struct()
 class ShareFetchableTopicResponse:
-    """A topic's part of a share fetch answer."""
+    """Results of one topic."""
 
     topic_id: TopicId = uuid()
     partitions: Sequence[ShareFetchPartitionData] = array(ShareFetchPartitionData)
@@ -255,7 +255,7 @@ class ShareFetchableTopicResponse:
 
 @struct()
 class ShareFetchNodeEndpoint:
-    """Where to reach a leader named in this answer."""
+    """Endpoint of a leader named in this response."""
 
     node_id: int = int32()
     host: str = string()
@@ -265,7 +265,7 @@ class ShareFetchNodeEndpoint:
 
 @message(key=78, versions=(1, 2), flexible=1)
 class ShareFetchResponse:
-    """The records acquired, and for how long."""
+    """Acquired records, and the duration of their leases."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -277,7 +277,7 @@ class ShareFetchResponse:
 
 @struct()
 class ShareAcknowledgementBatch:
-    """What became of a range of records, by type or one type for all."""
+    """Acknowledgement of a range of records: one type per record, or one for all."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -292,7 +292,7 @@ class ShareAcknowledgementBatch:
 
 @struct()
 class AcknowledgePartition:
-    """A partition's acknowledgements."""
+    """Acknowledgements of one partition."""
 
     partition_index: int = int32()
     acknowledgement_batches: Sequence[ShareAcknowledgementBatch] = array(ShareAcknowledgementBatch)
@@ -300,7 +300,7 @@ class AcknowledgePartition:
 
 @struct()
 class AcknowledgeTopic:
-    """A topic's part of the acknowledgements."""
+    """Acknowledgements of one topic."""
 
     topic_id: TopicId = uuid()
     partitions: Sequence[AcknowledgePartition] = array(AcknowledgePartition)
@@ -319,7 +319,7 @@ class ShareAcknowledgeRequest:
 
 @struct()
 class ShareAcknowledgeLeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """Current leader of the partition and its epoch."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()
@@ -327,7 +327,7 @@ class ShareAcknowledgeLeaderIdAndEpoch:
 
 @struct()
 class ShareAcknowledgePartitionData:
-    """Whether a partition's acknowledgements were taken."""
+    """Result of the acknowledgements of one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -337,7 +337,7 @@ class ShareAcknowledgePartitionData:
 
 @struct()
 class ShareAcknowledgeTopicResponse:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     topic_id: TopicId = uuid()
     partitions: Sequence[ShareAcknowledgePartitionData] = array(ShareAcknowledgePartitionData)
@@ -345,7 +345,7 @@ class ShareAcknowledgeTopicResponse:
 
 @struct()
 class ShareAcknowledgeNodeEndpoint:
-    """Where to reach a leader named in this answer."""
+    """Endpoint of a leader named in this response."""
 
     node_id: int = int32()
     host: str = string()
@@ -355,7 +355,7 @@ class ShareAcknowledgeNodeEndpoint:
 
 @message(key=79, versions=(1, 2), flexible=1)
 class ShareAcknowledgeResponse:
-    """Which acknowledgements were taken."""
+    """Results of the acknowledgements."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()

@@ -1,9 +1,9 @@
-"""A share group's start offsets.
+"""Start offsets of share groups.
 
 DescribeShareGroupOffsets (90), AlterShareGroupOffsets (91), DeleteShareGroupOffsets (92).
 Describe v1 adds the lag (KIP-1226).
 
-What holds what:
+Nesting:
 
 - DescribeShareGroupOffsetsRequest > DescribeShareGroupOffsetsRequestGroup >
   DescribeShareGroupOffsetsRequestTopic
@@ -25,7 +25,7 @@ from penstock.wire.schema import array, int16, int32, int64, message, string, st
 
 @struct()
 class DescribeShareGroupOffsetsRequestTopic:
-    """Partitions of one topic asked about."""
+    """Requested partitions of one topic."""
 
     topic_name: str = string()
     partitions: Sequence[int] = array(int32, default=())
@@ -33,7 +33,7 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @struct()
 class DescribeShareGroupOffsetsRequestGroup:
-    """One group's question; null topics means all."""
+    """Part of the request for one group; null topics means all."""
 
     group_id: str = string()
     topics: Sequence[DescribeShareGroupOffsetsRequestTopic] | None = array(
@@ -43,7 +43,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 
 @message(key=90, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsRequest:
-    """Asks where share groups have got to."""
+    """Requests the start offsets of share groups."""
 
     groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = array(
         DescribeShareGroupOffsetsRequestGroup
@@ -52,7 +52,7 @@ class DescribeShareGroupOffsetsRequest:
 
 @struct()
 class DescribeShareGroupOffsetsResponsePartition:
-    """The first offset the group has not finished with."""
+    """Start offset of the group: the first record that it has not finished."""
 
     partition_index: int = int32()
     start_offset: int = int64()
@@ -64,7 +64,7 @@ class DescribeShareGroupOffsetsResponsePartition:
 
 @struct()
 class DescribeShareGroupOffsetsResponseTopic:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     topic_name: str = string()
     topic_id: TopicId = uuid()
@@ -75,7 +75,7 @@ class DescribeShareGroupOffsetsResponseTopic:
 
 @struct()
 class DescribeShareGroupOffsetsResponseGroup:
-    """One group's start offsets."""
+    """Start offsets of one group."""
 
     group_id: str = string()
     topics: Sequence[DescribeShareGroupOffsetsResponseTopic] = array(
@@ -87,7 +87,7 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @message(key=90, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsResponse:
-    """Where share groups have got to."""
+    """Start offsets of share groups."""
 
     throttle_time_ms: int = int32(default=0)
     groups: Sequence[DescribeShareGroupOffsetsResponseGroup] = array(
@@ -97,7 +97,7 @@ class DescribeShareGroupOffsetsResponse:
 
 @struct()
 class AlterShareGroupOffsetsRequestPartition:
-    """Where the group shall start in one partition."""
+    """New start offset of the group in one partition."""
 
     partition_index: int = int32()
     start_offset: int = int64()
@@ -105,7 +105,7 @@ class AlterShareGroupOffsetsRequestPartition:
 
 @struct()
 class AlterShareGroupOffsetsRequestTopic:
-    """A topic's part of the request."""
+    """Part of the request for one topic."""
 
     topic_name: str = string()
     partitions: Sequence[AlterShareGroupOffsetsRequestPartition] = array(
@@ -115,7 +115,7 @@ class AlterShareGroupOffsetsRequestTopic:
 
 @message(key=91, versions=(0, 0), flexible=0)
 class AlterShareGroupOffsetsRequest:
-    """Moves an empty share group."""
+    """Changes the start offsets of an empty share group."""
 
     group_id: str = string()
     topics: Sequence[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
@@ -123,7 +123,7 @@ class AlterShareGroupOffsetsRequest:
 
 @struct()
 class AlterShareGroupOffsetsResponsePartition:
-    """Whether one partition's start was moved."""
+    """Result of changing one start offset."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -132,7 +132,7 @@ class AlterShareGroupOffsetsResponsePartition:
 
 @struct()
 class AlterShareGroupOffsetsResponseTopic:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     topic_name: str = string()
     topic_id: TopicId = uuid()
@@ -143,7 +143,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @message(key=91, versions=(0, 0), flexible=0)
 class AlterShareGroupOffsetsResponse:
-    """Which start offsets were moved."""
+    """Results of the changes."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -155,14 +155,14 @@ class AlterShareGroupOffsetsResponse:
 
 @struct()
 class DeleteShareGroupOffsetsRequestTopic:
-    """A topic the group shall forget."""
+    """Topic whose offsets are to be deleted."""
 
     topic_name: str = string()
 
 
 @message(key=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsRequest:
-    """Makes an empty share group forget topics."""
+    """Deletes the offsets of topics of an empty share group."""
 
     group_id: str = string()
     topics: Sequence[DeleteShareGroupOffsetsRequestTopic] = array(
@@ -172,7 +172,7 @@ class DeleteShareGroupOffsetsRequest:
 
 @struct()
 class DeleteShareGroupOffsetsResponseTopic:
-    """Whether one topic was forgotten."""
+    """Result of the deletion for one topic."""
 
     topic_name: str = string()
     topic_id: TopicId = uuid()
@@ -182,7 +182,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @message(key=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsResponse:
-    """Which topics were forgotten."""
+    """Results of the deletions."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()

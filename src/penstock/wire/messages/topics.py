@@ -1,9 +1,9 @@
 """Topics: CreateTopics (19), DeleteTopics (20), CreatePartitions (37).
 
-CreateTopics v5 answers with the configuration it took (KIP-525), v7 with the topic id. DeleteTopics
-v6 takes names or ids.
+CreateTopics v5 returns the resulting configs (KIP-525), v7 the topic id. DeleteTopics v6 takes
+names or ids.
 
-What holds what:
+Nesting:
 
 - CreateTopicsRequest > CreatableTopic > (CreatableReplicaAssignment, CreatableTopicConfig)
 - CreateTopicsResponse > CreatableTopicResult > CreatableTopicConfigs
@@ -21,7 +21,7 @@ from penstock.wire.schema import array, boolean, int8, int16, int32, message, st
 
 @struct()
 class CreatableReplicaAssignment:
-    """Where one partition's replicas are to live."""
+    """Replica placement of one partition."""
 
     partition_index: int = int32()
     broker_ids: Sequence[int] = array(int32, default=())
@@ -29,7 +29,7 @@ class CreatableReplicaAssignment:
 
 @struct()
 class CreatableTopicConfig:
-    """A config the topic is created with."""
+    """Config of a topic to create."""
 
     name: str = string()
     value: str | None = string(nullable=True)
@@ -37,7 +37,7 @@ class CreatableTopicConfig:
 
 @struct()
 class CreatableTopic:
-    """A topic to create; -1 leaves partitions or replication to the broker."""
+    """Topic to create; -1 leaves partitions or replication to the broker."""
 
     name: str = string()
     num_partitions: int = int32()
@@ -48,7 +48,7 @@ class CreatableTopic:
 
 @message(key=19, versions=(2, 7), flexible=5)
 class CreateTopicsRequest:
-    """Creates topics, or only checks whether they could be."""
+    """Creates topics, or only validates the request."""
 
     topics: Sequence[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
@@ -57,7 +57,7 @@ class CreateTopicsRequest:
 
 @struct()
 class CreatableTopicConfigs:
-    """A config the topic was given, with where its value came from."""
+    """Config of the created topic, with the source of its value."""
 
     name: str = string()
     value: str | None = string(nullable=True)
@@ -68,7 +68,7 @@ class CreatableTopicConfigs:
 
 @struct()
 class CreatableTopicResult:
-    """The topic that was made, or why it was not."""
+    """Created topic, or an error."""
 
     name: str = string()
     topic_id: TopicId = uuid(since=7, default=NO_TOPIC_ID)
@@ -84,7 +84,7 @@ class CreatableTopicResult:
 
 @message(key=19, versions=(2, 7), flexible=5)
 class CreateTopicsResponse:
-    """Which topics were created."""
+    """Results of the creations."""
 
     throttle_time_ms: int = int32(default=0)
     topics: Sequence[CreatableTopicResult] = array(CreatableTopicResult)
@@ -92,7 +92,7 @@ class CreateTopicsResponse:
 
 @struct()
 class DeleteTopicState:
-    """A topic to delete, by name or by id."""
+    """Topic to delete, by name or by id."""
 
     name: str | None = string(nullable=True, default=None)
     topic_id: TopicId = uuid()
@@ -109,7 +109,7 @@ class DeleteTopicsRequest:
 
 @struct()
 class DeletableTopicResult:
-    """Whether one topic was deleted."""
+    """Result of deleting one topic."""
 
     name: str | None = string(nullable=6)
     topic_id: TopicId = uuid(since=6, default=NO_TOPIC_ID)
@@ -119,7 +119,7 @@ class DeletableTopicResult:
 
 @message(key=20, versions=(1, 6), flexible=4)
 class DeleteTopicsResponse:
-    """Which topics were deleted."""
+    """Results of the deletions."""
 
     throttle_time_ms: int = int32(default=0)
     responses: Sequence[DeletableTopicResult] = array(DeletableTopicResult)
@@ -127,14 +127,14 @@ class DeleteTopicsResponse:
 
 @struct()
 class CreatePartitionsAssignment:
-    """Where one new partition's replicas are to live."""
+    """Replica placement of one new partition."""
 
     broker_ids: Sequence[int] = array(int32, default=())
 
 
 @struct()
 class CreatePartitionsTopic:
-    """How many partitions a topic is to have in all."""
+    """New total number of partitions of a topic."""
 
     name: str = string()
     count: int = int32()
@@ -154,7 +154,7 @@ class CreatePartitionsRequest:
 
 @struct()
 class CreatePartitionsTopicResult:
-    """Whether one topic grew."""
+    """Result of adding partitions to one topic."""
 
     name: str = string()
     error_code: int = int16()
@@ -163,7 +163,7 @@ class CreatePartitionsTopicResult:
 
 @message(key=37, versions=(0, 3), flexible=2)
 class CreatePartitionsResponse:
-    """Which topics grew."""
+    """Results per topic."""
 
     throttle_time_ms: int = int32(default=0)
     results: Sequence[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

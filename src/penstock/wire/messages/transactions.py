@@ -1,10 +1,10 @@
-"""Transactions as clients and tools see them.
+"""Transactions: messages of clients and tools.
 
 InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit
 (28), DescribeProducers (61), DescribeTransactions (65), ListTransactions (66). AddPartitionsToTxn
-v4 takes several transactions and is for brokers; EndTxn v5 answers with the next epoch (KIP-890).
+v4 takes several transactions and is for brokers; EndTxn v5 returns the next epoch (KIP-890).
 
-What holds what:
+Nesting:
 
 - AddPartitionsToTxnRequest > (AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction >
   AddPartitionsToTxnTopic)
@@ -27,7 +27,7 @@ from penstock.wire.schema import array, boolean, int16, int32, int64, message, s
 
 @message(key=22, versions=(0, 5), flexible=2)
 class InitProducerIdRequest:
-    """Asks for a producer id, or for the next epoch of one."""
+    """Requests a producer id, or the next epoch of one."""
 
     transactional_id: str | None = string(nullable=True)
     transaction_timeout_ms: int = int32()
@@ -37,7 +37,7 @@ class InitProducerIdRequest:
 
 @message(key=22, versions=(0, 5), flexible=2)
 class InitProducerIdResponse:
-    """The producer id and epoch to write with."""
+    """Producer id and epoch to write with."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -47,7 +47,7 @@ class InitProducerIdResponse:
 
 @struct()
 class AddPartitionsToTxnTopic:
-    """Partitions of one topic that the transaction will touch."""
+    """Partitions of one topic to add to the transaction."""
 
     name: str = string()
     partitions: Sequence[int] = array(int32, default=())
@@ -55,7 +55,7 @@ class AddPartitionsToTxnTopic:
 
 @struct()
 class AddPartitionsToTxnTransaction:
-    """One transaction and its new partitions, or a question whether it has them."""
+    """Transaction and partitions to add, or to verify as added."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -66,7 +66,7 @@ class AddPartitionsToTxnTransaction:
 
 @message(key=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnRequest:
-    """Enters partitions into transactions."""
+    """Adds partitions to transactions."""
 
     v3_and_below_transactional_id: str = string(until=3, default="")
     v3_and_below_producer_id: int = int64(until=3, default=0)
@@ -81,7 +81,7 @@ class AddPartitionsToTxnRequest:
 
 @struct()
 class AddPartitionsToTxnPartitionResult:
-    """Whether one partition was entered."""
+    """Result of adding one partition."""
 
     partition_index: int = int32()
     partition_error_code: int = int16()
@@ -89,7 +89,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct()
 class AddPartitionsToTxnTopicResult:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     results_by_partition: Sequence[AddPartitionsToTxnPartitionResult] = array(
@@ -99,7 +99,7 @@ class AddPartitionsToTxnTopicResult:
 
 @struct()
 class AddPartitionsToTxnResult:
-    """One transaction's part of the answer."""
+    """Results of one transaction."""
 
     transactional_id: str = string()
     topic_results: Sequence[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
@@ -107,7 +107,7 @@ class AddPartitionsToTxnResult:
 
 @message(key=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnResponse:
-    """Which partitions were entered."""
+    """Results of the additions."""
 
     throttle_time_ms: int = int32(default=0)
     results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult] = array(
@@ -121,7 +121,7 @@ class AddPartitionsToTxnResponse:
 
 @message(key=25, versions=(0, 4), flexible=3)
 class AddOffsetsToTxnRequest:
-    """Enters a group's offsets into a transaction."""
+    """Adds the offsets of a group to a transaction."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -131,7 +131,7 @@ class AddOffsetsToTxnRequest:
 
 @message(key=25, versions=(0, 4), flexible=3)
 class AddOffsetsToTxnResponse:
-    """Whether they were entered."""
+    """Result of the addition."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -149,7 +149,7 @@ class EndTxnRequest:
 
 @message(key=26, versions=(0, 5), flexible=3)
 class EndTxnResponse:
-    """Whether it ended, and from v5 on the epoch of the next one."""
+    """Result, and from v5 on the producer epoch of the next transaction."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
@@ -159,7 +159,7 @@ class EndTxnResponse:
 
 @struct()
 class TxnOffsetCommitRequestPartition:
-    """The position to keep when the transaction commits."""
+    """Offset to commit with the transaction."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -169,7 +169,7 @@ class TxnOffsetCommitRequestPartition:
 
 @struct()
 class TxnOffsetCommitRequestTopic:
-    """A topic's part of the commit."""
+    """Part of the commit for one topic."""
 
     name: str = string()
     partitions: Sequence[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
@@ -177,7 +177,7 @@ class TxnOffsetCommitRequestTopic:
 
 @message(key=28, versions=(0, 5), flexible=3)
 class TxnOffsetCommitRequest:
-    """Keeps a group's positions, if and when the transaction commits."""
+    """Commits offsets of a group as part of a transaction."""
 
     transactional_id: str = string()
     group_id: str = string()
@@ -191,7 +191,7 @@ class TxnOffsetCommitRequest:
 
 @struct()
 class TxnOffsetCommitResponsePartition:
-    """Whether one position was taken."""
+    """Result for one offset."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -199,7 +199,7 @@ class TxnOffsetCommitResponsePartition:
 
 @struct()
 class TxnOffsetCommitResponseTopic:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
@@ -207,7 +207,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message(key=28, versions=(0, 5), flexible=3)
 class TxnOffsetCommitResponse:
-    """Which positions were taken."""
+    """Results of the commit."""
 
     throttle_time_ms: int = int32(default=0)
     topics: Sequence[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
@@ -215,7 +215,7 @@ class TxnOffsetCommitResponse:
 
 @struct()
 class DescribeProducersTopicRequest:
-    """Partitions of one topic asked about."""
+    """Requested partitions of one topic."""
 
     name: str = string()
     partition_indexes: Sequence[int] = array(int32, default=())
@@ -223,14 +223,14 @@ class DescribeProducersTopicRequest:
 
 @message(key=61, versions=(0, 0), flexible=0)
 class DescribeProducersRequest:
-    """Asks which producers are writing to partitions."""
+    """Requests the active producers of partitions."""
 
     topics: Sequence[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
 
 
 @struct()
 class ProducerState:
-    """A producer that a partition remembers."""
+    """Producer whose state a partition holds."""
 
     producer_id: int = int64()
     producer_epoch: int = int32()
@@ -242,7 +242,7 @@ class ProducerState:
 
 @struct()
 class DescribeProducersPartitionResponse:
-    """One partition's producers."""
+    """Producers of one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -252,7 +252,7 @@ class DescribeProducersPartitionResponse:
 
 @struct()
 class DescribeProducersTopicResponse:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[DescribeProducersPartitionResponse] = array(
@@ -262,7 +262,7 @@ class DescribeProducersTopicResponse:
 
 @message(key=61, versions=(0, 0), flexible=0)
 class DescribeProducersResponse:
-    """Which producers are writing to partitions."""
+    """Active producers of partitions."""
 
     throttle_time_ms: int = int32(default=0)
     topics: Sequence[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)
@@ -270,7 +270,7 @@ class DescribeProducersResponse:
 
 @message(key=65, versions=(0, 0), flexible=0)
 class DescribeTransactionsRequest:
-    """Asks for transactions in detail."""
+    """Requests descriptions of transactions."""
 
     transactional_ids: Sequence[str] = array(string, default=())
 
@@ -285,7 +285,7 @@ class DescribeTransactionsTopicData:
 
 @struct()
 class DescribeTransactionsTransactionState:
-    """One transaction, or why it cannot be told."""
+    """Description of one transaction, or an error."""
 
     error_code: int = int16()
     transactional_id: str = string()
@@ -299,7 +299,7 @@ class DescribeTransactionsTransactionState:
 
 @message(key=65, versions=(0, 0), flexible=0)
 class DescribeTransactionsResponse:
-    """Transactions in detail."""
+    """Descriptions of transactions."""
 
     throttle_time_ms: int = int32(default=0)
     transaction_states: Sequence[DescribeTransactionsTransactionState] = array(
@@ -309,7 +309,7 @@ class DescribeTransactionsResponse:
 
 @message(key=66, versions=(0, 2), flexible=0)
 class ListTransactionsRequest:
-    """Asks for transactions by state, producer, duration and name."""
+    """Requests a list of transactions, by state, producer, duration and name."""
 
     state_filters: Sequence[str] = array(string, default=())
     producer_id_filters: Sequence[int] = array(int64, default=())
@@ -319,7 +319,7 @@ class ListTransactionsRequest:
 
 @struct()
 class ListTransactionsTransactionState:
-    """A transaction in a few words."""
+    """Summary of a transaction."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -328,7 +328,7 @@ class ListTransactionsTransactionState:
 
 @message(key=66, versions=(0, 2), flexible=0)
 class ListTransactionsResponse:
-    """The transactions this broker coordinates."""
+    """Transactions that this broker coordinates."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()

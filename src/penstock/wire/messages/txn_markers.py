@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (api 27), versions 1-2: how a coordinator ends a transaction in the logs.
+"""WriteTxnMarkers (api 27), versions 1-2: a coordinator ends a transaction in the logs.
 
-v2 says which transaction version the marker belongs to (KIP-1228).
+v2 has the transaction version of the marker (KIP-1228).
 
-What holds what:
+Nesting:
 
 - WriteTxnMarkersRequest > WritableTxnMarker > WritableTxnMarkerTopic
 - WriteTxnMarkersResponse > WritableTxnMarkerResult > WritableTxnMarkerTopicResult >
@@ -24,7 +24,7 @@ class WritableTxnMarkerTopic:
 
 @struct()
 class WritableTxnMarker:
-    """The end of one transaction: `transaction_result` is true for commit."""
+    """End of one transaction: `transaction_result` is true for commit."""
 
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -43,7 +43,7 @@ class WriteTxnMarkersRequest:
 
 @struct()
 class WritableTxnMarkerPartitionResult:
-    """Whether one partition got the marker."""
+    """Result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -51,7 +51,7 @@ class WritableTxnMarkerPartitionResult:
 
 @struct()
 class WritableTxnMarkerTopicResult:
-    """A topic's part of the answer."""
+    """Results of one topic."""
 
     name: str = string()
     partitions: Sequence[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
@@ -59,7 +59,7 @@ class WritableTxnMarkerTopicResult:
 
 @struct()
 class WritableTxnMarkerResult:
-    """One producer's part of the answer."""
+    """Results of one producer."""
 
     producer_id: int = int64()
     topics: Sequence[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
@@ -67,6 +67,6 @@ class WritableTxnMarkerResult:
 
 @message(key=27, versions=(1, 2), flexible=1)
 class WriteTxnMarkersResponse:
-    """Which partitions got their markers."""
+    """Results of writing the markers."""
 
     markers: Sequence[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)

@@ -1,1 +1,1 @@
-"""Penstock's own messages, for its tools and between its nodes (API keys from 30000)."""
+"""Messages of Penstock, not Kafka: for its tools and between its nodes (API keys from 30000)."""

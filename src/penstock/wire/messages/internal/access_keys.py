@@ -1,9 +1,9 @@
-"""Access keys of users: Penstock's own, for its tools.
+"""Access keys of users (internal: for Penstock's tools).
 
-CreateAccessKey (30040), DescribeAccessKeys (30041) and DeleteAccessKey (30042). SDKs of Amazon sign
-with such a key; the secret is told once, in the answer that makes it.
+CreateAccessKey (30040), DescribeAccessKeys (30041) and DeleteAccessKey (30042). AWS SDKs sign with
+such a key; only the response that creates it contains the secret.
 
-What holds what:
+Nesting:
 
 - DescribeAccessKeysResponse > AccessKeyInfo
 """
@@ -15,14 +15,14 @@ from penstock.wire.schema import array, int16, int64, message, string, struct
 
 @message(key=30040, versions=(0, 0), flexible=0)
 class CreateAccessKeyRequest:
-    """Makes a key for a user."""
+    """Creates an access key for a user."""
 
     user: str = string()
 
 
 @message(key=30040, versions=(0, 0), flexible=0)
 class CreateAccessKeyResponse:
-    """The new key, with its secret."""
+    """New key with its secret."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -32,14 +32,14 @@ class CreateAccessKeyResponse:
 
 @message(key=30041, versions=(0, 0), flexible=0)
 class DescribeAccessKeysRequest:
-    """Asks for the keys of a user, or of all."""
+    """Requests the keys of one user, or of all users."""
 
     user: str | None = string(nullable=True, default=None)
 
 
 @struct()
 class AccessKeyInfo:
-    """A key; never its secret."""
+    """Key without its secret."""
 
     user: str = string()
     access_key: str = string()
@@ -48,7 +48,7 @@ class AccessKeyInfo:
 
 @message(key=30041, versions=(0, 0), flexible=0)
 class DescribeAccessKeysResponse:
-    """Whose keys there are."""
+    """Access keys and their users."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -57,14 +57,14 @@ class DescribeAccessKeysResponse:
 
 @message(key=30042, versions=(0, 0), flexible=0)
 class DeleteAccessKeyRequest:
-    """Ends a key."""
+    """Deletes a key."""
 
     access_key: str = string()
 
 
 @message(key=30042, versions=(0, 0), flexible=0)
 class DeleteAccessKeyResponse:
-    """Whether it was there."""
+    """Result of the deletion; an error if the key does not exist."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)

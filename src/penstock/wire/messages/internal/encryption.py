@@ -1,9 +1,9 @@
-"""Encryption at rest: Penstock's own, for its tools.
+"""Encryption at rest (internal: for Penstock's tools).
 
-DescribeKeys (30030) and RotateKeys (30031) go to every node: each has its own disk, and its own
-keys for it. ApiVersions does not name them: a broker that is not Penstock would not know them.
+DescribeKeys (30030) and RotateKeys (30031) go to every node: each has its own disk, with
+its own keys. ApiVersions does not list them: a broker that is not Penstock does not have them.
 
-What holds what:
+Nesting:
 
 - DescribeKeysRequest
 - DescribeKeysResponse > KekUse
@@ -18,12 +18,12 @@ from penstock.wire.schema import array, boolean, int16, int32, message, string, 
 
 @message(key=30030, versions=(0, 0), flexible=0)
 class DescribeKeysRequest:
-    """Asks a node which key-encryption keys it has, and what lies under them."""
+    """Requests the key-encryption keys of a node, with their numbers of logs."""
 
 
 @struct()
 class KekUse:
-    """A key-encryption key by its id, never by itself: how many logs lie under it."""
+    """Id of a key-encryption key, never the key itself, and the number of logs that use it."""
 
     id: str = string()
     is_current: bool = boolean()
@@ -32,7 +32,7 @@ class KekUse:
 
 @message(key=30030, versions=(0, 0), flexible=0)
 class DescribeKeysResponse:
-    """The keys, the one in use first. No key at all: this node cannot encrypt."""
+    """Key-encryption keys, the current one first; without any this node cannot encrypt."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -42,7 +42,7 @@ class DescribeKeysResponse:
 
 @message(key=30031, versions=(0, 0), flexible=0)
 class RotateKeysRequest:
-    """Puts logs under the key in use, at most so many; first reads the keys anew, if told to."""
+    """Rewraps up to a number of logs with the current key; on request reloads the keys first."""
 
     reload: bool = boolean(default=False)
     logs_max: int = int32(default=100)
@@ -50,7 +50,7 @@ class RotateKeysRequest:
 
 @message(key=30031, versions=(0, 0), flexible=0)
 class RotateKeysResponse:
-    """How many were put under it, and how many are left."""
+    """Numbers of logs that were rewrapped, and that remain."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)

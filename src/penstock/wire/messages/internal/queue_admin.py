@@ -1,10 +1,10 @@
-"""Looking into queues and putting them right: Penstock's own, for its tools and among its nodes.
+"""Inspection and repair of queues (internal: for Penstock's tools and between its nodes).
 
 InspectQueues (30005) and ChangeQueues (30006) go to the leader of a queue's partition;
-ListPositions (30007) to every node, each of which knows those that are kept on it. ApiVersions
-does not name them: a broker that is not Penstock would not know them.
+ListPositions (30007) goes to every node, each of which knows the positions that it stores.
+ApiVersions does not list them: a broker that is not Penstock does not have them.
 
-What holds what:
+Nesting:
 
 - InspectQueuesRequest > InspectedPartition
 - InspectQueuesResponse > QueueReport > QueueRun
@@ -31,7 +31,7 @@ from penstock.wire.schema import (
 
 @struct()
 class InspectedPartition:
-    """Of one partition: the figures, and runs of unfinished records from an offset on."""
+    """Requested partition: its figures, and runs of unfinished records from an offset on."""
 
     partition: int = int32()
     from_offset: int = int64(default=0)
@@ -40,7 +40,7 @@ class InspectedPartition:
 
 @message(key=30005, versions=(0, 0), flexible=0)
 class InspectQueuesRequest:
-    """Asks how a group stands in partitions of a topic, record by record."""
+    """Requests the state of a group's queues in partitions of a topic, record by record."""
 
     group_id: str = string()
     topic: str = string()
@@ -49,9 +49,9 @@ class InspectQueuesRequest:
 
 @struct()
 class QueueRun:
-    """Neighbours in one state: waiting (0), leased (1), failed (2) or given up (3).
+    """Run of records in one state: waiting (0), leased (1), failed (2) or given up (3).
 
-    `until_ms` is when the lease ends, or when the next try is due.
+    `until_ms` is the time at which the lease ends, or the next delivery is due.
     """
 
     first: int = int64()
@@ -64,9 +64,9 @@ class QueueRun:
 
 @struct()
 class QueueReport:
-    """One partition of a queue; a start offset of -1 says that nothing is kept of it.
+    """State of one partition of a queue; a start offset of -1 means that none is stored.
 
-    How many of each priority are ready is told of queues that are open.
+    Counts of ready records per priority are given for open queues only.
     """
 
     partition: int = int32()
@@ -89,14 +89,14 @@ class QueueReport:
 
 @message(key=30005, versions=(0, 0), flexible=0)
 class InspectQueuesResponse:
-    """How the group stands there."""
+    """State of the group's queues, per partition."""
 
     partitions: Sequence[QueueReport] = array(QueueReport)
 
 
 @struct()
 class OffsetRun:
-    """Offsets, both ends included."""
+    """Range of offsets, both ends included."""
 
     first: int = int64()
     last: int = int64()
@@ -104,7 +104,7 @@ class OffsetRun:
 
 @struct()
 class ChangedPartition:
-    """Which records of one partition are meant."""
+    """Records of one partition to change."""
 
     partition: int = int32()
     runs: Sequence[OffsetRun] = array(OffsetRun)
@@ -112,7 +112,7 @@ class ChangedPartition:
 
 @message(key=30006, versions=(0, 0), flexible=0)
 class ChangeQueuesRequest:
-    """Finishes records without a lease (0), offers finished ones again (1), or finishes them only
+    """Finishes records without a lease (0), redelivers finished ones (1), or finishes records only
     if all of a partition's still wait for their first delivery (2)."""
 
     group_id: str = string()
@@ -123,7 +123,7 @@ class ChangeQueuesRequest:
 
 @struct()
 class QueueChange:
-    """What became of it: how many records changed, and where the group begins now."""
+    """Result: the number of changed records, and the new start offset of the group."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -134,21 +134,21 @@ class QueueChange:
 
 @message(key=30006, versions=(0, 0), flexible=0)
 class ChangeQueuesResponse:
-    """One answer for each partition."""
+    """Results per partition."""
 
     partitions: Sequence[QueueChange] = array(QueueChange)
 
 
 @message(key=30007, versions=(0, 0), flexible=0)
 class ListPositionsRequest:
-    """Asks a node for the positions of groups that are kept on it, in some topics or in all."""
+    """Requests the group positions that a node stores, in some topics or in all."""
 
     topics: Sequence[str] | None = array(string, nullable=True)
 
 
 @struct()
 class KeptPosition:
-    """A share group (0) has state there, or a consumer group (1) this position."""
+    """State of a share group (0), or position of a consumer group (1), in a partition."""
 
     kind: int = int8()
     group_id: str = string()
@@ -159,7 +159,7 @@ class KeptPosition:
 
 @message(key=30007, versions=(0, 0), flexible=0)
 class ListPositionsResponse:
-    """The positions, and which shards of states and of groups they come from."""
+    """Stored positions, and the shards of states and groups that they come from."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)

@@ -1,10 +1,10 @@
-"""What Penstock's nodes tell each other about queues; clients are not told of these.
+"""Queue messages between Penstock's nodes; not listed for clients.
 
-KeepQueueState (30001) goes to the node that keeps a queue's state, TellQueue (30002),
-TakeFromQueues (30003) and SettleLeases (30004) to the node that leads the queue's partition.
-Kafka's own messages for the first (84-87) carry its kind of state, and ours is another one.
+KeepQueueState (30001) goes to the node that stores the state of a queue. TellQueue (30002),
+TakeFromQueues (30003) and SettleLeases (30004) go to the leader of the queue's partition.
+Kafka's messages for the first (84-87) carry Kafka's state format, which differs from Penstock's.
 
-What holds what:
+Nesting:
 
 - KeepQueueStateRequest > QueueStateCall
 - KeepQueueStateResponse > QueueStateAnswer
@@ -35,7 +35,7 @@ from penstock.wire.schema import (
 
 @struct()
 class QueueStateCall:
-    """Reads (0), keeps a delta (1) or a snapshot (2) of one queue, or forgets it (3)."""
+    """Reads (0) the state of one queue, stores a delta (1) or a snapshot (2), or deletes it (3)."""
 
     kind: int = int8()
     group_id: str = string()
@@ -48,14 +48,14 @@ class QueueStateCall:
 
 @message(key=30001, versions=(0, 0), flexible=0)
 class KeepQueueStateRequest:
-    """Has the states of queues read, kept or forgotten, in this order."""
+    """Reads, stores or deletes states of queues, in the given order."""
 
     calls: Sequence[QueueStateCall] = array(QueueStateCall)
 
 
 @struct()
 class QueueStateAnswer:
-    """What one call came to; the state only where it was read."""
+    """Result of one call, with the state if it was read."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -66,14 +66,14 @@ class QueueStateAnswer:
 
 @message(key=30001, versions=(0, 0), flexible=0)
 class KeepQueueStateResponse:
-    """One answer for each call, in the same order."""
+    """Results of the calls, in the same order."""
 
     answers: Sequence[QueueStateAnswer] = array(QueueStateAnswer)
 
 
 @struct()
 class QueueCall:
-    """Describes a queue (0), moves its start (1), forgets it (2), or wakes it (3)."""
+    """Describes a queue (0), moves its start (1), deletes it (2), or wakes it (3)."""
 
     kind: int = int8()
     group_id: str = string()
@@ -91,7 +91,7 @@ class TellQueueRequest:
 
 @struct()
 class QueueAnswer:
-    """What one call came to, and where the queue stands; -1 where there is none."""
+    """Result of one call, and the offsets of the queue; -1 without a queue."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -102,14 +102,14 @@ class QueueAnswer:
 
 @message(key=30002, versions=(0, 0), flexible=0)
 class TellQueueResponse:
-    """One answer for each call, in the same order."""
+    """Results of the calls, in the same order."""
 
     answers: Sequence[QueueAnswer] = array(QueueAnswer)
 
 
 @message(key=30003, versions=(0, 0), flexible=0)
 class TakeFromQueuesRequest:
-    """Takes records for a member from a group's queues in one topic; see `queue_taking.Wanted`."""
+    """Acquires records for a member from a group's queues in one topic."""
 
     group_id: str = string()
     topic_id: TopicId = uuid()
@@ -126,7 +126,7 @@ class TakeFromQueuesRequest:
 
 @struct()
 class TakenLease:
-    """Records that the member holds now."""
+    """Records leased to the member."""
 
     first: int = int64()
     last: int = int64()
@@ -136,7 +136,7 @@ class TakenLease:
 
 @struct()
 class TakenFromQueue:
-    """What came of one partition: whole batches and the leases in them, or why there is nothing."""
+    """Result of one partition: whole batches and the leases in them, or an error."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -147,7 +147,7 @@ class TakenFromQueue:
 
 @message(key=30003, versions=(0, 0), flexible=0)
 class TakeFromQueuesResponse:
-    """A row for each partition that has something to say; `is_partial` if some cannot for now."""
+    """Rows of the partitions with a result; `is_partial` if some are not available for now."""
 
     error_code: int = int16()
     is_partial: bool = boolean(default=False)
@@ -156,7 +156,7 @@ class TakeFromQueuesResponse:
 
 @struct()
 class LeaseRuling:
-    """What becomes of records that a member holds; see `queue_settling.Ruling`."""
+    """Verdict on records that are leased to a member."""
 
     group_id: str = string()
     topic_id: TopicId = uuid()
@@ -173,7 +173,7 @@ class LeaseRuling:
 
 @message(key=30004, versions=(0, 0), flexible=0)
 class SettleLeasesRequest:
-    """Settles leases; and names members that no longer wait for records."""
+    """Settles leases, and ends the wait of members for records."""
 
     rulings: Sequence[LeaseRuling] = array(LeaseRuling, default=())
     ended: Sequence[str] = array(string, default=())
@@ -181,7 +181,7 @@ class SettleLeasesRequest:
 
 @struct()
 class RulingAnswer:
-    """Whether one ruling counts."""
+    """Result of one verdict."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -189,6 +189,6 @@ class RulingAnswer:
 
 @message(key=30004, versions=(0, 0), flexible=0)
 class SettleLeasesResponse:
-    """One answer for each ruling, in the same order."""
+    """Results of the verdicts, in the same order."""
 
     answers: Sequence[RulingAnswer] = array(RulingAnswer, default=())
