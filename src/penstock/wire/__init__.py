@@ -1,6 +1,6 @@
-"""Bytes to messages and back: the Kafka protocol without sockets.
+"""Kafka wire protocol without sockets: encodes and decodes messages and record batches.
 
-`schema` declares, `reading` and `writing` derive the code, `codec` compiles and keeps it,
-`messages` holds the declarations, `frame` puts headers around them; `records` and `compression`
-know what is inside a record batch. Everything here is a pure function of its arguments.
+`schema` declares messages, `reader_source` and `writer_source` generate their code, `codec`
+compiles and caches it. `messages` holds the declarations, and `framing` adds headers. `records` and
+`compression` handle record batches. Everything here is a pure function of its arguments.
 """

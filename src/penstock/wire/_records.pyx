@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, binding=False
-"""The records inside one batch, compiled: the twin of `_records_py.py`, which is the reference.
+"""Codec of the records inside one batch, compiled: the twin of `_records_py.py`, the reference.
 
-The same functions, results and errors, on the same bytes; tests/property/test_records_twins.py
-holds the two to it. What is said there of bounds holds here, and matters more: every read is
-preceded by a comparison with the end of the record or of the payload, every count is compared
-with the bytes that remain before an array of that size is made.
+The same functions, results and errors for the same bytes; tests/property/test_records_twins.py
+verifies that. The bounds are those of the reference, and matter more here: every read is preceded
+by a comparison with the end of the record or of the payload, and every count is compared with the
+remaining bytes before an array of that size is allocated.
 """
 
 from cpython cimport array
@@ -34,7 +34,7 @@ cdef enum:
     DIGITS_MAX = 16
     NAMES_MAX = 8
 
-# Why a record is refused; the index is the code that the loops below return.
+# Reasons to refuse a record; the index is the code that the loops below return.
 cdef enum Fault:
     FINE
     TRUNCATED
@@ -68,7 +68,7 @@ cdef array.array _INT64S = _array.array("q")
 cdef array.array _INT32S = _array.array("i")
 
 
-# Where the selected columns go; the arrays of the others are empty and never written.
+# Targets of the selected columns; the arrays of the others are empty and never written.
 cdef struct Target:
     int64_t *offsets
     int64_t *timestamps
@@ -83,7 +83,7 @@ cdef struct Target:
 cdef inline Fault read_varint(
     const uint8_t *data, Py_ssize_t *position, Py_ssize_t stop, int64_t *number
 ) noexcept nogil:
-    """A zigzag number of at most 32 bits that must end before `stop`."""
+    """Reads a zigzag number of at most 32 bits that must end before `stop`."""
     cdef Py_ssize_t at = position[0]
     cdef uint64_t bits
     cdef int shift = 7
@@ -115,7 +115,7 @@ cdef inline Fault read_varint(
 cdef inline Fault read_varlong(
     const uint8_t *data, Py_ssize_t *position, Py_ssize_t stop, int64_t *number
 ) noexcept nogil:
-    """A zigzag number of at most 64 bits that must end before `stop`."""
+    """Reads a zigzag number of at most 64 bits that must end before `stop`."""
     cdef Py_ssize_t at = position[0]
     cdef uint64_t bits
     cdef int shift = 7
@@ -154,7 +154,7 @@ cdef inline Fault read_span(
     int64_t *start,
     int64_t *end,
 ) noexcept nogil:
-    """A length and that many bytes; start and end are -1 for null."""
+    """Reads a length and skips that many bytes; start and end are -1 for null."""
     cdef int64_t size
     cdef Fault failed = read_varint(data, position, stop, &size)
     if failed:
@@ -274,7 +274,7 @@ def decode(
     int64_t base_timestamp,
     int columns,
 ):
-    """One pass over the uncompressed records; every field is checked, selected ones are kept."""
+    """Decodes the uncompressed records in one pass; checks every field, keeps the selected ones."""
     cdef Py_buffer view
     cdef Target target
     cdef Py_ssize_t position = 0
@@ -375,7 +375,7 @@ cdef inline bytes as_bytes(content):
 
 
 cdef inline Py_ssize_t field_bytes(bytes content) noexcept:
-    """What `write_bytes` will write."""
+    """Number of bytes that `write_bytes` will write."""
     cdef Py_ssize_t size
     if content is None:
         return 1
@@ -384,7 +384,7 @@ cdef inline Py_ssize_t field_bytes(bytes content) noexcept:
 
 
 cdef class _Buffer:
-    """A bytearray that grows by doubling; `room` makes sure of space before raw writes."""
+    """A bytearray that grows by doubling; `room` reserves space before raw writes."""
 
     cdef bytearray content
     cdef Py_ssize_t used
@@ -405,7 +405,7 @@ cdef class _Buffer:
 
 
 cdef inline int64_t difference(object number, int64_t base, str reason) except? -1:
-    """`number - base`, or the reason as an error where that needs more than 64 bits."""
+    """`number - base`, or an error if that needs more than 64 bits."""
     cdef int overflow = 0
     cdef int64_t wide = PyLong_AsLongLongAndOverflow(number, &overflow)
     if overflow or (wide < INT64_MIN + base if base >= 0 else wide > INT64_MAX + base):
@@ -414,7 +414,7 @@ cdef inline int64_t difference(object number, int64_t base, str reason) except? 
 
 
 cdef list header_fields(headers):
-    """Names and values in turn, as bytes."""
+    """Names and values alternating, as bytes."""
     cdef list fields = []
     for name, content in headers:
         fields.append((<str?>name).encode())
@@ -425,7 +425,7 @@ cdef list header_fields(headers):
 def encode(
     records, Py_ssize_t reserve, int64_t base_offset, int64_t base_timestamp, bint keep_offsets
 ):
-    """The records, uncompressed, after `reserve` zero bytes for the batch header."""
+    """Encodes records, uncompressed, after `reserve` zero bytes for the batch header."""
     cdef _Buffer buffer = _Buffer(reserve)
     cdef int64_t delta = -1, previous = -1, timestamp_delta
     cdef Py_ssize_t body, header_count
@@ -471,7 +471,7 @@ def encode(
 
 
 def gather(payload, array.array starts, array.array ends):
-    """One column as Arrow's binary layout: validity bitmap (None: no nulls), offsets, data."""
+    """One column in Arrow's binary layout: validity bitmap (None: no nulls), offsets, data."""
     cdef Py_buffer view
     cdef Py_ssize_t count = len(starts), i, nulls = 0, total = 0, size
     cdef int64_t[::1] begin = starts
@@ -519,7 +519,7 @@ def gather(payload, array.array starts, array.array ends):
 
 
 def slices(payload, array.array starts, array.array ends):
-    """The bytes of each span of a column, None where it is null."""
+    """Bytes of each span of a column, None for null."""
     cdef Py_buffer view
     cdef Py_ssize_t count = len(starts), i
     cdef int64_t[::1] begin = starts
@@ -546,7 +546,7 @@ def slices(payload, array.array starts, array.array ends):
 
 
 def decode_headers(payload, Py_ssize_t start, Py_ssize_t count):
-    """The headers of one record, which `decode` found and checked."""
+    """Headers of one record, which `decode` found and checked."""
     cdef Py_buffer view
     cdef const uint8_t *data
     cdef Py_ssize_t position = start
@@ -581,7 +581,7 @@ def decode_headers(payload, Py_ssize_t start, Py_ssize_t count):
     return tuple(headers)
 
 
-# The names that are looked for, and where what they say goes.
+# Header names to look for, and the columns for their values.
 cdef struct Named:
     const char *prefix
     Py_ssize_t prefix_size
@@ -592,7 +592,7 @@ cdef struct Named:
 
 
 cdef int64_t read_digits(const uint8_t *text, Py_ssize_t size) noexcept nogil:
-    """The number; -1 if it is none."""
+    """Parses a decimal number; -1 if it is not one."""
     cdef int64_t number = 0
     cdef Py_ssize_t i
     if size < 1 or size > DIGITS_MAX:
@@ -607,7 +607,7 @@ cdef int64_t read_digits(const uint8_t *text, Py_ssize_t size) noexcept nogil:
 cdef bint note_number(
     Named *named, Py_ssize_t index, const uint8_t *key, Py_ssize_t size, int64_t number
 ) noexcept nogil:
-    """False if this is none of the names, or there for the second time."""
+    """Stores the number; False if the key is not one of the names, or occurs a second time."""
     cdef int i
     for i in range(named.count):
         if size == named.sizes[i] and memcmp(key, named.names[i], size) == 0:
@@ -662,7 +662,7 @@ cdef Fault read_numbers(
 
 
 def header_numbers(payload, array.array starts, array.array counts, bytes prefix, tuple names):
-    """What the headers of these names say in decimal digits: a column for each, -1 for none."""
+    """Decimal numbers in the headers of these names: one column per name, -1 without a header."""
     cdef Py_buffer view
     cdef Named named
     cdef Py_ssize_t count = len(starts), at

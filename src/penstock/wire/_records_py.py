@@ -1,13 +1,13 @@
-"""The records inside one batch, in pure Python: the twin of `_records.pyx`.
+"""Codec of the records inside one batch in pure Python: the twin of `_records.pyx`.
 
-Both modules offer the same functions, give the same results and fail with the same errors on the
-same bytes; tests/property/test_records_twins.py holds them to it. This one is the reference and
-the fallback where no C compiler was at hand.
+Both modules have the same functions, and the same results and errors for the same bytes;
+tests/property/test_records_twins.py verifies that. This one is the reference, and the fallback when
+it was installed without a C compiler.
 
-Invariants: nothing is read past the end of the payload or of the record it belongs to; a count is
-checked against the bytes that remain before anything is allocated for it. Failures are
-`ValueError`; `penstock.wire.records` turns them into refusals. Batch headers, checksums and
-compression are left to `penstock.wire.records`.
+Invariants: no read past the end of the payload or of the record; a count is checked against the
+remaining bytes before anything is allocated for it. Failures are `ValueError`;
+`penstock.wire.records` turns them into refusals, and handles batch headers, checksums and
+compression.
 """
 
 from array import array
@@ -27,7 +27,7 @@ HEADERS: Final = 16
 RECORD_BYTES_MIN: Final = 7
 # key length, value length
 HEADER_BYTES_MIN: Final = 2
-# Of a number that a header tells in ASCII.
+# Maximum length of a decimal number in a header.
 DIGITS_MAX: Final = 16
 
 INT64_MIN: Final = -(1 << 63)
@@ -72,7 +72,7 @@ def decode(
     base_timestamp: int,
     columns: int,
 ) -> RecordSpans:
-    """One pass over the uncompressed records; every field is checked, selected ones are kept."""
+    """Decodes the uncompressed records in one pass; checks every field, keeps the selected ones."""
     data = bytes(payload)
     end = len(data)
     if count < 0 or count * RECORD_BYTES_MIN > end:
@@ -102,7 +102,7 @@ def decode(
 def decode_headers(
     payload: memoryview, start: int, count: int
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers `decode` found and checked. Keys that are not UTF-8 are read as Java does."""
+    """Headers that `decode` found and checked. Keys that are not UTF-8 decode as in Java."""
     headers: list[tuple[str, bytes | None]] = []
     position, end = start, len(payload)
     for _ in range(count):
@@ -121,10 +121,10 @@ def header_numbers(
     prefix: bytes,
     names: tuple[bytes, ...],
 ) -> "tuple[array[int], ...] | None":
-    """What the headers of these names say in decimal digits: a column for each, -1 for none.
+    """Decimal numbers in the headers of these names: one column per name, -1 without a header.
 
-    None if that is not all there is to know: some other header begins with `prefix`, one of these
-    is there twice, or its value is no number of at most `DIGITS_MAX` digits.
+    None if the columns cannot hold everything: another header begins with `prefix`, one of these
+    occurs twice, or its value is not a number of at most `DIGITS_MAX` digits.
     """
     if len(starts) != len(counts):
         raise ValueError(BAD_SPAN)
@@ -156,7 +156,7 @@ def encode(
     base_timestamp: int,
     keep_offsets: bool,
 ) -> bytearray:
-    """The records, uncompressed, after `reserve` zero bytes for the batch header."""
+    """Encodes records, uncompressed, after `reserve` zero bytes for the batch header."""
     parts = bytearray(reserve)
     body = bytearray()
     previous = -1
@@ -186,10 +186,10 @@ def encode(
 
 
 def gather(payload: Buffer, starts: "array[int]", ends: "array[int]") -> Packed:
-    """One column as Arrow's binary layout: validity bitmap (None: no nulls), offsets, data.
+    """One column in Arrow's binary layout: validity bitmap (None: no nulls), offsets, data.
 
-    There is one more offset than there are values. They are 32-bit (Arrow's binary) unless the
-    data needs 64 (large_binary).
+    There is one more offset than there are values. Offsets are 32-bit (Arrow's binary) unless the
+    data needs 64 bits (large_binary).
     """
     data = memoryview(payload).cast("B")
     if len(starts) != len(ends):
@@ -212,7 +212,7 @@ def gather(payload: Buffer, starts: "array[int]", ends: "array[int]") -> Packed:
 
 
 def slices(payload: Buffer, starts: "array[int]", ends: "array[int]") -> list[bytes | None]:
-    """The bytes of each span of a column, None where it is null."""
+    """Bytes of each span of a column, None for null."""
     data = memoryview(payload).cast("B")
     if len(starts) != len(ends):
         raise ValueError(BAD_SPAN)
@@ -232,7 +232,7 @@ def _read_record(
     previous: int,
     last_offset_delta: int,
 ) -> tuple[int, ...]:
-    """One record from its attributes on: its offset delta and then the columns of `RecordSpans`."""
+    """Reads one record from its attributes on: offset delta, then the columns of `RecordSpans`."""
     # One byte of attributes, unused so far, is skipped.
     timestamp, position = _read_varint(data, position + 1, stop, 64)
     timestamp += base_timestamp
@@ -252,7 +252,7 @@ def _read_record(
 
 
 def _select(rows: list[tuple[int, ...]], base_offset: int, columns: int) -> RecordSpans:
-    """The rows turned into columns, empty where they are not wanted."""
+    """Transposes the rows into columns; unselected columns are empty."""
 
     def column(field: int, wanted: int) -> "array[int]":
         return array("q", [row[field] for row in rows] if columns & wanted else ())
@@ -270,7 +270,7 @@ def _select(rows: list[tuple[int, ...]], base_offset: int, columns: int) -> Reco
 
 
 def _read_varint(data: bytes | memoryview, position: int, stop: int, bits: int) -> tuple[int, int]:
-    """A zigzag number of at most `bits` bits that must end before `stop`."""
+    """Reads a zigzag number of at most `bits` bits that must end before `stop`."""
     if position < stop and (number := data[position]) < 0x80:
         return (number >> 1) ^ -(number & 1), position + 1
     number = shift = 0
@@ -293,7 +293,7 @@ def _read_varint(data: bytes | memoryview, position: int, stop: int, bits: int) 
 def _read_span(
     data: bytes | memoryview, position: int, stop: int, reason: str
 ) -> tuple[int, int, int]:
-    """A length and that many bytes: their start, their end and the next position."""
+    """Reads a length and skips that many bytes: returns their start, end and the next position."""
     size, position = _read_varint(data, position, stop, 32)
     if size < 0:
         return -1, -1, position

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, binding=False
-"""Between records and Arrow columns, compiled: the twin of `_rows_py.py`, which is the reference.
+"""Conversion between records and Arrow columns, compiled: the twin of `_rows_py.py`, the reference.
 
-The same functions, results and errors; tests/property/test_rows_twins.py holds the two to it.
+The same functions, results and errors; tests/property/test_rows_twins.py verifies that.
 Every row is compared with the size of the buffers before it is read.
 """
 
@@ -56,7 +56,7 @@ cdef class _Span:
     cdef inline bint read(
         self, Py_ssize_t row, const uint8_t **start, int64_t *length
     ) noexcept nogil:
-        """Where a value is; a length of -1 is null. False: the row lies outside the buffers."""
+        """Locates a value; a length of -1 is null. False if the row lies outside the buffers."""
         cdef Py_ssize_t at = row + self.skipped
         cdef const int32_t *places
         cdef int64_t begin, end
@@ -112,7 +112,7 @@ cdef inline uint32_t murmur2(const uint8_t *data, int64_t length) noexcept nogil
 
 
 def key_partitions(column, Py_ssize_t count, int32_t partition_count):
-    """The partition each key goes to, as Kafka's clients decide it; -1 where there is no key."""
+    """Partition of each key by the hash of Kafka's clients; -1 without a key."""
     if partition_count <= 0:
         raise ValueError("a topic has at least one partition")
     cdef _Span keys = _Span(column)
@@ -139,7 +139,7 @@ def key_partitions(column, Py_ssize_t count, int32_t partition_count):
 
 
 def group_rows(array.array partitions, Py_ssize_t partition_count):
-    """The rows ordered by partition, and where each partition's begin (one more at the end)."""
+    """Rows ordered by partition, and the start of each partition (and one more for the end)."""
     cdef Py_ssize_t count = len(partitions), row
     cdef array.array order = array.clone(_INT32S, count, False)
     cdef array.array starts = array.clone(_INT32S, partition_count + 1, True)
@@ -207,7 +207,7 @@ def encode_rows(
     Py_ssize_t reserve,
     Py_ssize_t bytes_max,
 ):
-    """The records of rows[first:last], after `reserve` zero bytes, and the row it stopped at."""
+    """Encodes rows[first:last] as records, after `reserve` zero bytes; returns the row it stopped at."""
     if rows.itemsize != 4 or not 0 <= first < last <= len(rows):
         raise ValueError("no such rows")
     cdef _Span value_column = _Span(values)
@@ -227,7 +227,7 @@ def encode_rows(
     cdef uint8_t *out
     if has_times and moments.itemsize != 8:
         raise ValueError("timestamps are 64-bit numbers")
-    # All rows are looked at before any is written, as the twin does it.
+    # All rows are checked before any is written, as in the twin.
     for at in range(first, last):
         row = order[at]
         if not value_column.read(row, &value_start, &value_length):
@@ -280,7 +280,7 @@ def encode_rows(
 
 
 cdef class _Growing:
-    """A bytearray that grows by doubling; `room` makes sure of space before raw writes."""
+    """A bytearray that grows by doubling; `room` reserves space before raw writes."""
 
     cdef bytearray content
     cdef Py_ssize_t used
@@ -303,7 +303,7 @@ cdef class _Growing:
 
 
 cdef class _Cells:
-    """One binary column in the making."""
+    """Builder of one binary column."""
 
     cdef _Growing bits
     cdef _Growing ends
@@ -323,7 +323,7 @@ cdef class _Cells:
     cdef Py_ssize_t measure(
         self, Py_ssize_t limit, long long *starts, long long *stops, Py_ssize_t low, Py_ssize_t high
     ) except -1:
-        """How many bytes the spans take, each checked against the payload."""
+        """Total size of the spans, each checked against the payload."""
         cdef Py_ssize_t total = 0, row
         for row in range(low, high):
             if starts[row] >= 0:
@@ -372,7 +372,7 @@ cdef class _Cells:
 
 
 cdef class Collector:
-    """Joins the records of many batches into Arrow's buffers; a column not wanted stays empty."""
+    """Joins the records of many batches into Arrow's buffers; an unselected column stays empty."""
 
     cdef readonly Py_ssize_t count
     cdef _Growing offsets
@@ -389,7 +389,7 @@ cdef class Collector:
 
     @property
     def size_bytes(self):
-        """What keys and values take so far."""
+        """Size of the collected keys and values."""
         return self.keys.data.used + self.values.data.used
 
     def add(
@@ -404,7 +404,7 @@ cdef class Collector:
         Py_ssize_t low,
         Py_ssize_t high,
     ):
-        """Takes the records from `low` up to, not including, `high` of a decoded batch."""
+        """Adds the records from `low` up to, not including, `high` of a decoded batch."""
         cdef Py_buffer view
         cdef Py_ssize_t key_bytes = 0, value_bytes = 0
         for column in (offsets, timestamps, key_starts, value_starts):

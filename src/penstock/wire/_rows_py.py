@@ -1,8 +1,7 @@
-"""Between records and Arrow columns, in pure Python: the twin of `_rows.pyx`.
+"""Conversion between records and Arrow columns in pure Python: the twin of `_rows.pyx`.
 
-Both modules offer the same functions, give the same results and fail with the same errors;
-tests/property/test_rows_twins.py holds them to it. This one is the reference and the fallback
-where no C compiler was at hand.
+Both modules have the same functions, results and errors; tests/property/test_rows_twins.py verifies
+that. This one is the reference, and the fallback when it was installed without a C compiler.
 
 A column is Arrow's binary layout: validity bits (None: no nulls), 32-bit offsets, data, and the
 index of the first row in them. Invariant: nothing outside these buffers is read.
@@ -24,7 +23,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def key_partitions(column: Column, count: int, partition_count: int) -> "array[int]":
-    """The partition each key goes to, as Kafka's clients decide it; -1 where there is no key."""
+    """Partition of each key by the hash of Kafka's clients; -1 without a key."""
     if partition_count <= 0:
         raise ValueError("a topic has at least one partition")
     keys = _values(column, range(count))
@@ -35,7 +34,7 @@ def key_partitions(column: Column, count: int, partition_count: int) -> "array[i
 
 
 def group_rows(partitions: "array[int]", partition_count: int) -> tuple["array[int]", "array[int]"]:
-    """The rows ordered by partition, and where each partition's begin (one more at the end)."""
+    """Rows ordered by partition, and the start of each partition (and one more for the end)."""
     rows: list[list[int]] = [[] for _ in range(partition_count)]
     for row, partition in enumerate(partitions):
         if not 0 <= partition < partition_count:
@@ -58,10 +57,11 @@ def encode_rows(
     reserve: int,
     bytes_max: int,
 ) -> tuple[bytearray, int]:
-    """The records of rows[first:last], after `reserve` zero bytes, and the row it stopped at.
+    """Encodes rows[first:last] as records, after `reserve` zero bytes; returns the row after the
+    last one.
 
-    It stops early, after at least one record, when the next would make it larger than `bytes_max`.
-    Times count from that of the first row.
+    Stops early, after at least one record, when the next one would exceed `bytes_max`. Timestamps
+    are relative to that of the first row.
     """
     if not 0 <= first < last <= len(rows):
         raise ValueError("no such rows")
@@ -121,9 +121,9 @@ def _murmur2(data: bytes) -> int:
 
 
 class Collector:
-    """Joins the records of many batches into Arrow's buffers; a column not wanted stays empty.
+    """Joins the records of many batches into Arrow's buffers; an unselected column stays empty.
 
-    The result of `finish`: how many rows, offsets and timestamps as 64-bit numbers, keys and values
+    `finish` returns the number of rows, offsets and timestamps as 64-bit numbers, keys and values
     each as validity bits (None: no nulls), 32-bit offsets, data.
     """
 
@@ -136,7 +136,7 @@ class Collector:
 
     @property
     def size_bytes(self) -> int:
-        """What keys and values take so far."""
+        """Size of the collected keys and values."""
         return sum(len(cell or b"") for cell in (*self._keys, *self._values))
 
     def add(
@@ -151,7 +151,7 @@ class Collector:
         low: int,
         high: int,
     ) -> None:
-        """Takes the records from `low` up to, not including, `high` of a decoded batch."""
+        """Adds the records from `low` up to, not including, `high` of a decoded batch."""
         for column in (offsets, timestamps, key_starts, value_starts):
             if not 0 <= low <= high or (len(column) and high > len(column)):
                 raise ValueError("no such rows")

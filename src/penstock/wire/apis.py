@@ -1,6 +1,6 @@
-"""Every API we speak, by its key: the class of the request, and of the response.
+"""Tables of all APIs by key: request class and response class.
 
-Which of them a broker serves, and at which versions, is `broker.api.routes`' business.
+`broker.api.routes` lists the APIs and versions that a broker serves.
 """
 
 from typing import Any, Final

@@ -1,11 +1,11 @@
 """Readers and writers of declared messages, compiled on first use.
 
-Owns the cache: one reader and one writer per (class, version), made from the text that `reading`
-and `writing` produce. The text is kept in `linecache`, so tracebacks and profilers show it, and
-`source` returns it for `penstock wire show`.
+Owns the cache: one reader and one writer per (class, version), compiled from the source that
+`reader_source` and `writer_source` generate. The source is kept in `linecache`, so that tracebacks
+and profilers show it, and `source` returns it for `penstock wire show`.
 
-Invariants: a reader raises nothing but `PeerError`, whatever the bytes; a version outside the
-declared range is our bug and raises `ValueError` before anything is compiled.
+Invariants: a reader raises only `PeerError`, for any bytes; a version outside the declared range is
+a bug of ours and raises `ValueError` before anything is compiled.
 """
 
 import linecache
@@ -21,35 +21,35 @@ from penstock.wire.writer_source import WriterText
 T = TypeVar("T")
 
 MessageReader = Callable[[memoryview, int, int], tuple[T, int]]
-"""`read(view, position, end)`: the message, and where it ended."""
+"""`read(view, position, end)`: returns the message and the position of its end."""
 
 Writer = Callable[[T, list[Buffer]], None]
-"""`write(message, parts)`: appends the message's bytes."""
+"""`write(message, parts)`: appends the bytes of the message."""
 
 StepWriter = Callable[[T, list[Buffer]], Generator[None, None, None]]
-"""The same as a generator, for large messages: it yields after each element of a list."""
+"""Generator form of a writer, for large messages: yields after each element of a list."""
 
 
 def reader(declared: type[T], version: int) -> MessageReader[T]:
-    """The function that reads `declared` at `version`."""
+    """Function that reads `declared` at `version`."""
     key: Any = declared
     return cast("MessageReader[T]", _compile_reader(key, version))
 
 
 def writer(declared: type[T], version: int) -> Writer[T]:
-    """The function that writes `declared` at `version`."""
+    """Function that writes `declared` at `version`."""
     key: Any = declared
     return cast("Writer[T]", _compile_writer(key, version))
 
 
 def step_writer(declared: type[T], version: int) -> StepWriter[T]:
-    """The function that writes `declared` at `version` step by step."""
+    """Generator function that writes `declared` at `version` step by step."""
     key: Any = declared
     return cast("StepWriter[T]", _compile_step_writer(key, version))
 
 
 def source(declared: type[Any], version: int) -> str:
-    """The text of both, as compiled."""
+    """Source of reader and writer, as compiled."""
     _check_version(declared, version)
     return ReaderText(declared, version).text + "\n\n" + WriterText(declared, version).text
 
@@ -77,7 +77,7 @@ def _compile_step_writer(declared: type[Any], version: int) -> Callable[..., Any
 
 def _compile(title: str, text: str, names: dict[str, Any], function: str) -> Callable[..., Any]:
     linecache.cache[title] = (len(text), None, text.splitlines(keepends=True), title)
-    # The text is made of our own declarations, never of a peer's bytes.
+    # The source is generated from our own declarations, never from a peer's bytes.
     exec(compile(text, title, "exec"), names)  # noqa: S102
     return cast("Callable[..., Any]", names[function])
 

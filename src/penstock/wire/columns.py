@@ -1,8 +1,8 @@
-"""What a record batch holds, once decoded: its header, a record, and all records as columns.
+"""Decoded record batch: its header, single records, and all records as columns.
 
 `Columns` keeps the uncompressed payload and flat arrays of positions into it, so a batch of a
-thousand records costs nine objects until somebody asks for a record. The arrays are what Arrow
-needs (`packed_keys`, `packed_values`). Filling them is `penstock.wire.records.decode`'s.
+thousand records costs nine objects until a record is read. Arrow uses the same arrays
+(`packed_keys`, `packed_values`). `penstock.wire.records.decode` fills them.
 """
 
 import enum
@@ -27,7 +27,7 @@ LENGTH_OVERHEAD: Final = 12
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, by Kafka's names."""
+    """Header of 61 bytes before the records, with Kafka's names."""
 
     base_offset: int
     length: int
@@ -57,7 +57,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One message. Offsets are the log's to give; a record to be written keeps the default."""
+    """One message. The log assigns offsets; a record to be written keeps the default."""
 
     offset: int = 0
     timestamp: int = -1
@@ -67,7 +67,7 @@ class Record(NamedTuple):
 
 
 class Column(enum.IntFlag):
-    """What `decode` should keep; everything is checked whatever is kept."""
+    """Columns for `decode` to keep; all are checked in any case."""
 
     OFFSETS = _records_py.OFFSETS
     TIMESTAMPS = _records_py.TIMESTAMPS
@@ -81,7 +81,7 @@ ALL: Final = Column.OFFSETS | Column.TIMESTAMPS | Column.KEYS | Column.VALUES | 
 
 @dataclass(slots=True, frozen=True)
 class Columns:
-    """The records of one batch, a flat int64 array per column over one uncompressed payload.
+    """Records of one batch: a flat int64 array per column over one uncompressed payload.
 
     Keys and values are spans [start, end) of `payload`; start and end are -1 for null. The
     headers of a record are `header_counts[i]` of them from `header_starts[i]` on. A column that
@@ -115,7 +115,7 @@ class Columns:
 
     @property
     def has_null_key(self) -> bool:
-        """Whether some record has no key, which a compacted topic refuses."""
+        """True if a record has no key, which a compacted topic refuses."""
         return -1 in self.key_starts
 
     def keys(self) -> list[bytes | None]:
@@ -147,8 +147,11 @@ class Columns:
     def header_numbers(
         self, prefix: bytes, names: tuple[bytes, ...]
     ) -> "tuple[array[int], ...] | None":
-        """What headers of these names say, as columns of numbers, -1 for none; None if something
-        else does that begins with `prefix`, or no number of at most `DIGITS_MAX` digits."""
+        """Decimal numbers in the headers of these names, as columns, -1 without a header.
+
+        None if another header begins with `prefix`, one of these occurs twice, or its value is not
+        a number of at most `DIGITS_MAX` digits.
+        """
         numbers: tuple[array[int], ...] | None
         numbers = header_numbers(
             self.payload, self.header_starts, self.header_counts, prefix, names
@@ -166,11 +169,11 @@ class Columns:
         )
 
     def packed_keys(self) -> Packed:
-        """The keys in Arrow's binary layout: validity bitmap or None, offsets, data."""
+        """Keys in Arrow's binary layout: validity bitmap or None, offsets, data."""
         packed: Packed = gather(self.payload, self.key_starts, self.key_ends)
         return packed
 
     def packed_values(self) -> Packed:
-        """The values in Arrow's binary layout: validity bitmap or None, offsets, data."""
+        """Values in Arrow's binary layout: validity bitmap or None, offsets, data."""
         packed: Packed = gather(self.payload, self.value_starts, self.value_ends)
         return packed

@@ -1,23 +1,22 @@
-"""Kafka's four codecs, each with an output that is really bounded.
+"""Compression with Kafka's four codecs; decompression has a strict output limit.
 
 A few kilobytes can declare or produce gigabytes (zstd 1:32,750, gzip 1:1,028), so `decompress`
-takes `bytes_max` and gives no more output than that, whatever the input claims. On the way it
-takes at most about twice the budget in memory (measured, see the tests):
+takes `bytes_max` and never returns more, whatever the input declares. It uses at most about twice
+the limit in memory (measured, see the tests):
 
-- gzip: zlib's own `max_length`, one byte above the budget to see an overrun. One member only:
-  a chain of empty members would cost time without output.
-- snappy: raw, or in xerial's blocks as Java writes it. The lengths the blocks declare are summed
-  and compared with the budget and with snappy's best ratio before anything is allocated.
-- lz4 and zstd: into a fixed buffer that the codec cannot outgrow. The first is a guess; if it was
-  too small, a small budget is reached by doubling, a large one at once, because mapped memory is
-  only there as far as it is written. A size that a zstd frame declares is refused above the budget
-  and improves the guess, but only up to a likely ratio: memory follows the bytes that are there.
-  zstd's window is limited by the library to 128 MiB of address space, of which only what was
-  output is touched.
+- gzip: zlib's own `max_length`, one byte above the limit to detect an overrun. One member only: a
+  chain of empty members would cost time without output.
+- snappy: raw, or in xerial's blocks as Java writes it. The declared lengths of the blocks are
+  summed and compared with the limit and with snappy's best ratio before any allocation.
+- lz4 and zstd: into a buffer of fixed size. The first size is a guess. If it was too small, a small
+  limit is reached by doubling, a large one at once, because mapped memory is only allocated as far
+  as it is written. A size declared by a zstd frame is refused above the limit and improves the
+  guess, but only up to a likely ratio: memory use follows the bytes that were received. The library
+  limits zstd's window to 128 MiB of address space, of which only the written part is touched.
 
-A codec's failure is CORRUPT_MESSAGE, an exceeded budget MESSAGE_TOO_LARGE. All of it releases the
-interpreter lock, so large payloads belong on a worker. Framing that Java clients insist on: lz4
-frames with independent blocks, snappy in xerial's framing.
+A codec failure is CORRUPT_MESSAGE, an exceeded limit MESSAGE_TOO_LARGE. Every codec releases the
+interpreter lock, so large payloads belong in a worker. Java clients require lz4 frames with
+independent blocks, and snappy in xerial's framing.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ from penstock.base.ports import Buffer
 
 
 class Codec(enum.IntEnum):
-    """The codec bits of a batch's attributes."""
+    """Codec bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -46,7 +45,7 @@ class Codec(enum.IntEnum):
 
 CODEC_MAX: Final = int(max(Codec))
 
-# Kafka's defaults. Its lz4 takes 9, and that alone, for the fast compressor.
+# Kafka's defaults. For lz4 only level 9 means the fast compressor.
 _GZIP_LEVEL: Final = -1
 _LZ4_LEVEL: Final = 9
 _LZ4_LEVEL_FAST: Final = 1
@@ -69,7 +68,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as one frame, at one of Kafka's levels; None: its default."""
+    """Compresses `data` as one frame, at one of Kafka's levels; None is the default level."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -79,7 +78,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         case Codec.SNAPPY:
             return _compress_snappy(memoryview(data))
         case Codec.LZ4:
-            # The plain function links blocks, which Java's reader refuses.
+            # The plain function links blocks, which Java clients refuse.
             is_fast = level is None or level == _LZ4_LEVEL
             compressor = cramjam.lz4.Compressor(
                 level=_LZ4_LEVEL_FAST if is_fast else level,
@@ -96,7 +95,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
-    """What `data` holds, if that is at most `bytes_max` bytes."""
+    """Decompresses `data`, up to `bytes_max` bytes; refuses more."""
     match codec:
         case Codec.NONE:
             if len(data) > bytes_max:
@@ -124,9 +123,9 @@ def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
     if len(output) > bytes_max:
         raise _too_large(bytes_max)
     if not inflater.eof:
-        raise _corrupt("gzip", "it ends early")
+        raise _corrupt("gzip", "the stream is cut short")
     if inflater.unused_data:
-        raise _corrupt("gzip", "bytes follow its end")
+        raise _corrupt("gzip", "there are bytes after the end of the stream")
     return output
 
 
@@ -159,21 +158,23 @@ def _decompress_snappy(data: memoryview, bytes_max: int) -> bytearray:
 def _declared_snappy(block: memoryview) -> int:
     size = int(cramjam.snappy.decompress_raw_len(block))
     if size > len(block) * _SNAPPY_RATIO_MAX:
-        raise _corrupt("snappy", f"{len(block)} bytes cannot hold {size}")
+        raise _corrupt("snappy", f"{len(block)} bytes cannot decompress to {size}")
     return size
 
 
 def _xerial_blocks(data: memoryview) -> list[memoryview]:
-    """The raw blocks behind xerial's header, whose versions are of no consequence."""
+    """Raw blocks after xerial's header, whose version fields are ignored."""
     blocks = []
     position = len(_XERIAL_HEADER)
     while position < len(data):
         if position + 4 > len(data):
-            raise _corrupt("snappy", "it ends early")
+            raise _corrupt("snappy", "the stream is cut short")
         (size,) = _INT32.unpack_from(data, position)
         position += 4
         if not 0 < size <= len(data) - position:
-            raise _corrupt("snappy", f"a block of {size} bytes")
+            raise _corrupt(
+                "snappy", f"a block of {size} bytes, but {len(data) - position} bytes remain"
+            )
         blocks.append(data[position : position + size])
         position += size
     return blocks
@@ -182,9 +183,9 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
 def _decompress_into(
     into: Callable[[Buffer, Buffer], int], data: Buffer, declared: int | None, bytes_max: int
 ) -> Buffer:
-    """Runs `into` on a buffer that is a guess at first, then larger until it or the budget is full.
+    """Runs `into` on a buffer of guessed size, then on larger ones up to `bytes_max`.
 
-    Each try begins anew, so few of them: whoever sends a bomb pays nothing for our work.
+    Each attempt starts over, so there are few: a decompression bomb costs its sender nothing.
     """
     if declared is not None and declared > bytes_max:
         raise _too_large(bytes_max)
@@ -198,8 +199,8 @@ def _decompress_into(
         try:
             size = into(data, output)
         except cramjam.DecompressionError as error:
-            # Let go of this buffer before the next one is made, and before an error keeps it: what
-            # is raised holds on to the frames that it came through.
+            # Release this buffer before the next one is allocated, and before an error is raised:
+            # an exception keeps the frames of its traceback alive.
             del output
             if _NO_ROOM not in str(error):
                 raise _corrupt("the frame", error) from None
@@ -211,21 +212,22 @@ def _decompress_into(
 
 
 def _room(size: int) -> memoryview:
-    """Memory to unpack into. A large one is mapped: to make a bytearray of it would clear every
-    page at once, and nobody else could run meanwhile.
+    """Output buffer. A large one is memory-mapped: a bytearray would clear every page at once, and
+    block all other threads meanwhile.
 
-    Private, in huge pages where there are any: a page of shared memory (the default) or of the
-    usual size costs more to get and to give back than to fill. A bomb took three times as long."""
+    The mapping is private, with huge pages if available: a page of shared memory (the default) or
+    of normal size costs more to allocate and free than to fill. A bomb took three times as long.
+    """
     if size < _MAPPED_BYTES_MIN:
         return memoryview(bytearray(size))
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # A kernel without them.
+    with contextlib.suppress(OSError):  # A kernel without huge pages.
         mapped.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(mapped)
 
 
 def _zstd_content_bytes(data: memoryview) -> int | None:
-    """The content size the first frame declares, if it does (RFC 8878, 3.1.1.1)."""
+    """Content size declared by the first frame, if any (RFC 8878, 3.1.1.1)."""
     if len(data) < 6 or bytes(data[:4]) != _ZSTD_MAGIC:
         return None
     descriptor = data[4]
@@ -245,7 +247,10 @@ def _corrupt(what: str, why: object) -> Refused:
 
 
 def _too_large(bytes_max: int) -> Refused:
-    return Refused(ErrorCode.MESSAGE_TOO_LARGE, f"it decompresses to more than {bytes_max} bytes")
+    return Refused(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch decompresses to more than {bytes_max} bytes: send smaller batches",
+    )
 
 
 def _unknown(codec: int) -> Refused:

@@ -1,8 +1,8 @@
 """Control batches: the markers that end a transaction on one partition (KIP-98).
 
 A marker is a batch of one record with the control bit set. Its key is a version and a type, its
-value a version and the epoch of the transaction coordinator that wrote it. Which offsets a marker
-commits or aborts is the log's to know.
+value a version and the epoch of the transaction coordinator that wrote it. The log tracks the
+offsets that a marker commits or aborts.
 """
 
 import struct
@@ -18,7 +18,7 @@ _COMMIT: Final = 1
 
 
 class ControlMarker(NamedTuple):
-    """The one record of a control batch: how a transaction ended on this partition."""
+    """Record of a control batch: commit or abort of a transaction on this partition."""
 
     committed: bool
     coordinator_epoch: int
@@ -34,7 +34,7 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that ends a transaction on one partition (KIP-98)."""
+    """Encodes the control batch that ends a transaction on one partition (KIP-98)."""
     key = _MARKER_KEY.pack(0, _COMMIT if committed else _ABORT)
     value = _MARKER_VALUE.pack(0, coordinator_epoch)
     return encode(
@@ -49,16 +49,16 @@ def encode_marker(
 
 
 def decode_marker(batch: memoryview) -> ControlMarker | None:
-    """What a control batch says; None for control records that are not transaction markers."""
+    """Decodes a control batch; None for control records that are not transaction markers."""
     columns = decode(batch)
     key = columns.key(0) if len(columns) else None
     value = columns.value(0) if len(columns) else None
     if key is None or len(key) < _MARKER_KEY.size:
-        raise Refused(ErrorCode.INVALID_RECORD, "a control batch without a control record")
+        raise Refused(ErrorCode.INVALID_RECORD, "the control batch has no control record")
     _, kind = _MARKER_KEY.unpack_from(key)
     if kind not in (_ABORT, _COMMIT):
         return None
     if value is None or len(value) < _MARKER_VALUE.size:
-        raise Refused(ErrorCode.INVALID_RECORD, "a transaction marker without its value")
+        raise Refused(ErrorCode.INVALID_RECORD, "the transaction marker has no value")
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
     return ControlMarker(kind == _COMMIT, coordinator_epoch)

@@ -1,14 +1,14 @@
 """Frames: the length prefix and the headers around a message.
 
-Owns which header a message has. A request's header is v2 (tagged fields) from the version where
-the request is flexible, v1 before; a response's is v1 or v0 likewise, except ApiVersions, whose
-response keeps v0 for ever because the client cannot yet know what we speak. The client id is a
-legacy string in every header.
+Owns the choice of header version. A request's header is v2 (tagged fields) from the version where
+the request is flexible, v1 before. A response's is v1 or v0 likewise, except ApiVersions, whose
+response always has v0, because the client does not yet know the broker's versions. The client id is
+a legacy string in every header.
 
-Invariant: parts below `PART_BYTES_JOINED` are joined, larger ones leave uncopied.
+Invariant: parts below `PART_BYTES_JOINED` are joined, larger ones are not copied.
 
-Left to the server: reading a request's header, for which it must know every API (`request_header`),
-cutting frames out of the stream and limiting their size.
+The server reads request headers, which needs every API (`request_header`), splits the stream into
+frames and limits their size.
 """
 
 import struct
@@ -20,7 +20,7 @@ from penstock.wire.reader_source import skip_tags
 from penstock.wire.schema import Wire, wire_of
 
 PART_BYTES_JOINED: Final = 16 * 1024
-"""Parts of this size and above are sent as they are: copying them costs more than a `writev`."""
+"""Minimum size of a part that is sent uncopied: copying it would cost more than a `writev`."""
 
 API_VERSIONS_KEY: Final = 18
 
@@ -33,14 +33,14 @@ _LENGTH_AND_REQUEST_HEADER = struct.Struct(">ihhih")
 def read_response_header(
     view: memoryview, position: int, end: int, declared: type[Any], version: int
 ) -> tuple[int, int]:
-    """Reads `(correlation_id, position of the body)` of an answer of class `declared`."""
+    """Reads `(correlation_id, position of the body)` of a response of class `declared`."""
     if end - position < 4:
-        raise PeerError(f"response header: {end - position} bytes")
+        raise PeerError(f"response header: {end - position} bytes instead of at least 4")
     (correlation_id,) = _LENGTH.unpack_from(view, position)
     position += 4
     if has_response_tags(declared, version):
         if position >= end:
-            raise PeerError("response header: no tagged fields")
+            raise PeerError("response header: cut short before its tagged fields")
         tags = view[position]
         position += 1
         if tags:
@@ -51,12 +51,12 @@ def read_response_header(
 def response_frame(
     correlation_id: int, declared: type[Any], version: int, parts: list[Buffer]
 ) -> list[Buffer]:
-    """The buffers to send for an answer whose written body is `parts`."""
+    """Buffers to send for a response with the encoded body `parts`."""
     return tagged_frame(correlation_id, parts, has_response_tags(declared, version))
 
 
 def tagged_frame(correlation_id: int, parts: list[Buffer], has_tags: bool) -> list[Buffer]:
-    """The same for those who know whether the header has tagged fields."""
+    """Like `response_frame`, for callers that know if the header has tagged fields."""
     sizes = list(map(len, parts))
     size = sum(sizes)
     if has_tags:
@@ -73,7 +73,7 @@ def request_frame(
     version: int,
     parts: list[Buffer],
 ) -> list[Buffer]:
-    """The buffers to send for a request whose written body is `parts`."""
+    """Buffers to send for a request with the encoded body `parts`."""
     wire = wire_of(declared)
     name = b"" if client_id is None else client_id.encode()
     tags = b"\0" if wire.is_flexible(version) else b""
@@ -92,7 +92,7 @@ def has_response_tags(declared: type[Any], version: int) -> bool:
 
 
 def skip_header_tags(view: memoryview, position: int, end: int, count: int) -> int:
-    """The position after a header's tagged fields."""
+    """Position after the tagged fields of a header."""
     try:
         return skip_tags(view[:end], position, end, count)
     except IndexError as error:

@@ -1,17 +1,17 @@
-"""Writes the source of one message version's reader.
+"""Generator of the source of a message version's reader.
 
 A reader is straight-line Python. Runs of fixed-width fields become one precompiled `struct` call,
-and the length prefix of whatever follows is unpacked in the same call; arrays are plain loops;
-objects are made bare and their slots assigned, which costs half of a constructor call.
+which also unpacks the length prefix of the value that follows. Arrays are plain loops. Objects are
+created without their constructor and their slots assigned, which costs half of a constructor call.
 
-Invariants of the text it writes:
+Invariants of the generated source:
 - `view` ends at `end`, so a read past the end raises by itself (`struct.error`, `IndexError`).
-- `p` only grows. A length moves it only after `p <= q <= end` was checked; a count is believed
-  only when that many of the smallest possible elements fit into the bytes that remain.
-- Every such exception leaves as `PeerError`; nothing else can be raised by a peer's bytes.
+- `p` only grows. A length moves it only after `p <= q <= end` was checked; a count is accepted only
+  when that many of the smallest possible elements fit into the remaining bytes.
+- Every such exception is raised as `PeerError`; a peer's bytes cannot raise anything else.
 - Unknown tags are skipped by their size, known ones must fill theirs exactly.
 
-Left to `codec`: compiling, caching and naming the text. The mirror image is `writing`.
+`codec` compiles, caches and names the source. The counterpart is `writer_source`.
 """
 
 import struct
@@ -22,15 +22,15 @@ from penstock.base.ids import NO_TOPIC_ID
 from penstock.wire.schema import FIXED, Field, wire_of
 
 STRING_BYTES_MAX: Final = 32767
-TAGS_MAX: Final = 1_000
-"""Tagged fields of one struct."""
 """Kafka's own limit: a legacy string has a 16-bit length, and compact ones keep to it."""
+TAGS_MAX: Final = 1_000
+"""Maximum number of tagged fields of one struct."""
 
 LENGTH_MAX: Final = 0x7FFFFFFF
 
 
 def read_uvarint(view: memoryview, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte had its continuation bit set."""
+    """Reads the rest of an unsigned varint whose first byte has the continuation bit set."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = view[position]
@@ -38,21 +38,21 @@ def read_uvarint(view: memoryview, position: int, first: int) -> tuple[int, int]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > LENGTH_MAX:
-                raise PeerError(f"varint {value} is out of range")
+                raise PeerError(f"varint {value} is above {LENGTH_MAX}")
             return value, position
     raise PeerError("varint is longer than five bytes")
 
 
 def read_string_length(view: memoryview, position: int, first: int) -> tuple[int, int]:
-    """Like `read_uvarint`, for the length of a compact string (which counts one too many)."""
+    """Like `read_uvarint`, for the length of a compact string (which is encoded plus one)."""
     value, position = read_uvarint(view, position, first)
     if value - 1 > STRING_BYTES_MAX:
-        raise PeerError(f"string of {value - 1} bytes is over {STRING_BYTES_MAX}")
+        raise PeerError(f"string of {value - 1} bytes is longer than {STRING_BYTES_MAX}")
     return value, position
 
 
 def skip_tags(view: memoryview, position: int, end: int, count: int) -> int:
-    """Steps over a section of `count` tagged fields that this version does not know."""
+    """Skips a section of `count` tagged fields that this version does not have."""
     if count > 127:
         count, position = read_uvarint(view, position, count)
     check_tags(count, end - position)
@@ -63,13 +63,13 @@ def skip_tags(view: memoryview, position: int, end: int, count: int) -> int:
 
 
 def check_tags(count: int, remaining: int) -> None:
-    """Refuses more tagged fields than fit, or than anybody ever had: each costs a step."""
+    """Refuses more tagged fields than fit, or than `TAGS_MAX`: each one costs time."""
     if count * 2 > remaining or count > TAGS_MAX:
-        raise PeerError(f"{count} tagged fields in {remaining} bytes")
+        raise PeerError(f"{count} tagged fields in {remaining} bytes, at most {TAGS_MAX} allowed")
 
 
 def read_tag(view: memoryview, position: int, end: int) -> tuple[int, int, int]:
-    """One tag, where its value begins and where it ends."""
+    """Reads one tag; returns it with the start and the end of its value."""
     tag = view[position]
     position += 1
     if tag > 127:
@@ -79,7 +79,7 @@ def read_tag(view: memoryview, position: int, end: int) -> tuple[int, int, int]:
     if size > 127:
         size, position = read_uvarint(view, position, size)
     if size > end - position:
-        raise PeerError(f"tagged field {tag} of {size} bytes, {end - position} remain")
+        raise PeerError(f"tagged field {tag} of {size} bytes, but {end - position} remain")
     return tag, position, position + size
 
 
@@ -92,7 +92,7 @@ def refuse_tag_size(name: str) -> NoReturn:
 
 
 def size_min(of: "type[Any] | Field", version: int, flexible: bool) -> int:
-    """The fewest bytes one element can take; at least one, so that a count can be checked."""
+    """Minimum size of one element; at least one byte, so that a count can be checked."""
     if isinstance(of, Field):
         if of.kind in FIXED:
             return FIXED[of.kind][1]
@@ -110,7 +110,7 @@ def size_min(of: "type[Any] | Field", version: int, flexible: bool) -> int:
 
 
 class ReaderText:
-    """The text of one reader, and the names it uses, while they are being written."""
+    """Source of one reader, with the names that it uses."""
 
     def __init__(self, declared: type[Any], version: int) -> None:
         self.version = version
@@ -132,7 +132,7 @@ class ReaderText:
         self._lines: list[str] = []
         self._depth = 2
         self._loops = 0
-        # Fixed-width values not yet read: struct format characters and what each is assigned to.
+        # Fixed-width values not yet read: struct format characters and assignment targets.
         self._run: list[tuple[str, str]] = []
 
         self._struct(declared, "m")
@@ -156,7 +156,7 @@ class ReaderText:
         self._lines.append("    " * self._depth + text)
 
     def _constant(self, value: object) -> str:
-        """The expression for a default, which is always a literal but for the zero uuid."""
+        """Expression for a default, which is always a literal except for the zero uuid."""
         if value is NO_TOPIC_ID:
             return "NO_TOPIC_ID"
         assert value is None or isinstance(value, bool | int | float | str | bytes | tuple), value
@@ -211,7 +211,7 @@ class ReaderText:
             self._bytes(field, target, name)
 
     def _length(self, legacy_format: str, slow: str = "read_uvarint") -> None:
-        """Reads a length prefix into `n`: -1 is null, whatever the encoding."""
+        """Reads a length prefix into `n`; the encoding of null differs by version."""
         self._run.append(("B" if self.flexible else legacy_format, "n"))
         self._flush()
         if self.flexible:
@@ -221,7 +221,7 @@ class ReaderText:
     def _bytes(self, field: Field, target: str, name: str) -> None:
         if field.kind == "string":
             self._length("h", "read_string_length")
-            # Many are empty: metadata of positions, ids that a client does not have yet.
+            # Many are empty: metadata of committed offsets, ids that a client does not have yet.
             value = 'str(view[p:q], "utf-8") if q > p else ""'
         else:
             self._length("i")
@@ -249,7 +249,7 @@ class ReaderText:
             self._struct(field.of, inner)
             self._line(f"{target} = {inner}")
         else:
-            # KIP-893: a byte says whether the struct is there; negative means null.
+            # KIP-893: one byte before the struct; negative means null.
             self._run.append(("b", "n"))
             self._flush()
             self._line("if n < 0:")
@@ -323,7 +323,7 @@ class ReaderText:
         self._line("    check_tags(t, end - p)")
         self._line("for _ in range(t):")
         self._depth += 1
-        # The close of this tag gets a name of its own: values inside may have tags too.
+        # The end of this tag gets a name of its own: values inside may have tags, too.
         self._line(f"tag, p, close{number} = read_tag(view, p, end)")
         for position, field in enumerate(tagged):
             self._line(f"{'elif' if position else 'if'} tag == {field.tag}:")

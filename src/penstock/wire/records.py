@@ -1,15 +1,14 @@
-"""Record batches, magic 2: the unit of work of the whole broker (KIP-98, KIP-82).
+"""Record batches, magic 2: the unit of work of the broker (KIP-98, KIP-82).
 
 On the produce and fetch path only the 61-byte batch header is read: `check_batch` once per
 produced batch, `stamp` before the append, `batches` to walk a buffer. Where the content matters,
 `decode` reads a batch column by column and `encode` writes one.
 
-Invariants: `check_batch` accepts only what a client may append; base offset and leader epoch lie
-outside the checksum, so stamping them costs nothing; a decoded payload never exceeds `bytes_max`,
-however small it was on the wire. `decode` does not verify the checksum: whoever took the bytes
-from outside does, with `check_batch` or `check_stored`. Offsets, epochs, sequences and timestamp
-bounds are the log's to judge. What control batches say is in
-`penstock.wire.control_batches`.
+Invariants: `check_batch` accepts only a batch that a client may append; base offset and leader
+epoch lie outside the checksum, so stamping them costs nothing; a decoded payload never exceeds
+`bytes_max`, however small it was on the wire. `decode` does not verify the checksum: the caller
+that received the bytes does, with `check_batch` or `check_stored`. The log checks offsets, epochs,
+sequences and timestamp bounds. `penstock.wire.control_batches` decodes control batches.
 """
 
 import struct
@@ -69,7 +68,7 @@ __all__ = [
     "unpacked",
 ]
 
-# Whether records are read and written by compiled code; a node says so when it starts.
+# True while compiled code decodes and encodes records; a node logs it at the start.
 ACCELERATED: Final = not isinstance(_decode_records, FunctionType)
 
 BATCH_OVERHEAD: Final = 61
@@ -79,9 +78,9 @@ APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
-# Only ever on our own disks: the records are encrypted (`penstock.log.encryption.log_encryption`).
+# Only in stored batches: the records are encrypted (`penstock.log.encryption.log_encryption`).
 ENCRYPTED: Final = 0x4000
-# Bits only a broker may set.
+# Bits that only a broker may set.
 BROKER_BITS: Final = APPEND_TIME | CONTROL | DELETE_HORIZON | ENCRYPTED
 ATTRIBUTES_AT: Final = 21
 CRC_AT: Final = 17
@@ -89,7 +88,7 @@ _MAX_TIMESTAMP_AT: Final = 35
 _EPOCH_AT: Final = 12
 _LENGTH_AT: Final = 8
 
-# What one decoded batch may take in memory (Kafka's max.decompressed.message.bytes).
+# Memory limit of one decoded batch (Kafka's max.decompressed.message.bytes).
 DECODED_BYTES_MAX: Final = 64 << 20
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -98,7 +97,7 @@ _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
 assert _HEADER.size == BATCH_OVERHEAD
-# A named tuple's own constructors are Python functions, a fifth of the time of a check.
+# The constructor of a named tuple is a Python function, and takes a fifth of the time of a check.
 _new_header: Final = tuple.__new__
 
 
@@ -119,12 +118,12 @@ def is_control(attributes: int) -> bool:
 
 
 def read_header(view: Buffer, position: int = 0) -> BatchHeader:
-    """The header as it stands, unchecked. Needs 61 bytes from `position` on."""
+    """Reads the header unchecked. Needs 61 bytes from `position` on."""
     return _new_header(BatchHeader, _HEADER.unpack_from(view, position))
 
 
 def age_seconds(view: Buffer, now_ms: int) -> float:
-    """How long ago the newest record of the batch was written, by its header; 0: it does not say.
+    """Age of the newest record of the batch by its header; 0 without a timestamp.
 
     Needs a whole header.
     """
@@ -133,13 +132,16 @@ def age_seconds(view: Buffer, now_ms: int) -> float:
 
 
 def check_batch(view: memoryview) -> BatchHeader:
-    """Accepts exactly one batch that a client may append; refuses with Kafka's code for why not.
+    """Accepts exactly one batch that a client may append; otherwise refuses with Kafka's code.
 
-    It runs once per produced batch, so the good case is one comparison chain; which of the
-    checks failed is found out afterwards.
+    It runs once per produced batch, so the valid case is one comparison chain; only a failure
+    looks for the check that failed.
     """
     if len(view) < BATCH_OVERHEAD:
-        raise Refused(ErrorCode.INVALID_RECORD, f"a batch of {len(view)} bytes has no header")
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"a batch of {len(view)} bytes is too short for its header of {BATCH_OVERHEAD}",
+        )
     header = _new_header(BatchHeader, _HEADER.unpack_from(view))
     _, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = header
     if (
@@ -158,17 +160,20 @@ def check_batch(view: memoryview) -> BatchHeader:
 
 
 def check_stored(view: memoryview) -> BatchHeader:
-    """Accepts exactly one intact batch as a log holds it: control batches, gaps left by
-    compaction and append times included. For replication, recovery and reads."""
+    """Accepts exactly one intact batch in the stored form: including control batches, gaps from
+    compaction and append times. For replication, recovery and reads."""
     if len(view) < BATCH_OVERHEAD:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(view)} bytes has no header")
+        raise Refused(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a batch of {len(view)} bytes is too short for its header of {BATCH_OVERHEAD}",
+        )
     header = _new_header(BatchHeader, _HEADER.unpack_from(view))
     check_intact(view, header)
     return header
 
 
 def check_intact(view: memoryview, header: BatchHeader) -> None:
-    """As `check_stored`, of a batch whose header has been read."""
+    """Like `check_stored`, for a batch whose header has been read."""
     if (
         header.magic == MAGIC
         and header.length == len(view) - LENGTH_OVERHEAD
@@ -187,13 +192,13 @@ def check_intact(view: memoryview, header: BatchHeader) -> None:
 
 
 def stamp(view: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Writes what the leader decides into a batch; neither field is under the checksum."""
+    """Writes base offset and leader epoch into a batch; the checksum covers neither field."""
     _OFFSET.pack_into(view, 0, base_offset)
     _INT32.pack_into(view, _EPOCH_AT, leader_epoch)
 
 
 def stamp_append_time(view: memoryview, now_ms: int) -> None:
-    """Makes `now_ms` the time of every record of the one batch in `view`."""
+    """Sets `now_ms` as the timestamp of every record of the one batch in `view`."""
     (attributes,) = _INT16.unpack_from(view, ATTRIBUTES_AT)
     _INT16.pack_into(view, ATTRIBUTES_AT, attributes | APPEND_TIME)
     _OFFSET.pack_into(view, _MAX_TIMESTAMP_AT, now_ms)
@@ -201,17 +206,16 @@ def stamp_append_time(view: memoryview, now_ms: int) -> None:
 
 
 def batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """The position and header of each whole batch; a partial one at the end is left out.
+    """Position and header of each whole batch; a partial one at the end is left out.
 
-    A length that no batch can have, or another magic, is refused: the bytes after it cannot be
-    told apart.
+    An impossible length, or another magic, is refused: the batches after it cannot be located.
     """
     position = 0
     end = len(view)
     while position + BATCH_OVERHEAD <= end:
         header = _new_header(BatchHeader, _HEADER.unpack_from(view, position))
         if header.length < BATCH_OVERHEAD - LENGTH_OVERHEAD or header.magic != MAGIC:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"no batch at position {position}")
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"no valid batch at position {position}")
         following = position + LENGTH_OVERHEAD + header.length
         if following > end:
             return
@@ -220,31 +224,42 @@ def batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def is_compressed(view: memoryview) -> bool:
-    """Whether some whole batch in `view` is: what that unpacks to is not known before, so those
-    who share their loop have it opened by a worker."""
+    """True if a whole batch in `view` is compressed.
+
+    Its decompressed size is unknown, so code on an event loop decompresses it in a worker.
+    """
     return any(header.attributes & CODEC_MASK for _, header in batches(view))
 
 
 def decode(
     batch: memoryview, *, bytes_max: int = DECODED_BYTES_MAX, columns: Column = ALL
 ) -> Columns:
-    """The records of the batch at the start of `batch`, as columns.
+    """Decodes the records of the batch at the start of `batch`, as columns.
 
-    Refuses with CORRUPT_MESSAGE what is no batch or does not decompress, MESSAGE_TOO_LARGE what
-    grows past `bytes_max`, INVALID_RECORD what is no record.
+    Refuses with CORRUPT_MESSAGE bytes that are not a batch or do not decompress, with
+    MESSAGE_TOO_LARGE a batch that exceeds `bytes_max`, with INVALID_RECORD an invalid record.
     """
     if len(batch) < BATCH_OVERHEAD:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(batch)} bytes has no header")
+        raise Refused(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a batch of {len(batch)} bytes is too short for its header of {BATCH_OVERHEAD}",
+        )
     header = _new_header(BatchHeader, _HEADER.unpack_from(batch))
     _require_magic(header)
     if not BATCH_OVERHEAD <= header.size_bytes <= len(batch):
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"batch length {header.length} is wrong")
+        raise Refused(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"batch length {header.length} does not fit the {len(batch)} bytes that are there",
+        )
     _require_codec(header)
     if header.base_offset > INT64_MAX - INT32_MAX:
-        raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset} is too large")
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"base offset {header.base_offset} is above {INT64_MAX - INT32_MAX}",
+        )
     payload = batch[BATCH_OVERHEAD : header.size_bytes]
     codec = header.attributes & CODEC_MASK
-    # An empty batch, which compaction leaves for a producer's sake, has no payload to decompress.
+    # An empty batch, which compaction keeps for its producer's state, has no payload.
     if codec and len(payload):
         payload = memoryview(decompress(codec, payload, bytes_max))
     elif len(payload) > bytes_max:
@@ -268,8 +283,8 @@ def decode(
 
 
 def unpacked(batch: memoryview) -> memoryview:
-    """The batch at the start of `batch` without its compression, for our own eyes: its CRC is not
-    made anew. Refuses as `decode` does."""
+    """Decompresses the batch at the start of `batch`, for internal use: the CRC is not updated.
+    Refuses like `decode`."""
     header = read_header(batch)
     _require_codec(header)
     codec = header.attributes & CODEC_MASK
@@ -302,14 +317,14 @@ def encode(
     base_timestamp: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytearray:
-    """One batch of `records`.
+    """Encodes `records` as one batch.
 
-    The records get the offsets from `base_offset` on, whatever `Record.offset` says; with
+    The records get the offsets from `base_offset` on, regardless of `Record.offset`; with
     `keep_offsets` they keep their own, which must increase from `base_offset` on. `last_offset`
     is the batch's last offset where that is not its last record's (compaction); only with it may
     a batch be empty. `attributes` are ORed with the codec and the transactional bit. The two
-    timestamps are those of the first and of the newest record unless given: compaction keeps
-    its delete horizon in the first (KIP-534) and an empty batch's age in the second.
+    timestamps default to those of the first and of the newest record: compaction stores the
+    delete horizon in the first (KIP-534) and the age of an empty batch in the second.
     """
     assert records or last_offset is not None, "an empty batch needs its last offset"
     if base_timestamp is None:
@@ -360,7 +375,8 @@ def seal(
     attributes: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """A whole batch of `count` encoded records that stand after room for the header."""
+    """Compresses `count` encoded records and fills in the header, for which `batch` reserves
+    space at its start; returns the batch."""
     if codec and count:
         compressed = compress(codec, memoryview(batch)[BATCH_OVERHEAD:], level)
         batch = bytearray(BATCH_OVERHEAD)
@@ -394,13 +410,16 @@ def _require_magic(header: BatchHeader) -> None:
             f"message format {header.magic} is not supported, only 2",
         )
     if header.magic != MAGIC:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {header.magic}")
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {header.magic}, only 2 is valid")
 
 
 def _require_codec(header: BatchHeader) -> None:
     codec = header.attributes & CODEC_MASK
     if codec > CODEC_MAX:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"unknown codec {codec}, the highest is {CODEC_MAX}",
+        )
 
 
 def _require_intact(view: memoryview, header: BatchHeader) -> None:
@@ -408,14 +427,14 @@ def _require_intact(view: memoryview, header: BatchHeader) -> None:
     if header.length != len(view) - LENGTH_OVERHEAD:
         raise Refused(
             ErrorCode.CORRUPT_MESSAGE,
-            f"batch length {header.length} in {len(view)} bytes of one batch",
+            f"batch length {header.length} does not match the {len(view)} bytes of the batch",
         )
     if crc32c.crc32c(view[ATTRIBUTES_AT:]) != header.crc:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch does not match")
 
 
 def _require_one(view: memoryview, header: BatchHeader) -> None:
-    """What clients can send as often as they like, it will not do: so that they do not."""
+    """Refuses permanent errors with INVALID_RECORD, so that the client does not retry them."""
     if header.magic in (0, 1):
         raise Refused(
             ErrorCode.INVALID_RECORD, f"message format {header.magic} is not supported, only 2"
@@ -423,21 +442,22 @@ def _require_one(view: memoryview, header: BatchHeader) -> None:
     length = len(view) - LENGTH_OVERHEAD
     if header.magic == MAGIC and header.length > length:
         raise Refused(
-            ErrorCode.INVALID_RECORD, f"batch length {header.length}, and {length} bytes came"
+            ErrorCode.INVALID_RECORD,
+            f"batch length {header.length}, but only {length} bytes were sent",
         )
     if header.magic == MAGIC and BATCH_OVERHEAD - LENGTH_OVERHEAD <= header.length < length:
         raise Refused(
             ErrorCode.INVALID_RECORD,
-            f"{length - header.length} bytes after the batch: a request has one for each partition",
+            f"{length - header.length} bytes after the batch: send one batch per partition",
         )
 
 
 def _why_refused(header: BatchHeader) -> Refused:
-    """Which rule for clients an intact batch breaks (LogValidator in Kafka)."""
+    """Error for an intact batch that breaks a rule for clients (LogValidator in Kafka)."""
     if header.attributes & CODEC_MASK > CODEC_MAX:
         return Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"unknown codec {header.attributes & CODEC_MASK}",
+            f"unknown codec {header.attributes & CODEC_MASK}, the highest is {CODEC_MAX}",
         )
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         return Refused(
@@ -447,10 +467,10 @@ def _why_refused(header: BatchHeader) -> Refused:
     if header.attributes & APPEND_TIME:
         return Refused(ErrorCode.INVALID_TIMESTAMP, "clients may not set the append time")
     if header.attributes & ENCRYPTED:
-        return Refused(ErrorCode.INVALID_RECORD, "clients may not set the bit of encrypted batches")
+        return Refused(ErrorCode.INVALID_RECORD, "clients may not set the attribute bit ENCRYPTED")
     if header.attributes & BROKER_BITS:
         return Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     return Refused(
         ErrorCode.INVALID_RECORD,
-        f"producer {header.producer_id} sent sequence {header.base_sequence}",
+        f"producer {header.producer_id} sent sequence {header.base_sequence}, below 0",
     )

@@ -1,9 +1,9 @@
-"""Between record batches and Arrow columns, both ways, without an object per record.
+"""Conversion between record batches and Arrow columns, without an object per record.
 
 `Collector` joins decoded batches into Arrow's buffers (the Spark source). `key_partitions`,
-`group_rows` and `encode_batch` make batches of Arrow columns (the Spark sink). Batches come out as
-`records.encode` would make them of the same records, without headers; rows that have headers go
-through `records.encode`.
+`group_rows` and `encode_batch` encode Arrow columns as batches (the Spark sink). The batches equal
+those of `records.encode` for the same records, without headers; rows with headers go through
+`records.encode`.
 """
 
 from array import array
@@ -35,7 +35,8 @@ def encode_batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> tuple[bytearray, int]:
-    """One batch of rows[first:last], or of as many as fit `bytes_max`, and where it stopped."""
+    """Encodes one batch of rows[first:last], or of as many as fit `bytes_max`; returns the row
+    after the last one, too."""
     batch, stopped = encode_rows(
         rows, first, last, keys, values, timestamps, timestamp, BATCH_OVERHEAD, bytes_max
     )

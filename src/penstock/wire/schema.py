@@ -1,4 +1,4 @@
-"""How a Kafka message is declared: a small typed class, one field specifier per attribute.
+"""Declaration of Kafka messages: a small typed class, one field specifier per attribute.
 
     @message(key=12, versions=(0, 4), flexible=4)
     class HeartbeatRequest:
@@ -7,17 +7,17 @@
         member_id: str = string()
         group_instance_id: str | None = string(since=3, nullable=3, default=None)
 
-Owns the declarations' shape: the specifiers, the decorators that turn a class body into a slotted
-class with a constructor, and the description (`WIRE`) from which `codec` derives the bytes.
+Owns the form of the declarations: the specifiers, the decorators that turn a class body into a
+slotted class with a constructor, and the description (`WIRE`) from which `codec` derives the bytes.
 
 Invariants:
-- Fields stand in wire order; tagged fields have no place in that order and are declared last.
+- Fields are declared in wire order; tagged fields have no place in that order and come last.
 - A field without `default=` is a required argument. Constructors take keywords; classes of the hot
-  path are declared `kw_only=False` so that they may be built positionally, which is three times
-  cheaper. There, as in any signature, no required field may follow a defaulted one.
+  path are declared `kw_only=False`, because positional construction is three times cheaper. There,
+  as in any signature, no required field may follow a defaulted one.
 - A field that a version does not carry reads as its default, or as the zero of its kind.
-- A tagged struct has no zero value here: it is `None` when it was not sent (Kafka says "all
-  defaults", which is the same thing said with an allocation).
+- A tagged struct has no zero value here: it is `None` when it was not sent (Kafka uses a struct
+  with all defaults, which means the same at the cost of an allocation).
 - `uuid` is sixteen bytes. `records` is a memoryview into the frame when read, and any buffer or
   list of buffers when written. Arrays are lists when read, any sequence when written.
 - Defaults are shared between instances, so they are immutable: `()` and never a list.
@@ -33,12 +33,12 @@ from penstock.base.ports import Buffer, Slice
 T = TypeVar("T")
 
 Records: TypeAlias = Buffer | Slice | list[Buffer]
-"""What a records field may hold: one memoryview when read; any buffer or buffers, or a stretch of a
-file not read yet, when written."""
+"""Value of a records field: one memoryview when read; any buffer or buffers, or an unread slice of
+a file, when written."""
 
 
 class _Required:
-    """The absence of a default."""
+    """Marker for a field without a default."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
@@ -77,16 +77,16 @@ ZERO: Final[dict[str, object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared attribute: its kind, the versions that carry it, and how it may be absent."""
+    """Declared attribute: its kind, the versions that carry it, null and default."""
 
     kind: str
     name: str = ""
     of: "type[Any] | Field | None" = None
-    """What an array holds (a struct, or an unnamed field), or the struct of a nested field."""
+    """Element of an array (a struct, or an unnamed field), or struct of a nested field."""
     since: int = 0
     until: int | None = None
     nullable: int | None = None
-    """The first version in which null may be sent; None means never."""
+    """First version in which null may be sent; None means never."""
     default: object = REQUIRED
     tag: int | None = None
     tag_since: int = 0
@@ -101,7 +101,7 @@ class Field:
         return self.nullable is not None and version >= self.nullable
 
     def absent(self) -> object:
-        """What the attribute reads as when the bytes do not carry it."""
+        """Value of the attribute when the bytes do not carry it."""
         if self.default is not REQUIRED:
             return self.default
         return None if self.nullable is not None else ZERO[self.kind]
@@ -109,7 +109,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What `@message` or `@struct` knows of a class; `key` is -1 for structs."""
+    """Description of a class by `@message` or `@struct`; `key` is -1 for structs."""
 
     name: str
     key: int
@@ -122,12 +122,12 @@ class Wire:
 
 
 def wire_of(declared: type[Any]) -> Wire:
-    """The description of a declared class: its `WIRE`, seen by the type checker."""
+    """Description of a declared class: its `WIRE`, typed for the type checker."""
     return cast("Wire", declared.WIRE)
 
 
 class Options(TypedDict, total=False):
-    """What every specifier may say besides its kind."""
+    """Options of every specifier besides its kind."""
 
     since: int
     until: int
@@ -204,12 +204,12 @@ def records(**options: Unpack[Options]) -> Any:
 
 
 def nested(of: type[Any], **options: Unpack[Options]) -> Any:
-    """One struct in place."""
+    """Nested struct."""
     return _field("nested", of, **options)
 
 
 def array(of: type[Any] | Callable[..., Any], **options: Unpack[Options]) -> Any:
-    """Many of a struct, or of a plain kind: `array(int32)`."""
+    """Array of a struct, or of a plain kind: `array(int32)`."""
     element: type[Any] | Field = of if isinstance(of, type) else of()
     return _field("array", element, **options)
 
@@ -240,7 +240,7 @@ def message(
     ),
 )  # fmt: skip
 def struct(*, kw_only: bool = True) -> Callable[[type[T]], type[T]]:
-    """Declares a part of messages; versions and flexibility are those of the message around it."""
+    """Declares a part of messages; the enclosing message sets versions and flexibility."""
 
     def declare(body: type[T]) -> type[T]:
         return _declare(body, -1, (0, 32767), None, kw_only)
@@ -270,7 +270,8 @@ def _declare(
 
 
 def _compile_constructor_on_first_call(kw_only: bool) -> Any:
-    """A process uses a few dozen of the several hundred classes, and start-up time matters."""
+    """Defers compilation: a process uses a few dozen of several hundred classes, and start-up time
+    matters."""
 
     def __init__(self: Any, *args: Any, **values: Any) -> None:
         declared = type(self)
@@ -281,7 +282,7 @@ def _compile_constructor_on_first_call(kw_only: bool) -> Any:
 
 
 def _constructor(name: str, fields: tuple[Field, ...], kw_only: bool) -> Any:
-    """Writes `__init__` as a person would: one assignment per field."""
+    """Generates a plain `__init__`: one assignment per field."""
     namespace: dict[str, object] = {}
     signature = ["self"]
     if kw_only and fields:
@@ -294,7 +295,7 @@ def _constructor(name: str, fields: tuple[Field, ...], kw_only: bool) -> Any:
             signature.append(f"{field.name}=default_{field.name}")
     body = "\n".join(f"    self.{field.name} = {field.name}" for field in fields) or "    pass"
     text = f"def __init__({', '.join(signature)}):\n{body}\n"
-    # The text is made of our own declarations' field names, never of a peer's bytes.
+    # The source is generated from our own declarations' field names, never from a peer's bytes.
     exec(compile(text, f"<constructor of {name}>", "exec"), namespace)  # noqa: S102
     return namespace["__init__"]
 

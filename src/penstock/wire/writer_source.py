@@ -1,15 +1,15 @@
-"""Writes the source of one message version's writer.
+"""Generator of the source of a message version's writer.
 
 A writer appends parts to a list: runs of fixed-width fields as one `struct.pack`, into which the
 length prefix of the value that follows is folded, then that value's own buffer, uncopied. Records
-pass through untouched, so a fetch response is a few small parts around large ones.
+pass through unchanged, so a fetch response is a few small parts around large ones.
 
-Invariants of the text it writes:
+Invariants of the generated source:
 - A tagged field is written only when it differs from its default, in the order of the tags.
 - A value that does not fit its kind raises (`struct.error`, `AttributeError`, `TypeError`): that
   is our bug, never the peer's, so it is not wrapped.
 
-Left to `frame`: joining the parts and the length prefix. The mirror image is `reading`.
+`framing` joins the parts and adds the length prefix. The counterpart is `reader_source`.
 """
 
 import struct
@@ -19,11 +19,11 @@ from penstock.base.ports import Buffer
 from penstock.wire.schema import FIXED, Field, wire_of
 
 SMALL: Final = tuple(bytes([value]) for value in range(128))
-"""The varints of one byte, ready made."""
+"""Precomputed varints of one byte."""
 
 
 def write_uvarint(value: int) -> bytes:
-    """An unsigned varint; negative values are our bug."""
+    """Encodes an unsigned varint; negative values are our bug."""
     assert 0 <= value <= 0x7FFFFFFF, value
     if value < 128:
         return SMALL[value]
@@ -40,15 +40,15 @@ def write_uvarint(value: int) -> bytes:
 
 
 def count_bytes(value: "Buffer | list[Buffer]") -> int:
-    """The size of a records field, which may come in several buffers."""
+    """Size of a records field, which may consist of several buffers."""
     return sum(map(len, value)) if isinstance(value, list) else len(value)
 
 
 class WriterText:
-    """The text of one writer, and the names it uses, while they are being written."""
+    """Source of one writer, with the names that it uses."""
 
     def __init__(self, declared: type[Any], version: int, *, in_steps: bool = False) -> None:
-        """`in_steps`: as a generator, which yields after each element of a list."""
+        """Generates the source; `in_steps` makes it a generator, with a yield per list element."""
         self.version = version
         self._in_steps = in_steps
         self.flexible = wire_of(declared).is_flexible(version)
@@ -80,7 +80,7 @@ class WriterText:
         return f"{prefix}{self._locals}"
 
     def _packing(self, extra: str = "") -> str:
-        """The expression that packs the pending run, with one more byte if asked for."""
+        """Expression that packs the pending run, and an `extra` byte after it if given."""
         code = "".join(fmt for fmt, _ in self._run) + ("B" if extra else "")
         if not code.strip("x"):
             return repr(bytes(len(code)))
@@ -99,7 +99,7 @@ class WriterText:
             self._run.clear()
 
     def _length(self, legacy_format: str) -> None:
-        """Writes the length prefix `n`, in the same call as the pending run where it is short."""
+        """Writes the length prefix `n`, in the same call as the pending run if it is short."""
         if not self.flexible:
             self._run.append((legacy_format, "n"))
             self._flush()
@@ -173,7 +173,7 @@ class WriterText:
         if not field.is_nullable(self.version):
             self._struct(field.of, value)
             return
-        # KIP-893: a byte says whether the struct is there; negative means null.
+        # KIP-893: one byte before the struct; negative means null.
         self._run.append(("b", f"-1 if {value} is None else 1"))
         self._flush()
         self._line(f"if {value} is not None:")
@@ -219,7 +219,7 @@ class WriterText:
             self._run.append(("x", ""))
             return
         conditions = [self._differs(field, f"{source}.{field.name}") for field in tagged]
-        # Almost always every tagged field has its default: then the section is a zero byte.
+        # Usually every tagged field has its default: then the section is a zero byte.
         self._line(f"if {' or '.join(conditions)}:")
         self._depth += 1
         self._line(f"t = {' + '.join(f'({condition})' for condition in conditions)}")
@@ -236,12 +236,12 @@ class WriterText:
         self._run.clear()
 
     def _differs(self, field: Field, source: str) -> str:
-        """The condition under which a tagged field is sent, as an expression of type bool."""
+        """Condition for sending a tagged field, as an expression of type bool."""
         default = field.default
         if default is None:
             return f"{source} is not None"
         if field.kind == "array":
-            # A list that was read never equals the tuple that is its default, so count instead.
+            # A list from the wire never equals the default, a tuple, so compare the length.
             assert default == (), field
             null = f"{source} is None or " if field.is_nullable(self.version) else ""
             return f"({null}len({source}) > 0)"
@@ -249,7 +249,8 @@ class WriterText:
         return f"{source} != {default!r}"
 
     def _aside(self, field: Field, source: str) -> None:
-        """A tag, the size of its value, and the value: written aside first to learn its size."""
+        """Writes a tag, the size of its value, and the value, which goes into a separate buffer
+        first to find its size."""
         outer, outer_run = self._push, self._run
         aside = self._local("aside")
         self._line(f"{aside} = []")

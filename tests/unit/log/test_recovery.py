@@ -8,7 +8,7 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.log import files as store
 from penstock.log import persistence
 from penstock.log.config import LogConfig
-from penstock.log.log import Log
+from penstock.log.log import SNAPSHOTS_KEPT, Log
 from penstock.wire.records import Record
 from simulation.disk import SimDisk
 from tests.unit.log.building import (
@@ -329,7 +329,7 @@ def test_old_snapshots_are_pruned() -> None:
         log.checkpoint_due = True
         flush(log)
     snapshots = [path for path in disk.files() if path.endswith(store.SNAPSHOT)]
-    assert len(snapshots) <= len(log.segments) + persistence.SNAPSHOTS_KEPT
+    assert len(snapshots) <= len(log.segments) + SNAPSHOTS_KEPT
     assert len(snapshots) == len(log.snapshots)
 
 
