@@ -1,1 +1,1 @@
-"""The vocabulary every other layer shares: ports, ids, errors, metrics. Imports nothing of ours."""
+"""Vocabulary shared by all layers: ports, ids, errors, metrics. Imports no other Penstock code."""

@@ -1,20 +1,20 @@
-"""Memory that is used again: rooms for what is opened, sent and forgotten.
+"""Pool of reusable 1.1 MiB buffers for decrypted data.
 
-To make a megabyte costs as much as to fill it. A room is free as soon as nobody refers to it any
-more, so nobody has to give one back. Asked for by one thread, the loop's; anybody may hold one.
+Allocating a megabyte costs as much as filling it. A buffer is free as soon as no reference to it
+remains, so it need not be returned. Only the loop's thread takes buffers; any thread may hold one.
 """
 
 import sys
 
 ROOM_BYTES = (1 << 20) + (1 << 17)
-"""What a consumer asks for of one partition by default, and a little more."""
+"""Buffer size: a consumer's default fetch size per partition, and a little more."""
 ROOMS_MAX = 16
 _UNHELD = 3
-"""References to a room that is free: the list's, the loop variable's, the question's own."""
+"""Reference count of a free buffer: the list, the loop variable, the argument of the check."""
 
 
 class BufferPool:
-    """At most `ROOMS_MAX` are kept. Beyond that, and above `ROOM_BYTES`, there is new memory."""
+    """Keeps at most `ROOMS_MAX` buffers. Beyond that, and above `ROOM_BYTES`, it allocates."""
 
     __slots__ = ("_rooms",)
 
@@ -22,7 +22,7 @@ class BufferPool:
         self._rooms: list[bytearray] = []
 
     def take(self, size: int) -> memoryview:
-        """Room for `size` bytes, with whatever is in it, until its last view is gone."""
+        """Returns a buffer of `size` bytes with arbitrary content; in use until its last view."""
         if size > ROOM_BYTES:
             return memoryview(bytearray(size))
         for room in self._rooms:

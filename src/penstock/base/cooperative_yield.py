@@ -1,14 +1,15 @@
-"""Long work on the loop, done in small pieces: others wait for one of them and not for all.
+"""Cooperative yielding for long-running work on the event loop.
 
-`await breath.draw()` after every few steps. It returns at once until the loop has been held for
-`HOLD_SECONDS`; then it rests, so that whoever waits has several turns of the loop and not just one:
-a request takes more than one.
+Call `await yielding.draw()` after every few steps. It returns at once until the work has held the
+loop for `HOLD_SECONDS`; then it sleeps, so that other tasks get several iterations of the loop and
+not just one: a request needs more than one.
 """
 
 import asyncio
 
 HOLD_SECONDS = 0.0005
-"""The clock of the node's loop counts milliseconds: a hold ends with the one that it began in."""
+"""Maximum time between yields. The node's loop clock counts milliseconds: the time ends with the
+millisecond in which it began."""
 
 
 class CooperativeYield:

@@ -1,7 +1,7 @@
-"""Work that begins when somebody awaits it.
+"""Deferred coroutine calls: the coroutine is created when it is awaited.
 
-A coroutine that was made and is never awaited leaves a RuntimeWarning: so one that is handed on to
-somebody who may be cancelled before he comes to it is not made before that.
+A coroutine that is created but never awaited causes a RuntimeWarning. So work that is passed to a
+task which may be cancelled before it awaits the work is deferred.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
-    """To be awaited once, or never."""
+    """Awaitable that may be awaited once, or never."""
 
     __slots__ = ("_args", "_work")
 
@@ -24,7 +24,7 @@ class Deferred(Generic[T]):
 
 
 def drop(work: object) -> None:
-    """Ends work that nobody is going to await, if it is a coroutine that has not begun."""
+    """Closes work that will not be awaited, if it is a coroutine that has not begun."""
     close = getattr(work, "close", None)
     if close is not None:
         close()

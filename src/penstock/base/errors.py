@@ -1,8 +1,8 @@
-"""The four kinds of failure, never mixed, and Kafka's error codes.
+"""Four kinds of errors, never mixed, and Kafka's error codes.
 
-- `Refused`: an expected refusal; ends as a code in the reply row.
+- `Refused`: an expected refusal; becomes a code in the response row.
 - `PeerError`: the peer broke the protocol; the connection is closed and counted.
-- `OSError` and kin: the world failed; the log goes offline or the node stops.
+- `OSError` and its subclasses: disk or network failed; the log goes offline or the node stops.
 - `AssertionError`: our bug; the node stops.
 """
 
@@ -10,7 +10,7 @@ import enum
 
 
 class ErrorCode(enum.IntEnum):
-    """Kafka's error table, by Kafka's names."""
+    """Kafka's error codes, with Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -150,11 +150,11 @@ class ErrorCode(enum.IntEnum):
 
 
 TEXT_CHARS_MAX = 4_000
-"""Of an error's text: what it quotes may be as long as Kafka's protocol can carry by itself."""
+"""Length limit of an error text: a quoted value alone may fill what Kafka's protocol can carry."""
 
 
 def shortened(text: str) -> str:
-    """A text for an answer, without its middle if it is too long."""
+    """Error text for a response; loses its middle if it is too long."""
     if len(text) <= TEXT_CHARS_MAX:
         return text
     half = TEXT_CHARS_MAX // 2
@@ -162,7 +162,7 @@ def shortened(text: str) -> str:
 
 
 class Refused(Exception):
-    """We understood and say no. `message` is for the person who reads the client's log."""
+    """Expected refusal of a valid request. `message` is for readers of the client's log."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         message = message and shortened(message)
@@ -172,8 +172,8 @@ class Refused(Exception):
 
 
 class PeerError(Exception):
-    """The peer's bytes do not follow the protocol; the connection cannot go on."""
+    """Protocol violation by the peer; the connection must be closed."""
 
 
 class Corrupt(Exception):
-    """Bytes on our own disk are not what we wrote, below the point where they were durable."""
+    """Damage on our own disk: durable bytes differ from those that were written."""

@@ -1,15 +1,15 @@
-"""A bounded pool that many draw from: so much in all, and so much for each of them (ADR 36).
+"""Bounded pool with a limit in total and one per holder (ADR 36).
 
-Whoever takes is known by a name, a principal's or an address's, and nobody can take what others
-need: `holder_max` is a part of `total_max`. Rights are asked before anything is taken. Nothing
-waits here: who gets nothing is refused and comes again, or is put off by whoever asked.
+A holder is a principal or an address. One holder cannot exhaust the pool, because `holder_max` is a
+part of `total_max`. Permissions are checked before anything is taken. Nothing waits here: a refused
+holder retries, or its caller delays it.
 """
 
 from collections import Counter
 
 
 class FairPool:
-    """Counts what is taken, by holder; pure."""
+    """Counts of taken units per holder; pure."""
 
     __slots__ = ("_held", "holder_max", "taken", "total_max")
 
@@ -21,10 +21,10 @@ class FairPool:
         self._held: Counter[str] = Counter()
 
     def take(self, holder: str, amount: int = 1) -> bool:
-        """False, and nothing is taken, where there is not so much left for this holder.
+        """Takes `amount`; False, with nothing taken, if that exceeds what is left for the holder.
 
-        One holder that holds nothing yet gets what it asks for as long as anything is left, so
-        that nothing is too large for ever.
+        A holder that holds nothing yet gets any amount while anything is left, so that a large
+        amount is not refused forever.
         """
         held = self._held[holder]
         fits = self.taken + amount <= self.total_max and held + amount <= self.holder_max
@@ -37,9 +37,9 @@ class FairPool:
         return True
 
     def give(self, holder: str, amount: int = 1) -> None:
-        """Gives back what was taken."""
+        """Returns `amount` to the pool."""
         left = self._held[holder] - amount
-        assert left >= 0, f"{holder} gives back more than it took"
+        assert left >= 0, f"{holder} returns more than it took"
         self.taken -= amount
         if left:
             self._held[holder] = left

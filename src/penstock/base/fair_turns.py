@@ -1,12 +1,12 @@
-"""Long work on the loop for many who ask at once: they take turns, and together hold it briefly.
+"""Fair scheduling of long-running work on the event loop, across all callers.
 
-Work is a generator that yields after every small step. A piece of it is `PIECE_STEPS` steps, then
-everybody else has the loop for `REST_SECONDS`, however many wait for long work: one piece is done
-at a time, whoever it is for. `PLACES` works are under way and take turns piece by piece; the rest
-has not begun and holds no memory. Whose work begins next goes round by holder (a principal, or an
-address), so that whoever asks for much waits behind themselves.
+Work is a generator that yields after every small step. A slice is `PIECE_STEPS` steps; after it all
+other tasks have the loop for `REST_SECONDS`, however much work is queued: only one slice runs at a
+time. Up to `PLACES` works are in progress and alternate slice by slice; the rest has not begun and
+holds no memory. Queued work begins round-robin by holder (a principal, or an address), so that a
+holder with much work waits behind its own.
 
-Counted in steps and not in time, so that it is the same on every machine and in every test.
+Slices count steps, not time, so that they are the same on every machine and in every test.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ PLACES = 4
 
 
 class FairTurns:
-    """The long work of one node."""
+    """Scheduler of the long-running work of one node."""
 
     def __init__(self) -> None:
         self._free = PLACES
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By holder; the first of them is next, and goes to the end then."""
+        """Queued work per holder; the first holder is next, and then moves to the end."""
         self._floor = asyncio.Lock()
-        """Held by whoever does a piece, and while others rest from it; first come, first served."""
+        """Held during a slice and the rest after it; first come, first served."""
 
     async def do(self, holder: str, steps: Steps[T]) -> T:
-        """Returns what the generator returns: at once, if that takes at most one piece."""
+        """Returns the generator's result: at once, if it takes at most one slice."""
         found = do_piece(steps)
         return found[0] if found is not None else await self.run(holder, steps)
 
     async def run(self, holder: str, steps: Steps[T]) -> T:
-        """Returns what the generator returns, in the end."""
+        """Returns the generator's result after taking turns with other work."""
         await self._enter(holder)
         try:
             while True:
@@ -61,7 +61,7 @@ class FairTurns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._leave()  # It was let in at the moment it was given up.
+                self._leave()  # It was started in the moment in which it was cancelled.
             else:
                 self._forget(holder, turn)
             raise
@@ -74,14 +74,14 @@ class FairTurns:
                 del self._waiting[holder]
 
     def _leave(self) -> None:
-        """Lets the next one in, or frees the place."""
+        """Starts the next queued work, or frees the slot."""
         while self._waiting:
             holder, turns = next(iter(self._waiting.items()))
             del self._waiting[holder]
             turn = turns.popleft()
             if turns:
                 self._waiting[holder] = turns
-            if not turn.done():  # It may have been given up, and not know it yet.
+            if not turn.done():  # Its task may have been cancelled, and not have run since.
                 turn.set_result(None)
                 return
         self._free += 1
@@ -99,7 +99,7 @@ def picked(items: Iterable[S], pick: Callable[[S], T | None]) -> Steps[list[T]]:
 
 
 def do_piece(steps: Steps[T]) -> tuple[T] | None:
-    """Runs one piece; returns the generator's result if that was the last piece."""
+    """Runs one slice; returns the generator's result if that was the last slice."""
     try:
         for _ in range(PIECE_STEPS):
             next(steps)

@@ -1,24 +1,24 @@
-"""Names for the plain values that travel through every layer.
+"""Types for the plain values that all layers pass on.
 
-They are NewTypes: free at run time, told apart by the type checker. Annotate hot loops with them,
-but do not call them there.
+They are NewTypes: free at run time, distinguished by the type checker. Annotate hot loops with
+them, but do not call them there.
 """
 
 import base64
 from typing import NewType
 
 Offset = NewType("Offset", int)
-"""A position in a partition's log, counted in records."""
+"""Position in a partition's log, counted in records."""
 
 Epoch = NewType("Epoch", int)
-"""A leader epoch, a producer epoch or a member epoch: what fences the past."""
+"""Leader epoch, producer epoch or member epoch: fences requests of earlier epochs."""
 
 NodeId = NewType("NodeId", int)
 Millis = NewType("Millis", int)
 """Wall-clock milliseconds since 1970, or a duration where the name says so."""
 
 TopicId = NewType("TopicId", bytes)
-"""Sixteen bytes; shown to people as Kafka shows it, in URL-safe base64 without padding."""
+"""Sixteen bytes; shown like in Kafka, in URL-safe base64 without padding."""
 
 NO_TOPIC_ID = TopicId(bytes(16))
 
@@ -30,5 +30,5 @@ def show_topic_id(topic_id: TopicId) -> str:
 def parse_topic_id(text: str) -> TopicId:
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(raw) != 16:
-        raise ValueError(f"{text!r} is not a topic id: it must be 22 base64 characters")
+        raise ValueError(f"{text!r} is not a topic id: a topic id has 22 base64 characters")
     return TopicId(raw)

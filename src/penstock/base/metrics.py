@@ -1,7 +1,7 @@
-"""Counters that cost an attribute and an addition.
+"""Metrics at the cost of one attribute access and one addition.
 
 The hot path does `counter.value += n`. Names, meanings and labels are declared once, in a
-catalogue; `penstock.gateway.http.metrics` turns it into the Prometheus text format when scraped.
+catalogue; `penstock.gateway.http.metrics` renders it in the Prometheus text format for a scrape.
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class Counter:
-    """A number that only grows, or a gauge that is set."""
+    """Counter that only grows, or gauge that is set."""
 
     __slots__ = ("value",)
 
@@ -20,12 +20,12 @@ class Counter:
 
 # Seconds: from a tenth of a millisecond to ten seconds.
 SECONDS_BUCKETS = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0)
-# Seconds: from ten milliseconds to a day, for how old messages are.
+# Seconds: from ten milliseconds to a day, for the age of messages.
 AGE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0, 86_400.0)
 
 
 class Histogram:
-    """Counts of observations at or below each bound, plus their sum."""
+    """Histogram: number of observations at or below each bound, plus their sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -40,12 +40,12 @@ class Histogram:
 
 
 Sample = tuple[tuple[str, ...], "float | Histogram"]
-"""The values of the labels, and the number or the distribution."""
+"""Label values, and the number or the distribution."""
 
 
 @dataclass(slots=True)
 class Family:
-    """One metric of the catalogue and its labelled children."""
+    """Metric of the catalogue with its labelled children."""
 
     name: str
     kind: str  # "counter", "gauge" or "histogram"
@@ -53,9 +53,9 @@ class Family:
     labels: tuple[str, ...] = ()
     children: dict[tuple[str, ...], Counter | Histogram] = field(default_factory=dict)
     read: Callable[[], Iterable[Sample]] | None = None
-    """Set instead of children when the value is computed at scrape time."""
+    """Computes the samples at scrape time; replaces `children`."""
     bounds: tuple[float, ...] = SECONDS_BUCKETS
-    """Of a histogram."""
+    """Bucket bounds of a histogram."""
 
     def counter(self, *labels: str) -> Counter:
         child = self.children.get(labels)
@@ -73,7 +73,7 @@ class Family:
 
 
 class Catalogue:
-    """Every metric of a node, by name."""
+    """All metrics of a node by name."""
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}

@@ -1,10 +1,10 @@
-"""The doors to the outside world, each with a real and a simulated version.
+"""Ports: interfaces to disk, store, clock, randomness and threads, real or simulated.
 
 Monotonic time and the network need no port: they are the event loop (`loop.time()`,
 `loop.create_server`, `loop.create_connection`), uvloop in production and the simulator's loop in
-tests. Everything else that is not a pure function of its input comes through one of these.
+tests. Everything else that is not a pure function of its input goes through one of these.
 
-The real versions live in `penstock.runtime`, the simulated ones in `simulation`.
+The real versions are in `penstock.runtime`, the simulated ones in `simulation`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class WallClock(Protocol):
-    """What the calendar says. May jump; never use it to measure a duration."""
+    """Wall-clock time. May jump; never use it to measure a duration."""
 
     def now_ms(self) -> Millis: ...
 
@@ -43,11 +43,11 @@ class Workers(Protocol):
 
 
 class File(Protocol):
-    """One file, appended at its end and read anywhere.
+    """File that is appended at its end and read anywhere.
 
     Every method raises OSError as the operating system does. After a failed `sync` the content
-    of the file is unknown (the kernel may have dropped the dirty pages): the caller must give the
-    file up, never sync again and call it durable.
+    of the file is unknown (the kernel may have dropped the dirty pages): the caller must abandon
+    the file, and never sync it again to take it for durable.
     """
 
     @property
@@ -58,44 +58,44 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Writes all buffers at the end and returns the position where they start.
 
-        A short write is undone (truncated back) before OSError is raised: all or nothing, as
-        far as this process can see.
+        A short write is undone (by truncation) before OSError is raised: all or nothing, as far
+        as this process can tell.
         """
         ...
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer at the end of the file. May block."""
+        """Reads up to `size` bytes from `position`; fewer at the end of the file. May block."""
         ...
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """As `read`, but answers None instead of waiting for the disk."""
+        """Like `read`, but returns None instead of waiting for the disk."""
         ...
 
     def is_at_hand(self, position: int, size: int) -> bool:
-        """Whether these bytes can be had without waiting for the disk, as far as can be told."""
+        """True if these bytes can probably be read without waiting for the disk."""
         ...
 
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
-        """Hands bytes to a non-blocking socket without taking them into this process.
+        """Sends bytes to a non-blocking socket without copying them into this process.
 
-        Answers how many the socket took, 0 when it is full, and None when that is not possible
-        here or would wait for the disk: then the caller reads and writes them itself.
+        Returns the number of bytes that the socket took, 0 when it is full, and None when that is
+        unsupported here or would wait for the disk: then the caller reads and writes them itself.
         """
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def rewrite(self, position: int, data: Buffer) -> None:
-        """Writes bytes over the same bytes, so that the next sync really stores them.
+        """Overwrites bytes with the same bytes, so that the next sync really stores them.
 
-        After a failed sync of another process the page cache shows bytes that are not on disk and
-        never will be: the kernel takes them for stored. Never grows the file.
+        After a failed sync of another process the page cache holds bytes that are not on disk and
+        never will be: the kernel considers them stored. Never grows the file.
         """
         ...
 
     def erase(self) -> None:
-        """Writes zeros over everything, in place: for what nobody may read again. The next sync
-        makes it durable."""
+        """Overwrites the whole file with zeros, in place, so that it cannot be read again. The next
+        sync makes it durable."""
         ...
 
     def sync(self) -> None:
@@ -106,29 +106,28 @@ class File(Protocol):
 
 
 class Slice(Protocol):
-    """Bytes of a file on their way to a socket, still unread."""
+    """Bytes of a file to be sent to a socket, still unread."""
 
     def __len__(self) -> int:
-        """What is left of it."""
+        """Number of bytes left."""
         ...
 
     def send_to(self, descriptor: int) -> bool:
-        """Sends as much as the socket takes: if something is left, the socket is full.
+        """Sends as much as the socket takes: if bytes are left, the socket is full.
 
-        False when that is not possible: the caller takes them and writes them itself.
+        False when that is unsupported: the caller uses `take` and writes the bytes itself.
         """
         ...
 
     def take(self, size: int) -> Buffer:
-        """Reads the next bytes, about `size`, which are then the caller's."""
+        """Reads and removes the next bytes, about `size`."""
         ...
 
 
 class Disk(Protocol):
-    """A directory tree. Paths are plain strings with '/'.
+    """Directory tree. Paths are plain strings with '/'.
 
-    Creating, renaming and removing entries is durable only after `sync_dir` of the directory
-    that holds them.
+    Creation, renaming and removal of an entry is durable only after `sync_dir` of its directory.
     """
 
     def open(self, path: str, *, create: bool = False) -> File: ...
@@ -138,11 +137,11 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names of the entries; an empty list when the directory is not there."""
+        """Sorted names of the entries; an empty list when the directory does not exist."""
         ...
 
     def mkdir(self, path: str) -> None:
-        """Makes the directory and its parents; no error when it exists."""
+        """Creates the directory and its parents; no error when it exists."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -154,19 +153,19 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None: ...
 
     def sync_all(self, path: str) -> None:
-        """One syncfs of the file system that holds `path`: cheaper than many single syncs."""
+        """Syncs the whole file system that holds `path`: cheaper than many single syncs."""
         ...
 
     def free_bytes(self, path: str) -> int: ...
 
     def used_percent(self, path: str) -> float:
-        """How full the file system that holds `path` is, of what we may use of it."""
+        """Used share of the file system that holds `path`, of the space that we may use."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoreEntry:
-    """A key in the metadata store with the revision that last changed it."""
+    """Key in the metadata store with its value and the revision that last changed it."""
 
     key: str
     value: bytes
@@ -176,7 +175,7 @@ class StoreEntry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event of a watch: `value` is None when the key was deleted."""
+    """Event of a watch: `value` is None when the key was deleted."""
 
     key: str
     value: bytes | None
@@ -197,29 +196,29 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """A guard of a transaction: the key was last changed at `revision` (0: it does not exist)."""
+    """Guard of a transaction: the key was last changed at `revision` (0: it does not exist)."""
 
     key: str
     revision: int
 
 
 COMMIT_CHANGES_MAX = 128
-"""What etcd takes in one transaction, guards and changes each."""
+"""Limit of etcd for one transaction, for guards and changes each."""
 
 
 class UnknownResult(Exception):
-    """The store may or may not have done it. Read again before acting."""
+    """The store may or may not have applied the change. Read again before acting."""
 
 
 class WatchLost(Exception):
-    """The watch fell behind a compaction. Read the range again, then watch from there."""
+    """The watch fell behind a compaction. Read the range again, then watch from its revision."""
 
 
 class Store(Protocol):
-    """Cluster metadata: a small linearizable key-value store with etcd's semantics.
+    """Metadata store: a small linearizable key-value store with etcd's semantics.
 
-    Keys begin with '/'. Reading raises TimeoutError or ConnectionError when the store cannot be
-    reached; so does changing, if it is certain that nothing was done, and else UnknownResult.
+    Keys begin with '/'. Reads raise TimeoutError or ConnectionError when the store is unreachable.
+    So do changes, if they were certainly not applied; otherwise they raise UnknownResult.
     """
 
     @property
@@ -230,27 +229,27 @@ class Store(Protocol):
     async def get(self, key: str) -> StoreEntry | None: ...
 
     async def range(self, prefix: str) -> tuple[int, list[StoreEntry]]:
-        """Everything under `prefix`, sorted by key, and the revision it was read at."""
+        """Revision of the read, and all entries under `prefix`, sorted by key."""
         ...
 
     async def commit(
         self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
     ) -> int | None:
-        """All changes at one new revision if every guard holds; None if one does not.
+        """Applies all changes at one new revision if every guard holds; None if one does not.
 
-        At most `COMMIT_CHANGES_MAX` of each, and no key is changed twice.
+        At most `COMMIT_CHANGES_MAX` of each, and no key twice.
         """
         ...
 
     def watch(self, prefix: str, after: int) -> AsyncIterator[list[Change]]:
-        """Every change under `prefix` with a revision above `after`, one list per revision.
+        """Yields every change under `prefix` with a revision above `after`, one list per revision.
 
-        Goes on over lost connections; raises WatchLost, and ends when the store is closed.
+        Continues over lost connections; raises WatchLost, and ends when the store is closed.
         """
         ...
 
     async def grant(self, ttl_ms: int) -> int:
-        """A lease. Keys put with it vanish when it is not renewed in time: a hint, not a lock."""
+        """Grants a lease. Its keys are deleted if it is not renewed in time: a hint, not a lock."""
         ...
 
     async def renew(self, lease: int) -> bool: ...

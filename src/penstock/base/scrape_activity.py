@@ -1,7 +1,7 @@
-"""Whether somebody is looking: work that only serves onlookers is done only then.
+"""Tracks recent scrapes so that gauge refreshes stop 300 s after the last one.
 
-`pay` when somebody looks; `wait` returns at once for `SECONDS` from then on, and otherwise when
-somebody looks again. A node that nobody scrapes has nothing running for scrapes.
+`pay` records a scrape or a console request. `wait` returns at once for `SECONDS` from then on;
+later it waits for the next one. A node that is not scraped does no work for scrapes.
 """
 
 import asyncio

@@ -1,15 +1,15 @@
-"""The rules of the metadata store, without its door: revisions, guards, leases, history.
+"""Model of the metadata store in memory: revisions, guards, leases, history.
 
-Pure: changes and the time come in, what changed goes out. The embedded store
+Pure: changes and the time come in, the resulting changes go out. The embedded store
 (`runtime/sqlite_store.py`) makes each change durable before it applies it here; the simulated one
-(`simulation/store.py`) lets it lag, get lost and be unknown. Semantics are etcd's:
+(`simulation/store.py`) delays changes, loses them and leaves results unknown. Semantics are etcd's:
 
 - every transaction that changes something takes one new revision; one that changes nothing
-  (deleting what is not there) takes none;
+  (a deletion of a missing key) takes none;
 - a put with a lease that no longer exists fails like a guard;
-- a put without a lease takes the key off the lease it had;
+- a put without a lease detaches the key from its previous lease;
 - a key whose lease ends is deleted, all keys of the lease at one revision;
-- the last `history_max` revisions can be watched; who asks for older ones must read again.
+- the last `history_max` revisions can be watched; a watcher of older ones must read again.
 """
 
 import bisect
@@ -20,28 +20,28 @@ from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Expect, Put,
 
 
 def check_size(expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> None:
-    """What etcd would refuse, no store takes: else only a cluster would find out."""
-    assert max(len(expects), len(changes)) <= COMMIT_CHANGES_MAX, "too much for one transaction"
+    """Checks etcd's limits in every store: otherwise only a cluster would find a violation."""
+    assert max(len(expects), len(changes)) <= COMMIT_CHANGES_MAX, "too many changes for a commit"
     keys = {change.key for change in changes}
-    assert len(keys) == len(changes), "a key may be changed once in a transaction"
+    assert len(keys) == len(changes), "a transaction may change a key only once"
 
 
 @dataclass(slots=True)
 class StoreLease:
     ttl_s: float
     deadline_s: float
-    keys: dict[str, None] = field(default_factory=dict)  # A set with an order.
+    keys: dict[str, None] = field(default_factory=dict)  # An ordered set.
 
 
 class StoreModel:
     def __init__(self, *, history_max: int = 10_000) -> None:
         self.revision = 0
         self.compacted = 0
-        """Revisions up to this one can no longer be watched."""
+        """Highest revision that can no longer be watched."""
         self.leases: dict[int, StoreLease] = {}
         self._entries: dict[str, StoreEntry] = {}
         self._keys: list[str] = []  # Sorted.
-        self._history: list[list[Change]] = []  # Of the revisions above `compacted`, in order.
+        self._history: list[list[Change]] = []  # Changes of the revisions above `compacted`.
         self._history_max = history_max
 
     # Reading.
@@ -60,7 +60,7 @@ class StoreModel:
         return found
 
     def changes_at(self, revision: int, prefix: str) -> list[Change]:
-        """What changed under `prefix` at a revision that is not compacted."""
+        """Changes under `prefix` at a revision that is not compacted."""
         changes = self._history[revision - self.compacted - 1]
         return [change for change in changes if change.key.startswith(prefix)]
 
@@ -69,7 +69,7 @@ class StoreModel:
     def plan(
         self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
     ) -> list[Put | Delete] | None:
-        """The changes that would have an effect, or None if a guard does not hold."""
+        """Changes that would have an effect, or None if a guard does not hold."""
         check_size(expects, changes)
         for expect in expects:
             entry = self._entries.get(expect.key)
@@ -86,7 +86,7 @@ class StoreModel:
         return effective
 
     def apply(self, changes: Sequence[Put | Delete]) -> int:
-        """Applies a plan at the next revision, which it answers; an empty one takes none."""
+        """Applies a plan at the next revision and returns that; an empty plan takes none."""
         if not changes:
             return self.revision
         self.revision += 1
@@ -100,12 +100,12 @@ class StoreModel:
                 del self._keys[bisect.bisect_left(self._keys, change.key)]
                 seen.append(Change(change.key, None, self.revision))
         self._history.append(seen)
-        if len(self._history) >= 2 * self._history_max:  # In chunks, to move it rarely.
+        if len(self._history) >= 2 * self._history_max:  # In chunks: deleting moves the list.
             self.compact(self.revision - self._history_max)
         return self.revision
 
     def restore(self, entry: StoreEntry) -> None:
-        """Sets an entry as it is, revision and all: the one change that makes no history."""
+        """Sets an entry with its revision: the only change without a history."""
         old = self._entries.get(entry.key)
         if old is None:
             bisect.insort(self._keys, entry.key)
@@ -116,7 +116,7 @@ class StoreModel:
             self.leases[entry.lease].keys[entry.key] = None
 
     def restart(self, revision: int) -> None:
-        """After `restore`: goes on from `revision`, with no history before it."""
+        """Continues from `revision` after `restore`, without earlier history."""
         self.revision = self.compacted = revision
         self._history.clear()
 
@@ -147,12 +147,12 @@ class StoreModel:
         return min((held.deadline_s for held in self.leases.values()), default=None)
 
     def keys_of(self, lease: int) -> list[Put | Delete]:
-        """The deletions that the end of a lease brings."""
+        """Deletions for the end of a lease."""
         held = self.leases.get(lease)
         return [Delete(key) for key in sorted(held.keys)] if held else []
 
     def end(self, lease: int) -> None:
-        """Forgets a lease whose keys are gone."""
+        """Removes a lease whose keys have been deleted."""
         held = self.leases.pop(lease, None)
         assert held is None or not held.keys
 

@@ -1,8 +1,8 @@
-"""Traces as this code sees them: spans that begin, carry their context in headers, and end.
+"""Port for tracing: spans that begin, carry their context in headers, and end.
 
-The port of OpenTelemetry (`runtime.tracing`): whoever traces is given a `Tracer`, and whoever is
-given none does nothing, at the cost of one comparison. The context travels as W3C says it, in the
-record headers `traceparent` and `tracestate`, so that any Kafka client can take part.
+`runtime.tracing` implements it with OpenTelemetry. Code that traces gets a `Tracer`; without one it
+does nothing, at the cost of one comparison. The context has W3C's format, in the record headers
+`traceparent` and `tracestate`, so that any Kafka client can take part.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ Value: TypeAlias = str | int | float | bool
 Attributes: TypeAlias = Mapping[str, Value]
 Kind: TypeAlias = Literal["producer", "consumer", "client"]
 
-# OpenTelemetry's names for what a span of messaging tells.
+# OpenTelemetry's attribute names for messaging spans.
 SYSTEM, OPERATION, OPERATION_TYPE = (
     "messaging.system",
     "messaging.operation.name",
@@ -37,41 +37,41 @@ GROUP, COUNT, ATTEMPT = (
 
 
 class TraceSpan(Protocol):
-    """A piece of work that was begun. Ends once, whatever happens."""
+    """Span of work in progress. Ends exactly once, also after a failure."""
 
     @property
     def headers(self) -> Headers:
-        """Its context: what follows from it carries these."""
+        """Context of the span, for messages and calls that it causes."""
         ...
 
     def note(self, attributes: Attributes) -> None: ...
 
     def fail(self, error: BaseException) -> None:
-        """It came to nothing, and why."""
+        """Marks the span as failed with this error."""
         ...
 
     def end(self) -> None: ...
 
     def current(self) -> AbstractContextManager[None]:
-        """While this lasts, spans begun by anybody are below this one."""
+        """Context manager in which this span is current: new spans become its children."""
         ...
 
 
 class Tracer(Protocol):
     @property
     def has_current(self) -> bool:
-        """Whether whoever asks runs below some span."""
+        """True while the caller runs within a span."""
         ...
 
     def begin(
         self, name: str, kind: Kind, attributes: Attributes, parent: Headers | None = None
     ) -> TraceSpan:
-        """A span below the context in `parent`; without one, below the current span, if any."""
+        """Begins a span as a child of the context in `parent`, or else of the current span."""
         ...
 
 
 def context_of(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Those headers that carry a trace; empty where there is none, or too much of it."""
+    """Headers that carry a trace context; empty without one, or if it is too large."""
     found = tuple(pair for pair in headers if pair[0] in CONTEXT_NAMES)
     size = sum(len(value or b"") for _, value in found)
     has_parent = any(name == TRACE_PARENT and value for name, value in found)
@@ -79,14 +79,14 @@ def context_of(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 
 
 def with_context(headers: Headers, context: Headers) -> Headers:
-    """Headers with this context instead of their own."""
+    """Replaces the trace context of headers."""
     return (*(pair for pair in headers if pair[0] not in CONTEXT_NAMES), *context)
 
 
 def about(
     operation: str, kind: str, topic: str, more: Attributes | None = None
 ) -> dict[str, Value]:
-    """The attributes that every span of messaging has."""
+    """Attributes of every messaging span."""
     return {
         SYSTEM: "kafka",
         OPERATION: operation,

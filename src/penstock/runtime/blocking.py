@@ -1,4 +1,4 @@
-"""What code that blocks its thread needs: a time that only goes forward, sleep, and a mutex."""
+"""Tools for code that blocks its thread: a monotonic clock, sleep, and a mutex."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ Mutex: TypeAlias = threading.Lock
 
 
 class SteadyClock:
-    """Seconds since some time in the past, and waiting for later ones."""
+    """Monotonic clock in seconds, with a blocking sleep."""
 
     def now_s(self) -> float:
         return time.monotonic()

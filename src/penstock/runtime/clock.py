@@ -1,4 +1,4 @@
-"""The wall clock of this machine, which may jump, and the time its threads have been running."""
+"""Wall clock of this machine, which may jump, and CPU time of its threads."""
 
 import time
 
@@ -11,5 +11,5 @@ class SystemClock:
 
 
 def thread_seconds() -> float:
-    """How long the calling thread has been running, without its waits."""
+    """CPU time of the calling thread, without its waits."""
     return time.thread_time()

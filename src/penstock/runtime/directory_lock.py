@@ -1,6 +1,6 @@
-"""One process for each data directory, enforced by the operating system.
+"""Lock that allows one process per data directory, enforced by the operating system.
 
-The lock goes with the process, however it ends, so there is nothing stale to clean up.
+The lock ends with the process, however that ends, so there is no stale lock to clean up.
 """
 
 import contextlib
@@ -13,11 +13,11 @@ class InUse(Exception):
 
 
 class Unusable(Exception):
-    """The directory cannot be made, or is none."""
+    """The directory cannot be created, or is not a directory."""
 
 
 class DirectoryLock:
-    """An exclusive lock on a directory, held until `release` or the end of the process."""
+    """Exclusive lock on a directory, held until `release` or the end of the process."""
 
     def __init__(self, directory: str) -> None:
         try:
@@ -25,7 +25,7 @@ class DirectoryLock:
             self._fd = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
             raise Unusable(
-                f"data cannot be kept in {directory}: {error.strerror}; choose another --data "
+                f"cannot use data directory {directory}: {error.strerror}; choose another --data "
                 "directory"
             ) from error
         try:
@@ -45,8 +45,7 @@ class DirectoryLock:
 
 
 def _make_durably(directory: str) -> None:
-    """Makes the directory, for its owner only, and its parents. A power cut may not take them
-    away again."""
+    """Creates the directory, for its owner only, and its parents. They survive a power cut."""
     path, made = os.path.abspath(directory), []
     while not os.path.isdir(path):
         made.append(path)

@@ -1,20 +1,19 @@
-"""The real disk: files as the operating system keeps them.
+"""Real disk: files of the operating system.
 
-Owns file descriptors and nothing else. Invariants:
+Owns only file descriptors. Invariants:
 
-- A `LocalFile` is one inode for as long as it lives, as with POSIX descriptors: it follows
-  renames (of itself and of the directories above it), and it stays readable after it was
-  unlinked or replaced.
-- At most `open_files_max` descriptors are kept, opened when first needed and closed by second
-  chance. A dirty file keeps its descriptor: the kernel reports a failed write-back only to those
-  who had the file open. So the bound is soft while more files than that are dirty at once.
-- A descriptor is closed when the last reference to its `Descriptor` goes, so a thread in the
+- A `LocalFile` is one inode during its lifetime, like a POSIX descriptor: it follows renames (of
+  itself and of the directories above it), and stays readable after it was unlinked or replaced.
+- At most `open_files_max` descriptors are kept, opened on first use and closed by the second-chance
+  algorithm. A dirty file keeps its descriptor: the kernel reports a failed write-back only to open
+  descriptors. So the limit is soft while more files than that are dirty at once.
+- A descriptor is closed when the last reference to its `Descriptor` is gone, so a thread in the
   middle of a read can never see its number reused.
 - A file whose sync failed stays failed: the kernel marks the lost pages clean, and a second
-  fdatasync would lie.
+  fdatasync would succeed without them.
 
-Appends and truncations of one file come from one thread at a time; reads and syncs from any. What
-is worth syncing when, and what to do after an error, is for the log to say.
+Appends and truncations of one file come from one thread at a time; reads and syncs from any. The
+log decides when to sync, and handles errors.
 """
 
 import contextlib
@@ -32,15 +31,15 @@ from penstock.base.ports import Buffer
 BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX on Linux.
 
 SCRATCH_BYTES = 64 << 10
-"""Cached reads of up to this size pass through a scratch buffer of the thread's own: os.preadv
-fills only writable buffers, and to make one for each read costs more than the read."""
+"""Size limit of cached reads through a scratch buffer per thread: os.preadv fills only writable
+buffers, and allocating one for each read costs more than the read."""
 
 PROBE_BYTES = 1024 * 1024
-"""Pages come into memory and leave it in runs, so a few are looked at: a probe costs as much as to
-send twenty pages."""
+"""Distance between probes of the page cache: pages enter and leave it in runs, so a few probes are
+enough; one costs as much as sending twenty pages."""
 
 PROBE_SECONDS = 0.2
-"""What was in memory will be for that long: the kernel drops first what was not read lately."""
+"""Validity of a probe's result: the kernel first evicts pages that were not read recently."""
 
 _probe = bytearray(1)
 _scratch = threading.local()
@@ -48,7 +47,7 @@ _libc = ctypes.CDLL(None, use_errno=True)  # CDLL, not PyDLL: calls release the 
 
 
 class Descriptor:
-    """A file descriptor that closes itself with its last reference."""
+    """File descriptor that is closed with its last reference."""
 
     __slots__ = ("fd",)
 
@@ -60,7 +59,7 @@ class Descriptor:
 
 
 class LocalFile:
-    """One file of a `LocalDisk`. See `penstock.base.ports.File`."""
+    """File of a `LocalDisk`. Implements `penstock.base.ports.File`."""
 
     __slots__ = (
         "__weakref__",
@@ -83,12 +82,12 @@ class LocalFile:
         self._size = size
         self._descriptor: Descriptor | None = None
         self._device = 0
-        self._used = False  # Second chance: seen since the hand last came by.
-        self._pinned = False  # The path no longer leads here: the descriptor must stay.
+        self._used = False  # Second chance: True once used since the clock hand last passed.
+        self._pinned = False  # True once the path leads elsewhere: the descriptor must stay.
         self._failed = False
-        self._writes = 0  # Counts changes; equal to _synced when all of them are durable.
+        self._writes = 0  # Number of changes; equal to _synced when all of them are durable.
         self._synced = 0
-        self._seen = (0, 0, 0.0)  # From, to, until when: found in the page cache.
+        self._seen = (0, 0, 0.0)  # Range found in the page cache, and the end of its validity.
 
     @property
     def path(self) -> str:
@@ -108,7 +107,7 @@ class LocalFile:
         return position
 
     def _append_rest(self, fd: int, data: bytes, position: int) -> None:
-        """After a short write: writes it all again to learn why, and undoes it if that fails."""
+        """Repeats a short write to get its error, and undoes it if that fails."""
         view = memoryview(data)
         try:
             while view:
@@ -148,7 +147,7 @@ class LocalFile:
             return b""
         try:
             scratch = _scratch.view[:size]
-        except AttributeError:  # The first read of this thread.
+        except AttributeError:  # First read of this thread.
             _scratch.view = memoryview(bytearray(SCRATCH_BYTES))
             scratch = _scratch.view[:size]
         try:
@@ -161,7 +160,7 @@ class LocalFile:
         return bytes(scratch) if count == size else None
 
     def _read_much_cached(self, position: int, size: int) -> bytes | None:
-        """Probed first, then read to where it is to be: no copy of it, and nothing to clear."""
+        """Probes first, then reads directly into the result: no copy, and no buffer to clear."""
         if not self.is_at_hand(position, size):
             return None
         descriptor = self._descriptor or self._disk._descriptor_of(self)
@@ -169,9 +168,9 @@ class LocalFile:
         return data if len(data) == size else None
 
     def is_at_hand(self, position: int, size: int) -> bool:
-        """Probes the page cache, unless that was done a moment ago: what is long leaves in pieces.
+        """Probes the page cache, unless a recent probe is valid: large slices are sent in pieces.
 
-        A wrong guess costs one read of the disk on the event loop.
+        A wrong result costs one disk read on the event loop.
         """
         start, end, until = self._seen
         now, last = time.monotonic(), position + size
@@ -179,7 +178,7 @@ class LocalFile:
         if start <= position <= end and now < until:
             if last <= end:
                 return True
-            first += PROBE_BYTES  # It goes on where the last one ended.
+            first += PROBE_BYTES  # The range continues the last one.
         descriptor = self._descriptor or self._disk._descriptor_of(self)
         try:
             for at in (*range(first, last, PROBE_BYTES), last - 1):
@@ -205,7 +204,7 @@ class LocalFile:
         except BlockingIOError:
             return 0
         except OSError as error:
-            # Not every file system and not every kind of socket can do it.
+            # Some file systems and kinds of sockets do not support it.
             if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
                 return None
             raise
@@ -219,7 +218,7 @@ class LocalFile:
     def sync(self) -> None:
         if self._failed:
             raise OSError(errno.EIO, "an earlier sync of this file failed", self._path)
-        writes = self._writes  # Taken before: what is appended meanwhile stays dirty.
+        writes = self._writes  # Read before the sync: later appends stay dirty.
         descriptor = self._descriptor or self._disk._descriptor_of(self)
         try:
             os.fdatasync(descriptor.fd)
@@ -233,15 +232,15 @@ class LocalFile:
 
 
 class LocalDisk:
-    """The directory trees of this machine. See `penstock.base.ports.Disk`."""
+    """Directory trees of this machine. Implements `penstock.base.ports.Disk`."""
 
     def __init__(self, *, open_files_max: int = 512) -> None:
         assert open_files_max > 0
         self._open_files_max = open_files_max
         self._lock = threading.Lock()
         self._files: weakref.WeakSet[LocalFile] = weakref.WeakSet()
-        # Those with a descriptor: the clock's face. Weak, or a file that was unlinked and that
-        # nobody uses any more would keep its descriptor, and the disk its space.
+        # Files with a descriptor, in clock order. Weak, because an unlinked and unused file would
+        # otherwise keep its descriptor, and the disk its space.
         self._opened: deque[weakref.ref[LocalFile]] = deque()
         self._file_systems: dict[int, Descriptor] = {}
 
@@ -335,7 +334,7 @@ class LocalDisk:
         return 100 * used / max(1, used + status.f_bavail)
 
     def _file_system(self, device: int, path: str) -> Descriptor:
-        """A descriptor kept for syncfs, which reports only errors since that one was opened."""
+        """Descriptor kept for syncfs, which reports only errors since it was opened."""
         anchor = self._file_systems.get(device)
         if anchor is None:
             directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
@@ -368,7 +367,7 @@ class LocalDisk:
         return [file for opened in self._opened if (file := opened()) is not None]
 
     def _advance_hand(self) -> None:
-        """Closes the file under the hand unless it was used since, is dirty or is pinned."""
+        """Closes the file at the clock hand unless it was used since, is dirty or is pinned."""
         opened = self._opened.popleft()
         file = opened()
         if file is None:
@@ -380,7 +379,7 @@ class LocalDisk:
             file._descriptor = None
 
     def _pin(self, path: str) -> None:
-        """Makes the files at `path` keep their inode: the path is about to lead elsewhere."""
+        """Pins the files at `path` to their inode, because the path is about to lead elsewhere."""
         for file in list(self._files):
             if file._path == path and not file._pinned:
                 if file._descriptor is None:

@@ -1,6 +1,7 @@
-"""Reads a small document from the web or from a file, as it was named: no redirects, no surprises.
+"""Fetch of a small document from a URL or a file, without redirects.
 
-Blocks, so it is for workers. Only https, loopback and files: what is read decides who is believed.
+Blocks: call it through Workers. Only https, loopback and files are allowed, because the documents
+hold keys that decide about authentication.
 """
 
 import urllib.parse
@@ -14,7 +15,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Who sends us elsewhere is not who was named."""
+    """Refuses redirects: their target is not the configured server."""
 
     def redirect_request(self, *unused: object) -> None:
         return None
@@ -32,12 +33,14 @@ def is_readable(url: str) -> bool:
 
 
 def read_document(url: str) -> bytes:
-    """Raises OSError, or Refused for what must not be read."""
+    """Reads the document. Raises OSError, or Refused for a URL that is not allowed."""
     if not is_readable(url):
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{url} is neither https:// nor file:///")
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"{url} is not allowed: use an https:// or file:/// URL"
+        )
     opener = urllib.request.build_opener(_NoRedirects)
     with opener.open(url, timeout=TIMEOUT_SECONDS) as reply:
         document: bytes = reply.read(DOCUMENT_BYTES_MAX + 1)
     if len(document) > DOCUMENT_BYTES_MAX:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{url} has more than {DOCUMENT_BYTES_MAX} bytes")
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{url} is larger than {DOCUMENT_BYTES_MAX} bytes")
     return document

@@ -1,6 +1,6 @@
-"""Users of this machine that may read or write a file, by its mode and its directories' modes.
+"""File access of this machine's users, by the modes of a file and its directories.
 
-Only modes are looked at. A file in a directory that others cannot enter is not theirs to read.
+Only modes are checked. Users that cannot enter a directory cannot read a file in it.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Readers(IntEnum):
-    """Users that have access; each level beside those before."""
+    """Users with access; each level includes those before it."""
 
     OWNER = 0
     GROUP = 1
@@ -18,7 +18,10 @@ class Readers(IntEnum):
 
 
 def readers_of(path: str, within: str = "/") -> Readers:
-    """Raises OSError where there is no such file. `within`: a directory that everybody enters."""
+    """Users with access to the file. Raises OSError without such a file.
+
+    `within` is a directory that all users may enter.
+    """
     real = Path(os.path.realpath(path))
     found = _allowed(real, stat.S_IRGRP | stat.S_IWGRP, stat.S_IROTH | stat.S_IWOTH)
     for directory in real.parents:

@@ -1,7 +1,7 @@
-"""One HTTP request, waited for: what small clients of our own doors need, and no more.
+"""Blocking HTTP request, for small clients of Penstock's own HTTP endpoints.
 
-Answers are bounded, redirects are not followed, and only http and https are spoken. Whatever the
-server says is an answer, errors too; an OSError is a server that could not be asked.
+Responses are bounded, redirects are not followed, and only http and https are supported. Error
+statuses are returned like any other; an OSError means that the server could not be reached.
 """
 
 import urllib.error
@@ -19,9 +19,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def ask_web(
     method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
 ) -> tuple[int, bytes]:
-    """Status and body."""
+    """Sends one request; returns status and body."""
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"no address that can be asked: {url}")
+        raise ValueError(f"invalid URL {url}: it must begin with http:// or https://")
     request = urllib.request.Request(url, body, dict(headers), method=method)  # noqa: S310
     opener = urllib.request.build_opener(_NoRedirects)
     try:
@@ -35,5 +35,5 @@ def ask_web(
 def _read(answer: object) -> bytes:
     data: bytes = answer.read(ANSWER_BYTES_MAX + 1)  # type: ignore[attr-defined]
     if len(data) > ANSWER_BYTES_MAX:
-        raise OSError("the answer is too large")
+        raise OSError(f"the response is larger than {ANSWER_BYTES_MAX} bytes")
     return data

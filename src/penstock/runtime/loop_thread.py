@@ -1,7 +1,7 @@
-"""A thread with an event loop of its own, for code that does not await.
+"""Thread with an event loop of its own, for synchronous code.
 
-Calls come from any thread and block it until their coroutine is through; coroutines run on the one
-loop, so nothing behind it needs a lock. Interrupting a caller (Ctrl-C) cancels its coroutine.
+A call from any thread blocks until its coroutine ends. All coroutines run on the one loop, so the
+code behind it needs no lock. Interrupting a caller (Ctrl-C) cancels its coroutine.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """`run` coroutines until `close`."""
+    """Runs coroutines with `run` until `close`."""
 
     def __init__(self, name: str = "penstock-client") -> None:
         self._loop = uvloop.new_event_loop()
@@ -23,10 +23,12 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """What the coroutine returns or raises; it is cancelled when time is up (TimeoutError)."""
+        """Returns the coroutine's result; cancels it after `timeout_s` (TimeoutError)."""
         if self._loop.is_closed() or threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("the client is closed, or this is its own thread: await instead")
+            raise RuntimeError(
+                "the client is closed, or the call comes from its own thread: await there instead"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)

@@ -1,24 +1,24 @@
-"""Keeps memory that was freed, as far as the C library lets itself be told.
+"""Memory allocator settings: keeps freed memory in the process, if the C library allows it.
 
-A broker takes and drops buffers of a megabyte all the time. By default glibc gives each of them
-back to the kernel, which clears every page anew for the next one: that was half of what it cost to
-read an encrypted topic. The price: up to `KEPT_BYTES_MAX` stay ours while nobody needs them.
+A broker allocates and frees buffers of a megabyte all the time. By default glibc returns each of
+them to the kernel, which clears every page again for the next one: that was half of the cost of
+reading an encrypted topic. The price: up to `KEPT_BYTES_MAX` stay allocated while unused.
 """
 
 import ctypes
 
 KEPT_BYTES_MAX = 32 << 20
 MAPPED_BYTES_MIN = 16 << 20
-"""Larger ones are rare, and are given back at once."""
+"""Larger buffers are rare, and are returned to the kernel at once."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed() -> bool:
-    """For the whole process; call it before much was allocated. False where it cannot be done."""
+    """Applies the settings to the process; call it early. False where that is unsupported."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
-        return False  # Another C library, with ways of its own.
+        return False  # A C library without mallopt.
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
     kept = mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
     return bool(mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) and kept)

@@ -12,7 +12,7 @@ class SystemRandom:
         return os.urandom(count)
 
     def uniform(self, low: float, high: float) -> float:
-        """For jitter only; cheap rather than unguessable."""
+        """Random number for jitter only: cheap, but guessable."""
         return self._jitter.uniform(low, high)
 
     def jitter(self) -> float:

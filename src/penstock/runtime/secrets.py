@@ -1,9 +1,9 @@
-"""Secrets from where people keep them: a file, the environment, or what a command prints.
+"""Secrets from a file, an environment variable, or the output of a command.
 
     file:/run/secrets/kek    env:PENSTOCK_KEK    command:vault kv get -field=kek secret/penstock
 
-A command is run without a shell, and gets `COMMAND_SECONDS_MAX`. What goes wrong is said without
-showing what was read. Blocks: call it through Workers.
+A command runs without a shell, for at most `COMMAND_SECONDS_MAX`. Errors never contain the content.
+Blocks: call it through Workers.
 """
 
 import os
@@ -15,18 +15,18 @@ SECRET_BYTES_MAX = 64 * 1024
 
 
 class NoSecret(Exception):
-    """The message says why, and what to do."""
+    """The secret cannot be read; the message says why, and what to do."""
 
 
 def read_secret(source: str) -> str:
     kind, separator, rest = source.partition(":")
     read = {"file": _read_file, "env": _read_variable, "command": _read_command}.get(kind)
     if read is None or not separator or not rest:
-        raise NoSecret(f"{source!r} is neither file:PATH nor env:NAME nor command:COMMAND")
+        raise NoSecret(f"invalid source {source!r}: use file:PATH, env:NAME or command:COMMAND")
     try:
         return read(rest)
     except UnicodeDecodeError:
-        raise NoSecret(f"{source}: this is no text") from None
+        raise NoSecret(f"{source}: the content is not ASCII text") from None
 
 
 def _read_file(path: str) -> str:
@@ -40,7 +40,7 @@ def _read_file(path: str) -> str:
 def _read_variable(name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        raise NoSecret(f"there is no environment variable {name}")
+        raise NoSecret(f"the environment variable {name} is not set")
     return value
 
 
@@ -59,7 +59,9 @@ def _read_command(command: str) -> str:
     except OSError as error:
         raise NoSecret(f"cannot run {words[0]!r}: {error.strerror}") from error
     except subprocess.TimeoutExpired:
-        raise NoSecret(f"{words[0]!r} did not end within {COMMAND_SECONDS_MAX:.0f} s") from None
+        raise NoSecret(
+            f"command {words[0]!r} did not end within {COMMAND_SECONDS_MAX:.0f} s"
+        ) from None
     if done.returncode:
-        raise NoSecret(f"{words[0]!r} ended with code {done.returncode}")
+        raise NoSecret(f"command {words[0]!r} failed with exit code {done.returncode}")
     return done.stdout[:SECRET_BYTES_MAX].decode("ascii")

@@ -1,19 +1,19 @@
-"""The embedded metadata store of a single node: SQLite on disk, the whole content in memory.
+"""Embedded metadata store of a single node: SQLite on disk, the whole content in memory.
 
-Metadata is small and read far more often than written, so reads and watches are answered from a
-`StoreModel` in memory, and SQLite is only where it is kept: WAL and synchronous=FULL, so what
-`commit` answered survives a power cut. Invariants:
+Metadata is small and read far more often than written, so a `StoreModel` in memory serves reads and
+watches, and SQLite only persists it: with WAL and synchronous=FULL, so a commit survives a power
+cut once `commit` has returned. Invariants:
 
-- a change is applied in memory (and so seen by anyone) only after SQLite committed it;
+- a change is applied in memory (and so visible to readers) only after SQLite committed it;
 - changes are decided, written and applied one after another, by callbacks of the loop, so that a
-  caller who stops waiting changes nothing about it;
-- SQLite is touched by one dedicated thread only, and holds the file exclusively: a second
-  process on the same file does not start;
-- after an error that leaves unknown what is on disk, every change fails: the node must restart.
+  cancelled caller does not affect them;
+- one dedicated thread uses SQLite, and locks the file exclusively: a second process on the same
+  file does not start;
+- after an error that leaves the content on disk unknown, every change fails: the node must restart.
   A full disk is not such an error.
 
-Leases outlive a restart with a fresh time to live, as etcd's do when its leader changes. The
-history is not kept over a restart: watches from before it are lost and read again.
+Leases survive a restart with a renewed time to live, as etcd's do when its leader changes. The
+history does not survive it: watches from before it are lost, and their watchers read again.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from penstock.runtime.workers import ThreadWorkers
 
 FORMAT = 1
 WAITING_MAX = 10_000
-EXPIRY_INTERVAL_S = 0.05  # Leases are looked at that often at most.
+EXPIRY_INTERVAL_S = 0.05  # Minimum time between checks for expired leases.
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -50,7 +50,7 @@ Statement = tuple[str, tuple[object, ...]]
 
 @dataclass(slots=True)
 class WritePlan:
-    """What one step writes: SQL first, then, when that is durable, the change in memory."""
+    """Writes of one step: SQL first, then, when that is durable, the change in memory."""
 
     statements: list[Statement]
     apply: Callable[[], int]
@@ -58,14 +58,14 @@ class WritePlan:
 
 @dataclass(slots=True)
 class StoreStep:
-    """A change in the queue. `decide` answers a result at once, or a plan to write."""
+    """Queued change. `decide` returns an immediate result, or a plan to write."""
 
     decide: Callable[[], WritePlan | int | None]
     done: "asyncio.Future[int | None]"
 
 
 class SqliteStore:
-    """See `penstock.base.ports.Store`. Made by `open`."""
+    """Implements `penstock.base.ports.Store`. Created by `open`."""
 
     def __init__(self, database: sqlite3.Connection, thread: ThreadWorkers) -> None:
         self.random = SystemRandom()
@@ -82,7 +82,7 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: str) -> Self:
-        """Opens or makes the database file `path`; its directory must exist."""
+        """Opens or creates the database file `path`; its directory must exist."""
         thread = ThreadWorkers(1, name="store")
         try:
             database, entries, leases, counters = await thread.run(_load, path)
@@ -122,7 +122,9 @@ class SqliteStore:
         while not self._closed:
             while after < space.revision:
                 if after < space.compacted:
-                    raise WatchLost(f"revision {after} is older than {space.compacted}")
+                    raise WatchLost(
+                        f"revision {after} was compacted: the oldest one left is {space.compacted}"
+                    )
                 after += 1
                 changes = space.changes_at(after, prefix)
                 if changes:
@@ -160,7 +162,7 @@ class SqliteStore:
         await self._enqueue(partial(self._plan_end, lease))
 
     async def close(self) -> None:
-        """Waits for what is being written, ends the watches, closes the file."""
+        """Waits for writes in progress, ends the watches, closes the file."""
         if self._closed:
             return
         self._closed = True
@@ -168,7 +170,7 @@ class SqliteStore:
         self._steps.append(StoreStep(lambda: 0, last))
         self._advance()
         await asyncio.wait([last])
-        last.exception()  # What failed was told to whoever asked for it.
+        last.exception()  # Each failure was raised to its own caller.
         if self._timer is not None:
             self._timer.cancel()
         self._notify()
@@ -182,7 +184,10 @@ class SqliteStore:
     ) -> "asyncio.Future[int | None]":
         assert not self._closed, "the store is closed"
         if len(self._steps) >= WAITING_MAX:
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes wait")
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{WAITING_MAX} metadata changes are queued already: retry later",
+            )
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._steps.append(StoreStep(decide, done))
         self._advance()
@@ -245,7 +250,7 @@ class SqliteStore:
         return WritePlan(plan.statements, apply)
 
     def _arm(self, not_before_s: float = 0.0) -> None:
-        """Sets the timer to the next deadline; a renewed lease makes it ring early, no more."""
+        """Sets the timer to the next deadline; after a renewal it only fires early."""
         if self._timer is not None:
             self._timer.cancel()
         deadline_s = self._space.next_deadline_s()
@@ -258,9 +263,9 @@ class SqliteStore:
             return
         now_s = asyncio.get_running_loop().time()
         for lease in self._space.expired(now_s):
-            # It counts as expired until it is gone: nobody can renew it meanwhile.
+            # The lease counts as expired until it is removed: it cannot be renewed meanwhile.
             self._enqueue(partial(self._plan_end, lease)).add_done_callback(_ignore)
-        self._arm(now_s + EXPIRY_INTERVAL_S)  # Again for what could not be written.
+        self._arm(now_s + EXPIRY_INTERVAL_S)  # Retries leases whose end could not be written.
 
     def _notify(self) -> None:
         self._changed.set()
@@ -271,7 +276,7 @@ def _answer(
     done: "asyncio.Future[int | None]", result: int | None, error: BaseException | None
 ) -> None:
     if done.done():
-        return  # Whoever asked no longer waits.
+        return  # The caller was cancelled.
     if error is None:
         done.set_result(result)
     else:
@@ -283,10 +288,13 @@ def _ignore(done: "asyncio.Future[int | None]") -> None:
 
 
 def _close_to_others(path: str) -> None:
-    """The store has secrets of users in it. SQLite gives its further files the same rights."""
+    """Makes the file private to its owner: the store holds secrets of users.
+
+    SQLite gives its other files the same permissions.
+    """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for name in (path, f"{path}-wal", f"{path}-shm"):
-        # A file of somebody else stays as that one wants it.
+        # The mode of a file of another user stays unchanged.
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if os.stat(name).st_mode & 0o077:
                 os.chmod(name, 0o600)
@@ -295,7 +303,7 @@ def _close_to_others(path: str) -> None:
 def _load(
     path: str,
 ) -> tuple[sqlite3.Connection, list[StoreEntry], list[tuple[int, int]], dict[str, int]]:
-    """Runs in the store's thread, as `_write` does: SQLite is never used from another."""
+    """Opens the database. Runs in the store's thread, like `_write`: SQLite is used in no other."""
     try:
         _close_to_others(path)
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
@@ -308,7 +316,11 @@ def _load(
             database.execute("BEGIN IMMEDIATE")
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, FORMAT):
-                raise OSError(errno.EPROTO, f"metadata format {version} is not known", path)
+                raise OSError(
+                    errno.EPROTO,
+                    f"unknown metadata format {version}, this release reads {FORMAT}",
+                    path,
+                )
             for statement in _SCHEMA.split(";"):
                 database.execute(statement)
             database.execute(f"PRAGMA user_version={FORMAT}")
@@ -345,7 +357,7 @@ def _translate(error: sqlite3.Error, path: str) -> Exception:
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return Corrupt(f"{path}: {error}")
     if code == sqlite3.SQLITE_FULL:
-        # Nothing was done, and it may go better later: as of a store that cannot be reached.
+        # Nothing was written, and a retry may succeed: like an unreachable store.
         return ConnectionError(errno.ENOSPC, str(error), path)
     number = errno.EBUSY if code == sqlite3.SQLITE_BUSY else errno.EIO
     return OSError(number, str(error), path)

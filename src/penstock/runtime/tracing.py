@@ -1,9 +1,9 @@
-"""Traces by OpenTelemetry: the real version of `base.tracing`, imported only where tracing is on.
+"""Tracing with OpenTelemetry: implements `base.tracing`; imported only while tracing is on.
 
-An application that has set OpenTelemetry up is followed: its provider, sampling and exporters are
-used. A process of ours (`penstock up`, `penstock worker`) sets it up by the variables that every
-OpenTelemetry program obeys (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER,
-...), and sends spans in the background; what is not sent when the process ends is sent then.
+If the application has configured OpenTelemetry, its provider, sampling and exporters are used.
+Penstock's own processes (`penstock up`, `penstock worker`) configure it by OpenTelemetry's
+standard variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, ...). They
+send spans in the background, and the remaining ones at the end of the process.
 """
 
 import os
@@ -22,16 +22,16 @@ NOT_INSTALLED = "tracing needs OpenTelemetry: pip install 'penstock-mq[otel]'"
 
 
 class TracingUnavailable(Exception):
-    """Tracing was asked for, and cannot be had; the message says what to do."""
+    """Tracing is enabled but unavailable; the message says what to do."""
 
 
 def is_enabled() -> bool:
-    """Whether the environment asks for tracing."""
+    """True if the environment enables tracing."""
     return os.environ.get(ENABLED, "").lower() in ("1", "true", "yes", "on")
 
 
 class OtelSpan:
-    """See `penstock.base.tracing.Span`."""
+    """Implements `penstock.base.tracing.TraceSpan`."""
 
     __slots__ = ("_headers", "_otel", "_span")
 
@@ -60,7 +60,7 @@ class OtelSpan:
 
 
 class OtelTracer:
-    """See `penstock.base.tracing.Tracer`. Without a provider, the application's is used."""
+    """Implements `penstock.base.tracing.Tracer`; the default provider is the application's."""
 
     def __init__(self, provider: Any = None) -> None:
         try:
@@ -117,7 +117,7 @@ class OtelTracer:
 
 
 def start(service: str) -> OtelTracer:
-    """Sets OpenTelemetry up for this process, unless the application has, as its variables say."""
+    """Configures OpenTelemetry by its variables, unless the application has done so."""
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -127,8 +127,8 @@ def start(service: str) -> OtelTracer:
         raise TracingUnavailable(NOT_INSTALLED) from None
     if isinstance(trace.get_tracer_provider(), TracerProvider):
         return OtelTracer()
-    # Resource.create heeds OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES only where the caller
-    # names nothing: so the name is given only where nobody else gives one.
+    # Resource.create uses OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES only if the caller sets
+    # no name: so the name is set only if neither variable does.
     named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
@@ -147,7 +147,9 @@ def _exporter() -> "SpanExporter":
 
         return ConsoleSpanExporter()
     if wanted != "otlp":
-        raise TracingUnavailable(f"OTEL_TRACES_EXPORTER={wanted}: choose otlp, console or none")
+        raise TracingUnavailable(
+            f"unsupported OTEL_TRACES_EXPORTER={wanted}: choose otlp, console or none"
+        )
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(
         "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
     )
@@ -163,4 +165,6 @@ def _exporter() -> "SpanExporter":
         return OTLPSpanExporter()
     except ImportError:
         package = "opentelemetry-exporter-otlp-proto-" + ("grpc" if protocol == "grpc" else "http")
-        raise TracingUnavailable(f"to send traces by {protocol}, pip install {package}") from None
+        raise TracingUnavailable(
+            f"sending traces by {protocol} needs another package: pip install {package}"
+        ) from None

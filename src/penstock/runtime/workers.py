@@ -1,11 +1,11 @@
-"""Threads for work that blocks or burns: disk reads, syncs, compression, recovery.
+"""Worker threads for blocking and CPU-heavy work: disk reads, syncs, compression, recovery.
 
 A leaner `run_in_executor`: one queue, futures of the loop itself, and one wake-up of the loop for
 all results that are ready (about half the cost per call, measured). Results arrive on the loop in
-the order they were finished.
+the order of completion.
 
-A lane is just another instance: the flusher has one of its own, so that a sync never queues
-behind reads. Threads start when first needed. One instance serves one loop at a time.
+Each instance has its own threads and queue: the flusher has one, so that a sync never waits behind
+reads. Threads start on first use. One instance serves one loop at a time.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Job = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, 
 
 
 class ThreadWorkers:
-    """See `penstock.base.ports.Workers`. Beyond `waiting_max` unfinished jobs `run` refuses."""
+    """Implements `penstock.base.ports.Workers`; refuses beyond `waiting_max` unfinished jobs."""
 
     def __init__(self, threads: int = 4, *, name: str = "worker", waiting_max: int = 8192) -> None:
         assert threads > 0
@@ -35,7 +35,7 @@ class ThreadWorkers:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting = 0  # Touched by the loop's thread only.
+        self._waiting = 0  # Accessed by the loop's thread only.
         self._waking = False
         self._closed = False
 
@@ -48,7 +48,8 @@ class ThreadWorkers:
             self._start_thread()
         if self._waiting >= self._waiting_max or self._closed:
             raise Refused(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"the {self._name} threads are overloaded"
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"the {self._name} threads are overloaded, with {self._waiting} jobs: retry later",
             )
         self._waiting += 1
         future: asyncio.Future[T] = loop.create_future()
@@ -56,7 +57,7 @@ class ThreadWorkers:
         return future
 
     def close(self) -> None:
-        """Finishes what is queued, then ends the threads. Blocks: call it when the loop ended."""
+        """Finishes queued jobs, then ends the threads. Blocks: call it after the loop ended."""
         self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
@@ -76,19 +77,19 @@ class ThreadWorkers:
             result, failure = None, None
             try:
                 result = work(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits
+            except BaseException as error:  # noqa: BLE001 - raised in the awaiting task
                 failure = error
             self._done.append((future, result, failure))
-            # The loop clears the flag before it empties `_done`, so nothing is left behind.
+            # The loop clears the flag before it empties `_done`, so no result is left behind.
             if not self._waking:
                 self._waking = True
                 self._wake_loop(future.get_loop())
-            del job, future, work, args, kwargs, result, failure  # Not until the next job comes.
+            del job, future, work, args, kwargs, result, failure  # Else kept until the next job.
 
     def _wake_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             loop.call_soon_threadsafe(self._deliver)
-        except RuntimeError:  # The loop is closed: nobody is waiting any more.
+        except RuntimeError:  # The loop is closed: no task waits any more.
             self._waking = False
             self._done.clear()
 

@@ -207,7 +207,7 @@ def encode_rows(
     Py_ssize_t reserve,
     Py_ssize_t bytes_max,
 ):
-    """Encodes rows[first:last] as records, after `reserve` zero bytes; returns the row it stopped at."""
+    """Encodes rows[first:last] as records, after `reserve` zero bytes; returns where it stopped."""
     if rows.itemsize != 4 or not 0 <= first < last <= len(rows):
         raise ValueError("no such rows")
     cdef _Span value_column = _Span(values)

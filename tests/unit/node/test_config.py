@@ -183,8 +183,8 @@ def test_without_the_section_there_is_no_etcd(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[etcd]\n", "no etcd endpoint is given"),
-        ('[etcd]\nendpoints = ["ftp://one"]\n', "is not like http://host:2379"),
+        ("[etcd]\n", "missing etcd endpoint"),
+        ('[etcd]\nendpoints = ["ftp://one"]\n', "use the form http://host:2379"),
         ('[etcd]\nendpoint = ["http://one:2379"]\n', "did you mean 'etcd.endpoints'"),
         ('[etcd]\nendpoints = ["http://a:1"]\ntimeout-ms = "soon"\n', "must be a whole number"),
         ('[etcd]\nendpoints = ["http://a:1"]\nprefix = "x"\n', "must begin"),

@@ -50,10 +50,10 @@ def test_it_is_not_sent_elsewhere(address: str) -> None:
 
 
 def test_an_answer_has_a_limit(address: str) -> None:
-    with pytest.raises(OSError, match="too large"):
+    with pytest.raises(OSError, match="larger than"):
         ask_web("POST", f"{address}/large", b"", {}, 10.0)
 
 
 def test_only_the_web_is_asked() -> None:
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="invalid URL"):
         ask_web("GET", "file:///etc/hostname", None, {}, 1.0)

@@ -57,7 +57,7 @@ def test_nothing_runs_after_the_end_nor_on_the_thread_itself() -> None:
     async def nested() -> None:
         thread.run(where())
 
-    with pytest.raises(RuntimeError, match="await instead"):
+    with pytest.raises(RuntimeError, match="await there instead"):
         thread.run(nested())
     thread.close()
     thread.close()

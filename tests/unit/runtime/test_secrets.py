@@ -21,15 +21,15 @@ def test_each_source_gives_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ("/etc/kek", "neither"),
-        ("vault:secret", "neither"),
-        ("file:", "neither"),
+        ("/etc/kek", "invalid source"),
+        ("vault:secret", "invalid source"),
+        ("file:", "invalid source"),
         ("file:/there/is/none", "cannot read"),
-        ("env:NO_SUCH_VARIABLE_HERE", "no environment variable"),
+        ("env:NO_SUCH_VARIABLE_HERE", "is not set"),
         ("command:no-such-program-here --x", "cannot run"),
-        ("command:false", "ended with code 1"),
+        ("command:false", "failed with exit code 1"),
         ("command:echo 'unfinished", "command"),
-        ("command:printf '\\377'", "no text"),
+        ("command:printf '\\377'", "not ASCII text"),
     ],
 )
 def test_what_goes_wrong_is_said(source: str, why: str) -> None:

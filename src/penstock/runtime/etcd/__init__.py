@@ -1,1 +1,1 @@
-"""The metadata store of a cluster: etcd, through its JSON gateway (ADR 0010)."""
+"""Metadata store of a cluster: etcd, through its JSON gateway (ADR 0010)."""

@@ -1,12 +1,12 @@
-"""Requests to etcd: with a valid token, in time, tried again only where that is safe.
+"""Requests to etcd: with a valid token, a timeout, and retries where they are safe.
 
-Owns: the token, what is tried again, what a refusal means. Invariants:
+Owns the token, retries and the interpretation of refusals. Invariants:
 
-- what only reads is tried again, on the next endpoint, until its time is up;
-- what changes something is sent once. If no clear answer comes back, the result is unknown;
-  `ConnectionError` and `TimeoutError` mean that it was never sent, or was clearly refused.
+- a read is retried on the next endpoint until its timeout;
+- a change is sent once. Without a clear response the result is unknown; `ConnectionError` and
+  `TimeoutError` mean that it was never sent, or was clearly refused.
 
-Leaves to others: connections (`etcd_pool`), what the requests mean (`etcd`).
+`pool` handles connections, `store` the content of the requests.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from penstock.runtime.etcd.http import EtcdConnection, EtcdEndpoint
 from penstock.runtime.etcd.pool import EtcdRefused, Pool, late, log, now_s, retrying
 
 ATTEMPT_S = 2.0
-"""Until a read is tried elsewhere."""
+"""Timeout of one attempt of a read, before another endpoint is tried."""
 
 T = TypeVar("T")
 
 
 class Unclear(ConnectionError):
-    """etcd answered that it failed; it may have done it, or may yet."""
+    """etcd responded with a failure; it may have applied the request, or may still do so."""
 
 
 class Channel:
-    """See the module. `start` it, then `read`, `change` and `stream`."""
+    """Channel for requests: `start` it, then use `read`, `change` and `stream`."""
 
     def __init__(self, config: EtcdConfig) -> None:
         self._config = config
@@ -41,13 +41,13 @@ class Channel:
         self._signing_in = asyncio.Lock()
 
     async def start(self) -> None:
-        """Asks every endpoint once; raises ConnectionError if none can be used."""
+        """Tries every endpoint once; raises ConnectionError if none works."""
         self._pool.release(await self._pool.connect(self._deadline(), rounds=1))
 
     async def read(
         self, path: str, request: dict[str, Any], kind: type[T], *, is_urgent: bool = False
     ) -> T:
-        """Asks until there is an answer. Raises ConnectionError or TimeoutError."""
+        """Sends a read until there is a response. Raises ConnectionError or TimeoutError."""
         body, deadline = messages.encode(request), self._deadline()
         async with self._pool.slot(deadline, is_urgent):
             retry = retrying()
@@ -66,7 +66,7 @@ class Channel:
                 await asyncio.sleep(pause_s)
 
     async def change(self, path: str, request: dict[str, Any], kind: type[T]) -> T:
-        """Asks once. Raises UnknownResult, or, if it is certain that it was not done,
+        """Sends a change once. Raises UnknownResult, or, if it certainly was not applied,
         ConnectionError or TimeoutError."""
         body, deadline = messages.encode(request), self._deadline()
         async with self._pool.slot(deadline):
@@ -77,10 +77,12 @@ class Channel:
                 raise
             except (ConnectionError, TimeoutError) as error:
                 self._pool.leave(connection.endpoint, error)
-                raise UnknownResult(f"etcd may or may not have done it: {error}") from error
+                raise UnknownResult(
+                    f"etcd may or may not have applied the change: {error}"
+                ) from error
 
     async def stream(self, path: str, request: dict[str, Any]) -> EtcdConnection:
-        """An endless answer, on a connection that the caller closes."""
+        """Requests an endless response; the caller closes the returned connection."""
         deadline = self._deadline()
         connection = await self._pool.connect(deadline)
         try:
@@ -99,15 +101,15 @@ class Channel:
         return connection
 
     def leave(self, endpoint: EtcdEndpoint, error: Exception) -> None:
-        """Says that a stream from there failed: the next request goes elsewhere."""
+        """Switches to the next endpoint after a stream of this one failed."""
         self._pool.leave(endpoint, error)
 
     def judge(self, endpoint: EtcdEndpoint, failure: messages.EtcdFailure) -> ConnectionError:
-        """What a failure told inside a stream means."""
+        """Error for a failure that was sent within a stream."""
         return self._judge(endpoint, failure, self._token)
 
     async def check(self, endpoint: EtcdEndpoint) -> None:
-        """Whether that member still answers at all; raises ConnectionError or TimeoutError."""
+        """Checks that the member responds; raises ConnectionError or TimeoutError."""
         await self._pool.check(endpoint, self._deadline())
 
     @property
@@ -131,7 +133,7 @@ class Channel:
                 except EtcdRefused as refused:
                     if refused.code != messages.CODE_UNAUTHENTICATED:
                         raise
-                    # The token ended. It was refused for that alone, so asking again is safe.
+                    # The token has expired. Nothing was applied, so a retry is safe.
                     await self._authorize(connection)
                     answer = await self._exchange(connection, path, body)
                 result = messages.decode(kind, answer)
@@ -140,7 +142,7 @@ class Channel:
             raise late(endpoint, now_s() - started) from error
         except msgspec.DecodeError as error:
             connection.close()
-            raise Unclear(f"{endpoint} does not answer as etcd does: {error}") from error
+            raise Unclear(f"{endpoint} does not respond like etcd: {error}") from error
         except EtcdRefused:
             self._pool.release(connection)
             raise
@@ -164,14 +166,14 @@ class Channel:
         if failure.code not in messages.NOT_DONE and "CommonName" not in told:
             return Unclear(f"{endpoint} failed: {told}")
         code = failure.code
-        if "auth store is old" in told:  # Users or roles have changed since the token was made.
+        if "auth store is old" in told:  # Users or roles have changed since the token was issued.
             code = messages.CODE_UNAUTHENTICATED
         if code == messages.CODE_UNAUTHENTICATED and self._token == token:
             self._token = None
         return EtcdRefused(f"{endpoint} refused: {told}{_advice(told)}", code)
 
     async def _authorize(self, connection: EtcdConnection) -> None:
-        """Gets a token if a user is configured and there is none."""
+        """Requests a token if a user is configured and there is no token."""
         config = self._config
         if not config.user or self._token is not None:
             return
@@ -184,13 +186,13 @@ class Channel:
                 try:
                     self._token = messages.decode(messages.TokenAnswer, answer).token
                 except msgspec.DecodeError as error:
-                    raise Unclear(f"{connection.endpoint} sent no token: {error}") from error
+                    raise Unclear(f"{connection.endpoint} did not send a token: {error}") from error
                 return
             failure = messages.read_failure(answer)
             if failure.code != messages.CODE_FAILED_PRECONDITION:
                 raise self._judge(connection.endpoint, failure, None)
-            # As etcd's own client does: the user is for when it will be switched on.
-            log.warning("%s asks nobody for a password", connection.endpoint)
+            # Like etcd's own client: the configured user takes effect once it is enabled.
+            log.warning("authentication is disabled in etcd at %s", connection.endpoint)
             self._token = ""
 
     def _deadline(self) -> float:
@@ -198,9 +200,9 @@ class Channel:
 
 
 def _advice(told: str) -> str:
-    """What to do about the refusals people meet."""
+    """Advice for common refusals."""
     for text, advice in (
-        ("user name is empty", "it wants a user and a password: set them"),
+        ("user name is empty", "it requires a user and a password: set them"),
         ("invalid user ID or password", "check the user and the password"),
         ("permission denied", "grant the user's role readwrite on the prefix"),
         ("space exceeded", "compact and defragment it, then disarm its NOSPACE alarm"),

@@ -1,8 +1,8 @@
-"""How to reach etcd: endpoints, credentials, the part of its keys that is ours.
+"""Configuration of the etcd client: endpoints, credentials, key prefix.
 
-Owns: `EtcdConfig` and its checks, TLS contexts made from its files. Invariants: a password never
-shows in a repr or an error; files that were replaced (certificates are, every few weeks) are
-read again for the next connection.
+Owns `EtcdConfig` with its checks, and TLS contexts from its files. Invariants: a password never
+appears in a repr or an error; replaced files (certificates are replaced every few weeks) are read
+again for the next connection.
 """
 
 import os
@@ -18,53 +18,54 @@ DEFAULT_PREFIX = "/penstock/default"
 
 @dataclass(frozen=True, slots=True)
 class EtcdConfig:
-    """Checked when made: raises ValueError with a text for the person who wrote it."""
+    """Validated configuration: raises ValueError with a text for the operator."""
 
     endpoints: tuple[str, ...]
-    """`http://host:port` or `https://host:port`, all of one etcd; the first that works is used."""
+    """`http://host:port` or `https://host:port`, all of one etcd cluster; the client uses the first
+    that works."""
     prefix: str = DEFAULT_PREFIX
-    """What every key begins with, so that several clusters can share one etcd."""
+    """Prefix of every key, so that several clusters can share one etcd."""
     ca_file: str | None = None
-    """Whom to trust with https; the system's authorities when not given."""
+    """CA certificates for https; the system's when None."""
     cert_file: str | None = None
     key_file: str | None = None
     user: str = ""
     password: str = field(default="", repr=False)
     timeout_ms: int = 5_000
-    """How long one request may take, trying other endpoints included."""
+    """Timeout of one request, including retries on other endpoints."""
 
     def __post_init__(self) -> None:
         if not self.endpoints:
-            raise ValueError("no etcd endpoint is given, e.g. http://127.0.0.1:2379")
+            raise ValueError("missing etcd endpoint: give at least one, as http://127.0.0.1:2379")
         for text in self.endpoints:
             parse_endpoint(text)
         if not self.prefix.startswith("/") or self.prefix.endswith("/"):
-            raise ValueError(f"etcd prefix '{self.prefix}' must begin, and not end, with '/'")
+            raise ValueError(f"etcd prefix '{self.prefix}' must begin with '/' and not end with it")
         if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("etcd client certificate and key come together: give both or none")
+            raise ValueError("etcd client certificate and key belong together: give both or none")
         if self.password and not self.user:
-            raise ValueError("an etcd password without a user")
+            raise ValueError("an etcd password is given without a user: give both")
         if self.timeout_ms < 100:
-            raise ValueError(f"etcd timeout of {self.timeout_ms} ms is below 100 ms")
+            raise ValueError(f"etcd timeout of {self.timeout_ms} ms is below the minimum of 100 ms")
 
 
 def parse_endpoint(text: str) -> EtcdEndpoint:
-    """Raises ValueError for what is no address of etcd; never quotes credentials."""
+    """Parses an endpoint. Raises ValueError for an invalid one; never quotes credentials."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("user and password do not belong into an etcd endpoint; set them apart")
+        raise ValueError("an etcd endpoint must not contain user and password; set them separately")
     try:
         port = parts.port
     except ValueError:
         port = 0
     is_plain = not (parts.path.strip("/") or parts.query or parts.fragment)
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain or port == 0:
-        raise ValueError(f"etcd endpoint '{text}' is not like http://host:2379")
+        raise ValueError(f"invalid etcd endpoint '{text}': use the form http://host:2379")
     return EtcdEndpoint(parts.hostname, port or PORT, parts.scheme == "https")
 
 
 class Tls:
-    """The context for the next connection."""
+    """TLS context for the next connection, reloaded when its files change."""
 
     def __init__(self, config: EtcdConfig) -> None:
         self._config = config
@@ -73,7 +74,8 @@ class Tls:
         self._context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Raises ConnectionError when a file cannot be used: it may be being replaced."""
+        """Returns the context. Raises ConnectionError for an unusable file, which may just be
+        being replaced."""
         config = self._config
         try:
             seen = [(s.st_mtime_ns, s.st_ino) for s in map(os.stat, self._files)]

@@ -1,9 +1,9 @@
-"""One HTTP/1.1 connection to etcd's JSON gateway: a request at a time, or one endless answer.
+"""HTTP/1.1 connection to etcd's JSON gateway: one request at a time, or one endless response.
 
-Owns: bytes on the wire. Parsing is httptools' (llhttp); TLS and sockets are the event loop's.
-Invariants: after a failure the connection is closed and every waiter knows why; an answer, its
-head and a line of a stream are bounded; a stream that nobody reads stops reading its socket.
-Leaves to others: which endpoint, when to try again, what the JSON means (`etcd_channel`).
+Owns the bytes on the wire. httptools (llhttp) parses; the event loop provides TLS and sockets.
+Invariants: after a failure the connection is closed and every waiter gets the error; a response,
+its head and a line of a stream are bounded; a stream that is not consumed stops reading its socket.
+`pool` and `channel` choose the endpoint, retry, and interpret the JSON.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from typing import cast
 import httptools
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-"""Of a whole answer, and of one line of a stream."""
+"""Size limit of a whole response, and of one line of a stream."""
 HEAD_BYTES_MAX = 64 * 1024
 UNREAD_BYTES_MAX = 1024 * 1024
-"""Of a stream: with more than that waiting, the socket is not read."""
+"""Unconsumed bytes of a stream above which its socket is not read (backpressure)."""
 KEEPALIVE_IDLE_S = 5
 KEEPALIVE_INTERVAL_S = 2
 KEEPALIVE_COUNT = 3
@@ -27,12 +27,12 @@ UNACKNOWLEDGED_MS_MAX = 10_000
 
 
 class AnswerTooLarge(ConnectionError):
-    """More than `ANSWER_BYTES_MAX`; the connection is given up."""
+    """The response exceeds `ANSWER_BYTES_MAX`; the connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdEndpoint:
-    """Where one member of etcd listens."""
+    """Address of one etcd member."""
 
     host: str
     port: int
@@ -49,7 +49,7 @@ class EtcdEndpoint:
 
 
 class EtcdConnection(asyncio.Protocol):
-    """Made by `connect`."""
+    """Connection to one member, created by `connect`."""
 
     def __init__(self, endpoint: EtcdEndpoint) -> None:
         self.endpoint = endpoint
@@ -73,10 +73,10 @@ class EtcdConnection(asyncio.Protocol):
         self._lines: deque[bytes] = deque()
         self._lines_bytes = 0
 
-    # What a caller does.
+    # Calls of the client.
 
     async def ask(self, method: str, path: str, body: bytes, token: str) -> tuple[int, bytes]:
-        """One request and its whole answer: status and body."""
+        """Sends one request; returns status and body of the response."""
         self._send(method, path, body, token)
         while not self._is_complete:
             await self._wait()
@@ -85,7 +85,7 @@ class EtcdConnection(asyncio.Protocol):
         return self._status, b"".join(self._parts)
 
     async def start_stream(self, path: str, body: bytes, token: str) -> int:
-        """Asks for an answer that does not end; answers its status. Then `next_line`."""
+        """Requests an endless response and returns its status; then call `next_line`."""
         self._is_streaming = True
         self._send("POST", path, body, token)
         while not self._status:
@@ -93,7 +93,7 @@ class EtcdConnection(asyncio.Protocol):
         return self._status
 
     async def next_line(self) -> bytes | None:
-        """The next line of a stream; None at its end."""
+        """Next line of a stream; None at its end."""
         while not self._lines:
             if self._is_complete:
                 return None
@@ -116,7 +116,7 @@ class EtcdConnection(asyncio.Protocol):
         assert self._transport is not None
         self._reset()
         authorization = f"Authorization: {token}\r\n" if token else ""
-        # Without a leader a watch would wait for ever: with this header etcd ends it instead.
+        # Without a leader a watch would wait forever: with this header etcd ends it instead.
         leader = "Grpc-Metadata-hasleader: true\r\n" if self._is_streaming else ""
         head = (
             f"{method} {path} HTTP/1.1\r\n"
@@ -148,7 +148,7 @@ class EtcdConnection(asyncio.Protocol):
                 self._transport.abort()
             self._tell()
 
-    # What the loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -166,12 +166,14 @@ class EtcdConnection(asyncio.Protocol):
         reason = f": {error}" if error else ""
         self._fail(ConnectionResetError(f"the connection to {self.endpoint} was lost{reason}"))
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > HEAD_BYTES_MAX:
-            self._fail(AnswerTooLarge(f"{self.endpoint} sent a head that does not end"))
+            self._fail(
+                AnswerTooLarge(f"{self.endpoint} sent a head of more than {HEAD_BYTES_MAX} bytes")
+            )
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
@@ -212,7 +214,7 @@ class EtcdConnection(asyncio.Protocol):
 
 
 async def connect(endpoint: EtcdEndpoint, tls: ssl.SSLContext | None) -> EtcdConnection:
-    """Raises OSError with the endpoint's name in it."""
+    """Connects to a member. Raises OSError with the endpoint in its text."""
     loop = asyncio.get_running_loop()
     try:
         transport, connection = await loop.create_connection(
@@ -234,7 +236,7 @@ async def connect(endpoint: EtcdEndpoint, tls: ssl.SSLContext | None) -> EtcdCon
 
 
 def _notice_silence(sock: socket.socket | None) -> None:
-    """A peer that vanished without a word is found by the kernel, in seconds not hours."""
+    """Sets keepalive, so that the kernel detects a vanished peer in seconds, not hours."""
     if sock is None:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

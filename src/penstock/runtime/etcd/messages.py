@@ -1,8 +1,8 @@
-"""What etcd's JSON gateway says, as typed records.
+"""Responses of etcd's JSON gateway as typed records.
 
-Owns: the names and shapes of its answers. The gateway writes 64-bit numbers as text, bytes as
-base64, and leaves out what is zero or empty; unknown fields are ignored, for newer versions add
-some. Requests are plain dictionaries: msgspec writes bytes as base64 by itself.
+Owns their field names and types. The gateway writes 64-bit numbers as text, bytes as base64, and
+omits zero and empty values; unknown fields are ignored, because newer versions add some. Requests
+are plain dictionaries: msgspec encodes bytes as base64.
 """
 
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ import msgspec
 
 T = TypeVar("T")
 
-# The gRPC codes this client tells apart.
+# gRPC codes that this client distinguishes.
 CODE_UNKNOWN = 2
 CODE_INVALID_ARGUMENT = 3
 CODE_NOT_FOUND = 5
@@ -36,8 +36,8 @@ NOT_DONE = frozenset(
         CODE_UNAUTHENTICATED,
     }
 )
-"""Codes with which etcd certainly did not do what it was asked. Any other leaves it open: a
-request that timed out waiting for the other members may be done by them later."""
+"""Codes with which etcd certainly did not apply the request. With any other code the result is
+unknown: a request that timed out waiting for the other members may still be applied."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class TxnAnswer(msgspec.Struct, frozen=True):
 
 
 class LeaseAnswer(msgspec.Struct, frozen=True):
-    """Of a grant and, in `KeepAlive`, of a renewal: a time to live of 0 says it is gone."""
+    """Response to a grant and, in `KeepAlive`, to a renewal; a TTL of 0: the lease has expired."""
 
     lease: int = msgspec.field(name="ID", default=0)
     ttl_s: int = msgspec.field(name="TTL", default=0)
@@ -82,7 +82,7 @@ class EtcdFailure(msgspec.Struct, frozen=True):
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """A line of the renewal stream."""
+    """Line of the renewal stream."""
 
     result: LeaseAnswer | None = None
     error: EtcdFailure | None = None
@@ -103,7 +103,7 @@ class WatchAnswer(msgspec.Struct, frozen=True):
 
 
 class WatchLine(msgspec.Struct, frozen=True):
-    """A line of the watch stream."""
+    """Line of the watch stream."""
 
     result: WatchAnswer | None = None
     error: EtcdFailure | None = None
@@ -126,17 +126,17 @@ def encode(request: dict[str, Any]) -> bytes:
 
 
 def decode(kind: type[T], body: bytes) -> T:
-    """Raises msgspec.DecodeError for what is not such an answer."""
+    """Decodes a response. Raises msgspec.DecodeError for a body of another kind."""
     decoder = _decoders.get(kind)
     if decoder is None:
-        # Not strict: numbers come as text.
+        # Not strict, because the gateway sends numbers as text.
         decoder = _decoders[kind] = msgspec.json.Decoder(kind, strict=False)
     answer: T = decoder.decode(body)
     return answer
 
 
 def read_failure(body: bytes) -> EtcdFailure:
-    """The refusal in a body; what is no JSON (a proxy's page) is quoted as it is."""
+    """Decodes a refusal; quotes a body that is not JSON (such as a proxy's page)."""
     try:
         return decode(EtcdFailure, body)
     except msgspec.DecodeError:

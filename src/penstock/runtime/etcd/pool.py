@@ -1,13 +1,13 @@
-"""Connections to etcd: to an endpoint that works, of a member that is new enough, not too many.
+"""Connection pool for etcd: a working endpoint, a supported version, a bounded number.
 
-Owns: which endpoint is in use, idle connections, who waits for one. Invariants:
+Owns the current endpoint, idle connections and the requests that wait for one. Invariants:
 
-- no connection is used before its member said that it is new enough (3.4 and early 3.5 have
-  known consistency bugs), nor after a request on it failed;
-- connections, and requests that wait for one, are bounded; what is urgent (renewing leases) has
-  slots of its own, so that a burst of changes cannot let a lease end.
+- a connection is used only after its member reported a supported version (3.4 and early 3.5 have
+  known consistency bugs), and not after a request on it failed;
+- connections, and requests that wait for one, are bounded; urgent requests (lease renewals) have
+  slots of their own, so that a burst of changes cannot let a lease expire.
 
-Leaves to others: tokens and what may be asked twice (`etcd_channel`).
+`channel` handles tokens and retries.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ CONNECTIONS_MAX = 16
 URGENT_CONNECTIONS_MAX = 4
 WAITING_MAX = 10_000
 CONNECT_S = 2.0
-"""Until another endpoint is tried; connecting includes the question for the version."""
+"""Timeout of a connection attempt, version check included, before another endpoint is tried."""
 PAUSE_S = (0.02, 0.5)
-"""Bounds of the pause between two attempts, or two rounds through all endpoints."""
+"""Bounds of the backoff between attempts, or between rounds through all endpoints."""
 
 Step = Callable[[EtcdConnection], Awaitable[None]]
 
 
 class EtcdRefused(ConnectionError):
-    """etcd says no, and certainly has not done it."""
+    """etcd refused the request, and certainly has not applied it."""
 
     def __init__(self, message: str, code: int = messages.CODE_FAILED_PRECONDITION) -> None:
         super().__init__(message)
@@ -48,16 +48,16 @@ class EtcdRefused(ConnectionError):
 
 
 class Pool:
-    """Each `connect` is followed by a `release`, or by closing the connection."""
+    """Connection pool; each `connect` must be followed by `release`, or by a close."""
 
     def __init__(self, config: EtcdConfig, prepare: Step) -> None:
-        """`prepare` is done with every connection before it is handed out."""
+        """`prepare` runs on every connection before `connect` returns it."""
         self._endpoints = [parse_endpoint(text) for text in config.endpoints]
         self._tls = Tls(config)
         self._prepare = prepare
         self._current = 0
         self._idle: dict[EtcdEndpoint, list[EtcdConnection]] = {e: [] for e in self._endpoints}
-        self._open: dict[EtcdConnection, None] = {}  # A set with an order.
+        self._open: dict[EtcdConnection, None] = {}  # An ordered set.
         self._streams: dict[EtcdConnection, None] = {}
         self._problems: dict[EtcdEndpoint, str] = {}
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
@@ -67,17 +67,20 @@ class Pool:
 
     @asynccontextmanager
     async def slot(self, deadline: float, is_urgent: bool = False) -> AsyncIterator[None]:
-        """Room for one request."""
+        """Slot for one request."""
         assert not self.is_closed, "the store is closed"
         slots = self._urgent_slots if is_urgent else self._slots
         if self._waiting >= WAITING_MAX:
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many requests wait for etcd")
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{WAITING_MAX} requests to etcd are queued already: retry later",
+            )
         self._waiting += 1
         try:
             async with asyncio.timeout_at(deadline):
                 await slots.acquire()
         except TimeoutError as error:
-            raise TimeoutError("too many requests to etcd wait before this one") from error
+            raise TimeoutError("timed out behind other requests to etcd") from error
         finally:
             self._waiting -= 1
         try:
@@ -86,7 +89,7 @@ class Pool:
             slots.release()
 
     async def connect(self, deadline: float, rounds: int | None = None) -> EtcdConnection:
-        """A connection to the endpoint in use, or to the next that works."""
+        """Connection to the current endpoint, or to the next one that works."""
         failed, retry = 0, retrying()
         while True:
             if self.is_closed:
@@ -117,7 +120,7 @@ class Pool:
             connection.close()
         await _or_close(connection, self._check_version)
         if self._problems.pop(endpoint, None) is not None:
-            log.info("%s works again", endpoint)
+            log.info("etcd endpoint %s works again", endpoint)
         return connection
 
     async def _check_version(self, connection: EtcdConnection) -> None:
@@ -129,11 +132,11 @@ class Pool:
             version = ""
         numbers = re.match(r"(\d+)\.(\d+)\.", version)
         if status != 200 or numbers is None:
-            raise EtcdRefused(f"{endpoint} does not answer as etcd does (HTTP {status})")
+            raise EtcdRefused(f"{endpoint} does not respond like etcd (HTTP status {status})")
         if (int(numbers[1]), int(numbers[2])) < VERSION_MIN:
             raise EtcdRefused(
-                f"{endpoint} is etcd {version}; 3.6 or newer is needed, for older ones have known "
-                "bugs that lose consistency: upgrade it, or name other endpoints"
+                f"{endpoint} is etcd {version}; 3.6 or newer is required, because older versions "
+                "have known consistency bugs: upgrade it, or configure other endpoints"
             )
 
     def _take_idle(self, endpoint: EtcdEndpoint) -> EtcdConnection | None:
@@ -149,7 +152,7 @@ class Pool:
             self._idle[connection.endpoint].append(connection)
 
     def leave(self, endpoint: EtcdEndpoint, error: Exception) -> None:
-        """The next request goes to the next endpoint, on new connections."""
+        """Switches to the next endpoint after an error, and drops idle connections to this one."""
         reason = str(error)
         if self._problems.get(endpoint) != reason and not self.is_closed:
             log.warning("etcd: %s", reason)
@@ -158,7 +161,7 @@ class Pool:
             connection.close()
         self._idle[endpoint].clear()
         if isinstance(error, TimeoutError) and len(self._endpoints) > 1:
-            # Streams from a stopped member would wait in vain; what was sent there may yet come.
+            # Streams from a stopped member would wait in vain; requests in progress may complete.
             for stream in [one for one in self._streams if one.endpoint == endpoint]:
                 stream.close(f"left: {reason}")
         if self._endpoints[self._current] == endpoint:
@@ -166,10 +169,10 @@ class Pool:
 
     def _unreachable(self) -> ConnectionError:
         reasons = "; ".join(self._problems.values())
-        return ConnectionError(f"etcd cannot be used: {reasons}")
+        return ConnectionError(f"no etcd endpoint works: {reasons}")
 
     async def check(self, endpoint: EtcdEndpoint, deadline: float) -> None:
-        """Whether that member still answers at all; raises ConnectionError or TimeoutError."""
+        """Checks that the member responds; raises ConnectionError or TimeoutError."""
         async with self.slot(deadline, is_urgent=True):
             try:
                 async with asyncio.timeout(CONNECT_S):
@@ -183,7 +186,7 @@ class Pool:
             self.release(connection)
 
     def add_stream(self, connection: EtcdConnection) -> None:
-        """It will be used until it ends; leaving its endpoint because it is silent ends it."""
+        """Registers a streaming connection, to be closed when its endpoint stops responding."""
         self._streams = {c: None for c in self._streams if not c.is_closed}
         self._streams[connection] = None
 
@@ -199,12 +202,12 @@ def now_s() -> float:
 
 
 def retrying() -> Retry:
-    """The pauses before new attempts of one request."""
+    """Backoff before new attempts of one request."""
     return Retry(SystemRandom(), *PAUSE_S)
 
 
 async def _or_close(connection: EtcdConnection, step: Step) -> EtcdConnection:
-    """The connection after a step on it; one that failed, or was not waited for, is of no use."""
+    """Runs a step on a connection; closes it if the step fails or is cancelled."""
     try:
         await step(connection)
     except BaseException:
@@ -214,4 +217,4 @@ async def _or_close(connection: EtcdConnection, step: Step) -> EtcdConnection:
 
 
 def late(endpoint: EtcdEndpoint, seconds: float) -> TimeoutError:
-    return TimeoutError(f"{endpoint} did not answer within {seconds:.1f} s")
+    return TimeoutError(f"{endpoint} did not respond within {seconds:.1f} s")

@@ -1,15 +1,15 @@
-"""The metadata store of a cluster: etcd, through its JSON gateway (ADR 0010).
+"""Metadata store of a cluster: etcd, through its JSON gateway (ADR 0010).
 
-Owns: what the port's words mean in etcd's. Every key lies under the configured prefix. Invariants:
+Owns the mapping of the port to etcd. Every key lies under the configured prefix. Invariants:
 
-- reads are linearizable: etcd asks its leader before it answers;
-- a commit is one transaction, sent once; without a clear answer it raises `UnknownResult`;
-- a watch goes on from the revision it has told, over any number of lost connections and members;
-  only when that revision was compacted does it raise `WatchLost`;
-- etcd that answers with an older revision than it had, or for another cluster, has lost its data
-  or was swapped: `Corrupt`, and whoever reads it must stop.
+- reads are linearizable: an etcd member asks its leader before it responds;
+- a commit is one transaction, sent once; without a clear response it raises `UnknownResult`;
+- a watch resumes from the last delivered revision, over any number of lost connections and members;
+  only if that revision was compacted does it raise `WatchLost`;
+- an etcd with an older revision than before, or of another cluster, has lost its data or was
+  replaced: raises `Corrupt`, and the node must stop.
 
-Leaves to others: tokens and trying again (`etcd_channel`), endpoints (`etcd_pool`).
+`channel` handles tokens and retries, `pool` endpoints.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ from penstock.runtime.etcd.pool import EtcdRefused
 from penstock.runtime.random import SystemRandom
 
 PAGE_ENTRIES = 1_000
-"""A range is read in pages, so that no answer is ever huge."""
+"""Page size of a range read, which bounds the size of a response."""
 RANGE_ATTEMPTS = 5
 QUIET_S = 3.0
-"""A watch that heard nothing for so long asks whether its member is still there."""
+"""Silence after which a watch checks that its member still responds."""
 RESUME_S = (0.05, 1.0)
-"""Bounds of the pause before a watch that ended is begun again."""
+"""Bounds of the backoff before an ended watch is resumed."""
 
 
 class EtcdStore:
-    """See `penstock.base.ports.Store`. Made by `open`."""
+    """Implements `penstock.base.ports.Store`. Created by `open`."""
 
     def __init__(self, channel: Channel, prefix: str) -> None:
         self.random = SystemRandom()
@@ -50,12 +50,12 @@ class EtcdStore:
 
     @classmethod
     async def open(cls, config: EtcdConfig) -> "EtcdStore":
-        """Raises ConnectionError or TimeoutError, with the reason at each endpoint."""
+        """Connects to etcd. Raises ConnectionError or TimeoutError, with a reason per endpoint."""
         channel = Channel(config)
         store = cls(channel, config.prefix)
         try:
             await channel.start()
-            await store.get("/")  # So that a user without permission is told now.
+            await store.get("/")  # Reports a missing permission at once.
         except BaseException:
             channel.close()
             raise
@@ -74,8 +74,10 @@ class EtcdStore:
             except EtcdRefused as refused:
                 if refused.code != messages.CODE_OUT_OF_RANGE:
                     raise
-                # Its revision was compacted between two pages.
-        raise TimeoutError("etcd compacts faster than it can be read")
+                # The revision was compacted between two pages.
+        raise TimeoutError(
+            f"etcd compacted the revision during each of {RANGE_ATTEMPTS} reads of {prefix}"
+        )
 
     async def _read_pages(self, start: bytes) -> tuple[int, list[StoreEntry]]:
         end, revision = _end_of(start), 0
@@ -152,7 +154,7 @@ class EtcdStore:
                     if answer.events:
                         after = answer.events[-1].kv.mod_revision
                     elif not answer.created:
-                        after = max(after, answer.header.revision)  # Nothing happened until then.
+                        after = max(after, answer.header.revision)  # No change up to there.
                     retry.succeeded()
             except AnswerTooLarge as error:
                 raise WatchLost(str(error)) from error
@@ -173,20 +175,22 @@ class EtcdStore:
                     line = await connection.next_line()
                 break
             except TimeoutError:
-                # A stopped process keeps its connections, and says nothing on them.
+                # A stopped process keeps its connections open, and is silent.
                 await self._channel.check(connection.endpoint)
         if line is None:
             raise ConnectionResetError(f"{connection.endpoint} ended the watch")
         try:
             told = messages.decode(messages.WatchLine, line)
         except msgspec.DecodeError as error:
-            raise ConnectionError(f"{connection.endpoint}: not a watch: {error}") from error
+            raise ConnectionError(
+                f"{connection.endpoint} sent an invalid watch response: {error}"
+            ) from error
         if told.result is None:
             failure = told.error or messages.EtcdFailure()
             raise self._channel.judge(connection.endpoint, failure)
         answer = told.result
         if answer.compact_revision:
-            raise WatchLost(f"what is older than {answer.compact_revision} was compacted")
+            raise WatchLost(f"etcd has compacted the revisions below {answer.compact_revision}")
         if answer.canceled:
             failure = messages.EtcdFailure(_code_of(answer.cancel_reason), answer.cancel_reason)
             raise self._channel.judge(connection.endpoint, failure)
@@ -206,7 +210,7 @@ class EtcdStore:
     # Leases.
 
     async def grant(self, ttl_ms: int) -> int:
-        """etcd counts in seconds, and rounds up to its own least (two, as it comes)."""
+        """Grants a lease in whole seconds; etcd rounds up to its minimum (two by default)."""
         assert ttl_ms > 0
         request = {"TTL": -(-ttl_ms // 1000)}
         answer = await self._channel.change("/v3/lease/grant", request, messages.LeaseAnswer)
@@ -228,13 +232,13 @@ class EtcdStore:
                 raise
 
     async def close(self) -> None:
-        """Ends the watches; what is being asked fails."""
+        """Ends the watches and fails the requests in progress."""
         self._channel.close()
 
     # Keys and revisions.
 
     def _key(self, key: str) -> bytes:
-        assert key.startswith("/"), "else it could be a key of another prefix"
+        assert key.startswith("/"), "without '/' it could be a key of another prefix"
         return self._prefix + key.encode()
 
     def _name(self, key: bytes) -> str:
@@ -244,28 +248,29 @@ class EtcdStore:
         return StoreEntry(self._name(found.key), found.value, found.mod_revision, found.lease)
 
     def _see(self, header: messages.Header, floor: int) -> None:
-        """`floor`: the newest revision that was known when the question was asked."""
+        """Checks revision and cluster; `floor` is the newest known revision before the request."""
         if header.revision < floor:
             raise Corrupt(
-                f"etcd is at revision {header.revision} and was at {floor}: it lost its data or "
-                "was restored from an older copy. Restart the nodes once it is as it should be."
+                f"etcd is at revision {header.revision} and was at {floor}: it lost data or was "
+                "restored from an older backup. Repair etcd, then restart the nodes."
             )
         self._cluster_id = self._cluster_id or header.cluster_id
         if header.cluster_id != self._cluster_id:
             raise Corrupt(
-                f"etcd cluster {header.cluster_id:x} answers instead of {self._cluster_id:x}: the "
-                "endpoints belong to different clusters, or etcd was replaced"
+                f"etcd cluster {header.cluster_id:x} responds instead of {self._cluster_id:x}: the "
+                "endpoints belong to different clusters, or etcd was replaced. Configure the "
+                "endpoints of one cluster."
             )
         self._revision = max(self._revision, header.revision)
 
 
 def _end_of(prefix: bytes) -> bytes:
-    """The first key after all that begin with `prefix`: UTF-8 never ends with 0xFF."""
+    """First key after all that begin with `prefix`: UTF-8 never ends with 0xFF."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 def _code_of(reason: str) -> int:
-    """A cancelled watch gives its reason as text only."""
+    """Code of a cancelled watch, whose reason is only a text."""
     if "auth token" in reason:
         return messages.CODE_UNAUTHENTICATED
     if "permission denied" in reason:

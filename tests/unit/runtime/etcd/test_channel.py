@@ -35,7 +35,7 @@ def test_an_etcd_with_known_consistency_bugs_is_refused(version: str) -> None:
             with pytest.raises(ConnectionError) as refused:
                 await open_store(etcd.url)
             told = str(refused.value)
-            assert f"{etcd.url} is etcd {version}; 3.6 or newer is needed" in told
+            assert f"{etcd.url} is etcd {version}; 3.6 or newer is required" in told
             assert etcd.asked == ["/version"], "nothing else was asked of it"
 
     run(main())

@@ -56,7 +56,7 @@ def test_the_right_password_opens_the_prefix(guarded: EtcdProcess) -> None:
     [
         ({"password": "wrong-secret"}, "check the user and the password"),
         ({"user": "nobody"}, "check the user and the password"),
-        ({"user": "", "password": ""}, "it wants a user and a password"),
+        ({"user": "", "password": ""}, "it requires a user and a password"),
         ({"prefix": "/theirs"}, "grant the user's role readwrite on the prefix"),
     ],
     ids=["password", "user", "none", "prefix"],

@@ -27,12 +27,12 @@ def test_endpoints_are_urls_or_addresses(text: str, endpoint: EtcdEndpoint) -> N
     "text", ["", "ftp://h:1", "http://", "http://h:99999", "http://h:x", "http://h:1/v3", "h:0"]
 )
 def test_what_is_no_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not like http://host:2379"):
+    with pytest.raises(ValueError, match="use the form http://host:2379"):
         parse_endpoint(text)
 
 
 def test_credentials_in_a_url_are_refused_and_not_quoted() -> None:
-    with pytest.raises(ValueError, match="do not belong") as refused:
+    with pytest.raises(ValueError, match="must not contain user and password") as refused:
         parse_endpoint("http://root:hidden@h:1")
     assert "hidden" not in str(refused.value)
 
@@ -40,12 +40,12 @@ def test_credentials_in_a_url_are_refused_and_not_quoted() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"endpoints": ()}, "no etcd endpoint"),
+        ({"endpoints": ()}, "missing etcd endpoint"),
         ({"prefix": "penstock"}, "must begin"),
         ({"prefix": "/penstock/"}, "not end"),
         ({"cert_file": "c.pem"}, "both or none"),
         ({"password": "p"}, "without a user"),
-        ({"timeout_ms": 1}, "below 100 ms"),
+        ({"timeout_ms": 1}, "below the minimum of 100 ms"),
     ],
 )
 def test_a_config_that_cannot_work_is_refused(fields: dict[str, Any], told: str) -> None:
