@@ -156,7 +156,7 @@ class ShardChecker:
         key = (hosted.topic, partition.index)
         now_ms = self._host.clock.now_ms()
         known = partition.log
-        log = Log.open(disk, known.path, known.config, now_ms, None, known.vault.keyring)
+        log = Log.open(disk, known.path, known.config, now_ms, None, known.cipher.keyring)
         if log.offline is not None or log.end_offset < partition.high_watermark:
             self._world.violate(
                 "lost-write",

@@ -99,9 +99,9 @@ def test_a_wrong_bit_in_an_encrypted_log_is_never_served(
 def test_a_repeated_nonce_would_be_seen(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The witness can see: these are the two mistakes that others made."""
 
-    def forgetful(vault: LogCipher) -> Incarnation:
-        assert vault._keys is not None
-        return vault._keys.incarnate(bytes(SALT_BYTES))
+    def forgetful(cipher: LogCipher) -> Incarnation:
+        assert cipher._keys is not None
+        return cipher._keys.incarnate(bytes(SALT_BYTES))
 
     monkeypatch.setattr(LogCipher, "incarnate", forgetful)
     if bug == "a count from the file":

@@ -1,12 +1,12 @@
 """Fair scheduling of long-running work on the event loop, across all callers.
 
-Work is a generator that yields after every small step. A slice is `PIECE_STEPS` steps; after it all
-other tasks have the loop for `REST_SECONDS`, however much work is queued: only one slice runs at a
-time. Up to `PLACES` works are in progress and alternate slice by slice; the rest has not begun and
-holds no memory. Queued work begins round-robin by holder (a principal, or an address), so that a
-holder with much work waits behind its own.
+Work is a generator that yields after every small step. A piece is `PIECE_STEPS` steps; after it all
+other tasks have the loop for `REST_SECONDS`, however much work is queued: only one piece runs at a
+time. Up to `RUNNING_MAX` works are in progress and alternate piece by piece; the rest has not begun
+and holds no memory. Queued work begins round-robin by holder (a principal, or an address), so that
+a holder with much work waits behind its own.
 
-Slices count steps, not time, so that they are the same on every machine and in every test.
+Pieces count steps, not time, so that they are the same on every machine and in every test.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ Steps = Generator[None, None, T]
 
 PIECE_STEPS = 100
 REST_SECONDS = 0.001
-PLACES = 4
+RUNNING_MAX = 4
 
 
 class FairTurns:
     """Scheduler of the long-running work of one node."""
 
     def __init__(self) -> None:
-        self._free = PLACES
+        self._free = RUNNING_MAX
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Queued work per holder; the first holder is next, and then moves to the end."""
-        self._floor = asyncio.Lock()
-        """Held during a slice and the rest after it; first come, first served."""
+        self._lock = asyncio.Lock()
+        """Held during a piece and the rest after it; first come, first served."""
 
     async def do(self, holder: str, steps: Steps[T]) -> T:
-        """Returns the generator's result: at once, if it takes at most one slice."""
+        """Returns the generator's result: at once, if it takes at most one piece."""
         found = do_piece(steps)
         return found[0] if found is not None else await self.run(holder, steps)
 
@@ -43,7 +43,7 @@ class FairTurns:
         await self._enter(holder)
         try:
             while True:
-                async with self._floor:
+                async with self._lock:
                     found = do_piece(steps)
                     await asyncio.sleep(REST_SECONDS)
                 if found is not None:
@@ -99,7 +99,7 @@ def picked(items: Iterable[S], pick: Callable[[S], T | None]) -> Steps[list[T]]:
 
 
 def do_piece(steps: Steps[T]) -> tuple[T] | None:
-    """Runs one slice; returns the generator's result if that was the last slice."""
+    """Runs one piece; returns the generator's result if that was the last piece."""
     try:
         for _ in range(PIECE_STEPS):
             next(steps)

@@ -99,11 +99,11 @@ def read_checked(disk: Disk, path: str) -> bytes | None:
     return found[1] if found is not None and found[0] == SEAL else None
 
 
-def read_cache(disk: Disk, path: str, vault: LogCipher) -> bytes | None:
+def read_cache(disk: Disk, path: str, cipher: LogCipher) -> bytes | None:
     """Reads the content of a `write_cache`, encrypted or from before the log had a key."""
     found = _read(disk, path)
     if found is not None and found[0] == ENCRYPTED_SEAL:
-        return vault.open_file(posixpath.basename(path), found[1])
+        return cipher.open_file(posixpath.basename(path), found[1])
     return found[1] if found is not None and found[0] == SEAL else None
 
 
@@ -141,9 +141,9 @@ def write_durably(disk: Disk, path: str, body: Buffer, ending: str = TEMPORARY) 
     disk.sync_dir(parent(path))
 
 
-def write_cache(disk: Disk, path: str, body: Buffer, vault: LogCipher) -> None:
-    if vault.has_key:
-        sealed = seal(vault.seal_file(posixpath.basename(path), body), ENCRYPTED_SEAL)
+def write_cache(disk: Disk, path: str, body: Buffer, cipher: LogCipher) -> None:
+    if cipher.has_key:
+        sealed = seal(cipher.seal_file(posixpath.basename(path), body), ENCRYPTED_SEAL)
     else:
         sealed = seal(body)
     _write(disk, path, sealed, durable=False)

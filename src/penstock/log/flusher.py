@@ -201,7 +201,7 @@ def _sync_one(disk: Disk, flush: Flush) -> None:
 
 def _write_down(disk: Disk, flush: Flush) -> None:
     for path, body in flush.caches:
-        files.write_cache(disk, path, body, flush.log.vault)
+        files.write_cache(disk, path, body, flush.log.cipher)
     if flush.checkpoint is not None:
         files.write_durably(disk, files.join(flush.log.path, files.CHECKPOINT), flush.checkpoint)
     for path in flush.obsolete:

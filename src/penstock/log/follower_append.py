@@ -65,7 +65,7 @@ class _Run:
         self._log = log
         self._view = view
         self._start = 0
-        self._room = -1
+        self._space = -1
         self._overhead_bytes = 0
         self._next_offset = -1
         self._offset_max = -1
@@ -77,20 +77,20 @@ class _Run:
         log = self._log
         active, config = log.segments.active, log.config
         self._start = self.end = position
-        self._room = config.segment_bytes - active.size
+        self._space = config.segment_bytes - active.size
         self._overhead_bytes = active.overhead_bytes
         if active.index_bytes >= config.segment_index_bytes or active.first_timestamp < 0:
-            self._room = -1
+            self._space = -1
         self._next_offset = log.end_offset
         self._offset_max = active.base_offset + RELATIVE_OFFSET_MAX
         self._timestamp_max = active.first_timestamp + config.segment_ms
 
     def takes(self, header: BatchHeader) -> bool:
         size = header.size_bytes
-        room = size + self._overhead_bytes
+        space = size + self._overhead_bytes
         log = self._log
         if (
-            room > self._room
+            space > self._space
             or header.leader_epoch != log.epochs.latest
             or header.base_offset < self._next_offset
             or (header.base_offset > self._next_offset and log.gaps_end != EVERYWHERE)
@@ -98,7 +98,7 @@ class _Run:
             or header.max_timestamp > self._timestamp_max
         ):
             return False
-        self._room -= room
+        self._space -= space
         self.end += size
         self._next_offset = header.next_offset
         self._headers.append(header)
@@ -106,7 +106,7 @@ class _Run:
 
     def write(self) -> None:
         headers, self._headers = self._headers, []
-        self._room = -1
+        self._space = -1
         if not headers:
             return
         log = self._log
@@ -193,7 +193,7 @@ def start_over(log: "Log", offset: int) -> None:
         nothing = files.Checkpoint(first, first, 0, log.start_offset)
         files.write_checkpoint(log.disk, log.path, nothing)
         interval = log.config.index_interval_bytes
-        fresh = Segment.create(log.disk, log.path, offset, interval, log.vault)
+        fresh = Segment.create(log.disk, log.path, offset, interval, log.cipher)
         log.disk.sync_dir(log.path)
     files.write_checkpoint(log.disk, log.path, files.Checkpoint(offset, offset, 0, offset))
     log.remove_snapshots_above(-1)

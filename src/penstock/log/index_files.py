@@ -87,10 +87,10 @@ def encode(path: str, cached: Cached) -> list[tuple[str, bytes]]:
     return files
 
 
-def read(disk: Disk, path: str, log_bytes: int, vault: LogCipher) -> Cached | None:
+def read(disk: Disk, path: str, log_bytes: int, cipher: LogCipher) -> Cached | None:
     """Reads the cache files for a log file of `log_bytes`; None on any doubt."""
-    body = store.read_cache(disk, path + store.INDEX, vault)
-    times_body = store.read_cache(disk, path + store.TIME_INDEX, vault)
+    body = store.read_cache(disk, path + store.INDEX, cipher)
+    times_body = store.read_cache(disk, path + store.TIME_INDEX, cipher)
     if body is None or times_body is None:
         return None
     try:
@@ -101,16 +101,16 @@ def read(disk: Disk, path: str, log_bytes: int, vault: LogCipher) -> Cached | No
     times = indexes.decode(times_body, indexes.TIME_KINDS)
     if index is None or times is None or not 0 <= index[1] == times[1] <= log_bytes:
         return None
-    aborted = _read_aborted(disk, path, summary.aborted_count, index[1], vault)
+    aborted = _read_aborted(disk, path, summary.aborted_count, index[1], cipher)
     return Cached(summary, unindexed, index[1], next_offset, index[0], times[0], aborted)
 
 
 def _read_aborted(
-    disk: Disk, path: str, count: int, covered_bytes: int, vault: LogCipher
+    disk: Disk, path: str, count: int, covered_bytes: int, cipher: LogCipher
 ) -> list[AbortedTxn] | None:
     if count <= 0:
         return [] if count == 0 else None
-    body = store.read_cache(disk, path + store.TXN_INDEX, vault)
+    body = store.read_cache(disk, path + store.TXN_INDEX, cipher)
     if body is None:
         return None
     try:

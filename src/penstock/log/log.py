@@ -74,6 +74,7 @@ class Log:
         "changed",
         "checkpoint_bytes",
         "checkpoint_due",
+        "cipher",
         "cleaned_offset",
         "config",
         "dir_dirty",
@@ -97,7 +98,6 @@ class Log:
         "start_offset",
         "synced_offset",
         "unsynced",
-        "vault",
     )
 
     def __init__(self, disk: Disk, path: str, config: LogConfig, parts: Recovered) -> None:
@@ -117,7 +117,7 @@ class Log:
         """Below this offset batches may have gaps between them; see `expected_batches`."""
         self.epochs = parts.epochs
         self.producers = parts.producers
-        self.vault = parts.vault
+        self.cipher = parts.cipher
         self.offline = parts.offline
         """Reason why the log is offline; None while it is online."""
         self.is_lost = parts.is_lost
@@ -319,7 +319,7 @@ class Log:
             return
         interval = self.config.index_interval_bytes
         try:
-            active = Segment.create(self.disk, self.path, self.end_offset, interval, self.vault)
+            active = Segment.create(self.disk, self.path, self.end_offset, interval, self.cipher)
         except OSError as error:
             self.write_failed(error)
             raise
@@ -349,16 +349,16 @@ class Log:
         if self.segments.active.find_kind() not in (None, encrypted):
             self.roll()
         active = self.segments.active
-        if encrypted and not self.vault.has_key:
+        if encrypted and not self.cipher.has_key:
             self._create_key()
         active.begin(encrypted)
         return active
 
     def _create_key(self) -> None:
-        if self.vault.keyring is None:
+        if self.cipher.keyring is None:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, NO_KEY)
         try:
-            key_file.make(self.disk, self.path, self.vault)
+            key_file.make(self.disk, self.path, self.cipher)
         except OSError as error:
             self.write_failed(error)
             raise

@@ -94,10 +94,10 @@ def close_log(log: "Log") -> CleanState:
         for segment in [*log.unsynced, active]:
             end_offset = log.segments.end_of(segment, log.end_offset)
             for path, body in segment.encode_caches(end_offset):
-                store.write_cache(log.disk, path, body, log.vault)
+                store.write_cache(log.disk, path, body, log.cipher)
         for offset, body in log.new_snapshots:
             path = store.join(log.path, store.file_name(offset, store.SNAPSHOT))
-            store.write_cache(log.disk, path, body, log.vault)
+            store.write_cache(log.disk, path, body, log.cipher)
         for path in log.prune_snapshots():
             store.remove(log.disk, path)
         checkpoint = store.Checkpoint(

@@ -95,7 +95,7 @@ class Recovered:
     offline: str | None = None
     is_lost: bool = False
     """True when offline because records that were durable here, or committed, are missing."""
-    vault: LogCipher = PLAIN
+    cipher: LogCipher = PLAIN
 
 
 def open_directory(
@@ -119,13 +119,13 @@ def open_directory(
         disk.mkdir(path)
         disk.sync_dir(files.parent(path))
     try:
-        vault = _unlock(disk, path, config, keyring)
+        cipher = _unlock(disk, path, config, keyring)
     except Corrupt as trouble:
         found = _locked(disk, path, config, names, str(trouble))
-        found.vault = LogCipher(keyring)
+        found.cipher = LogCipher(keyring)
         return found
     names = remove_leftovers(disk, path, names)
-    segments = _segments(disk, path, config, names, vault)
+    segments = _segments(disk, path, config, names, cipher)
     snapshots = files.offsets_in(names, files.SNAPSHOT)
     gaps_end = read_gaps(disk, path)
     try:
@@ -134,14 +134,14 @@ def open_directory(
             if _agrees(clean, segments) and clean.end_offset >= known_end:
                 found = _believe(disk, path, config, clean, segments, snapshots, gaps_end)
                 found.producers.expire(now_ms)
-                found.vault = vault
+                found.cipher = cipher
                 return found
-        found = _recover(disk, path, config, segments, snapshots, gaps_end, vault, known_end)
+        found = _recover(disk, path, config, segments, snapshots, gaps_end, cipher, known_end)
     except Corrupt as damage:
         found = _quarantined(disk, path, config, segments, str(damage))
         found.is_lost = True
     found.producers.expire(now_ms)
-    found.vault = vault
+    found.cipher = cipher
     return found
 
 
@@ -194,22 +194,22 @@ def _finish_swap(disk: Disk, path: str, name: str) -> None:
 
 
 def _segments(
-    disk: Disk, path: str, config: LogConfig, names: list[str], vault: LogCipher
+    disk: Disk, path: str, config: LogConfig, names: list[str], cipher: LogCipher
 ) -> list[Segment]:
     return [
-        Segment.open(disk, path, base_offset, config.index_interval_bytes, vault)
+        Segment.open(disk, path, base_offset, config.index_interval_bytes, cipher)
         for base_offset in files.offsets_in(names, files.LOG)
     ]
 
 
 def _unlock(disk: Disk, path: str, config: LogConfig, keyring: Keyring | None) -> LogCipher:
     """Reads the log's key, or creates one if the config needs it. Raises Corrupt."""
-    vault = key_file.read(disk, path, keyring)
-    if config.encrypted and not vault.has_key:
+    cipher = key_file.read(disk, path, keyring)
+    if config.encrypted and not cipher.has_key:
         if keyring is None:
             raise Corrupt(NO_KEY)
-        key_file.make(disk, path, vault)
-    return vault
+        key_file.make(disk, path, cipher)
+    return cipher
 
 
 def _locked(disk: Disk, path: str, config: LogConfig, names: list[str], reason: str) -> Recovered:
@@ -232,7 +232,7 @@ def _drop_retired(disk: Disk, segments: list[Segment], start_offset: int) -> Non
         files.remove(disk, segment.path + files.LOG)
 
 
-def _set_places(
+def _set_expected(
     segments: Sequence[Segment], epochs: Epochs | None, gaps_end: int, end_offset: int
 ) -> None:
     """Sets the expected batches of each segment, in a log that ends at `end_offset`."""
@@ -240,7 +240,7 @@ def _set_places(
     known = Epochs() if epochs is None else epochs.copy()
     ends = [segment.base_offset for segment in segments[1:]]
     for segment, end in zip(segments, [*ends, end_offset], strict=True):
-        segment.places = ExpectedBatches(segment.base_offset >= gaps_end, known, end)
+        segment.expected = ExpectedBatches(segment.base_offset >= gaps_end, known, end)
 
 
 def _agrees(clean: CleanState, segments: Sequence[Segment]) -> bool:
@@ -263,7 +263,7 @@ def _believe(
     held = Segments(segments)
     end_offset = clean.end_offset
     epochs = epoch_file.read(disk, path)
-    _set_places(segments, epochs, gaps_end, end_offset)
+    _set_expected(segments, epochs, gaps_end, end_offset)
     if epochs is None:
         epochs = rebuild_epochs(held)
     if clean.producers:
@@ -294,15 +294,15 @@ def _recover(
     segments: list[Segment],
     snapshots: list[int],
     gaps_end: int,
-    vault: LogCipher,
+    cipher: LogCipher,
     known_end: int,
 ) -> Recovered:
     if not segments:
-        return _fresh(disk, path, config, vault)
+        return _fresh(disk, path, config, cipher)
     point = recovery_point(disk, path, segments)
     _drop_retired(disk, segments, point.start_offset)
     epochs = epoch_file.read(disk, path)
-    _set_places(segments, epochs, gaps_end, EVERYWHERE)
+    _set_expected(segments, epochs, gaps_end, EVERYWHERE)
     end_offset = _repair_tail(disk, path, segments, point, known_end)
     held = Segments(segments)
     for offset in [offset for offset in snapshots if offset > end_offset]:
@@ -328,11 +328,11 @@ def _recover(
     )
 
 
-def _fresh(disk: Disk, path: str, config: LogConfig, vault: LogCipher) -> Recovered:
+def _fresh(disk: Disk, path: str, config: LogConfig, cipher: LogCipher) -> Recovered:
     """Creates a new log. Its first flush makes its first file durable."""
     if disk.exists(files.join(path, files.CHECKPOINT)):
         raise Corrupt(f"{path} has a checkpoint but no segments")
-    segment = Segment.create(disk, path, 0, config.index_interval_bytes, vault)
+    segment = Segment.create(disk, path, 0, config.index_interval_bytes, cipher)
     producers = Producers(config.producer_expiration_ms)
     return Recovered(Segments([segment]), 0, 0, Epochs(), producers, [], dir_dirty=True)
 
@@ -406,12 +406,12 @@ def _scan_tail(
     for segment in segments[first:]:
         if scanned and segment.base_offset != offset:
             break
-        assert segment.places is not None
+        assert segment.expected is not None
         # The scan finds the end of the tail; the part that was checked before ends here.
-        places = segment.places.up_to(EVERYWHERE)
-        segment.places = segment.places.up_to(offset)
+        expected = segment.expected.up_to(EVERYWHERE)
+        segment.expected = segment.expected.up_to(offset)
         good = position
-        for header, _ in scan(segment, position, offset, epoch, places):
+        for header, _ in scan(segment, position, offset, epoch, expected):
             good += header.size_bytes
             offset, epoch = header.next_offset, header.leader_epoch
         segment.unverified_end = position

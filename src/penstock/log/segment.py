@@ -13,7 +13,7 @@ Invariants:
 - Positions fit 32 bits, offsets relative to the base fit 31.
 - Bytes in [unverified_start, unverified_end) were written by an earlier process and have not
   been checked by this one; `read_span.ReadSpan` checks them before they are served. Until then
-  offsets and epochs in batch headers there are trusted only if `places` admits them.
+  offsets and epochs in batch headers there are trusted only if `expected` admits them.
 - `generation` rises before the file is truncated; a reader that finds it changed after its read
   discards the bytes. Renamed and unlinked files keep their content (`ports.Disk`).
 - Either all of its batches are sealed (`encryption.log_encryption`) or none is. `begin` sets which
@@ -70,6 +70,8 @@ class Segment:
         "aborted",
         "base_offset",
         "begun",
+        "cipher",
+        "expected",
         "file",
         "first_timestamp",
         "generation",
@@ -81,14 +83,12 @@ class Segment:
         "max_timestamp_offset",
         "overhead_bytes",
         "path",
-        "places",
         "retired",
         "size",
         "tail_start",
         "times",
         "unverified_end",
         "unverified_start",
-        "vault",
     )
 
     def __init__(
@@ -98,10 +98,10 @@ class Segment:
         base_offset: int,
         file: File,
         interval_bytes: int,
-        vault: LogCipher = PLAIN,
+        cipher: LogCipher = PLAIN,
     ) -> None:
         self._disk = disk
-        self.vault = vault
+        self.cipher = cipher
         self._incarnation: Incarnation | None = None
         self.begun: bool | None = None
         """True while appended batches are encrypted; None before `begin`."""
@@ -131,7 +131,7 @@ class Segment:
         self._tail_positions: array[int] = array("q")
         self.unverified_start = 0
         self.unverified_end = self.size
-        self.places: ExpectedBatches | None = None
+        self.expected: ExpectedBatches | None = None
         """Constraints on unverified batches; see `recovery`."""
 
     @classmethod
@@ -141,10 +141,10 @@ class Segment:
         directory: str,
         base_offset: int,
         interval_bytes: int,
-        vault: LogCipher = PLAIN,
+        cipher: LogCipher = PLAIN,
     ) -> "Segment":
         path = files.join(directory, files.file_name(base_offset, files.LOG))
-        return cls(disk, directory, base_offset, disk.open(path), interval_bytes, vault)
+        return cls(disk, directory, base_offset, disk.open(path), interval_bytes, cipher)
 
     @classmethod
     def create(
@@ -153,11 +153,11 @@ class Segment:
         directory: str,
         base_offset: int,
         interval_bytes: int,
-        vault: LogCipher = PLAIN,
+        cipher: LogCipher = PLAIN,
     ) -> "Segment":
         path = files.join(directory, files.file_name(base_offset, files.LOG))
         file = disk.open(path, create=True)
-        segment = cls(disk, directory, base_offset, file, interval_bytes, vault)
+        segment = cls(disk, directory, base_offset, file, interval_bytes, cipher)
         assert segment.size == 0, f"{path} existed before it was created"
         segment.index = Index(indexes.OFFSET_KINDS)
         segment.times = Index(indexes.TIME_KINDS)
@@ -171,7 +171,7 @@ class Segment:
         the same kind.
         """
         self.begun = self.is_encrypted = encrypted
-        self._incarnation = self.vault.incarnate() if encrypted else None
+        self._incarnation = self.cipher.incarnate() if encrypted else None
         self.overhead_bytes = SEALED_OVERHEAD if encrypted else 0
 
     def find_kind(self) -> bool | None:
@@ -192,7 +192,7 @@ class Segment:
         """
         size = len(batch) + self.overhead_bytes
         position = self.file.append(
-            (batch if self._incarnation is None else self.stored(batch, self.vault.scratch),)
+            (batch if self._incarnation is None else self.stored(batch, self.cipher.scratch),)
         )
         assert position == self.size, "another writer appends to this segment"
         self.size = position + size
@@ -215,7 +215,7 @@ class Segment:
     def append_run(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Writes batches that lie back to back with one system call. Otherwise like `append`."""
         overhead = self.overhead_bytes
-        position = self.file.append((self.stored(run, self.vault.scratch),))
+        position = self.file.append((self.stored(run, self.cipher.scratch),))
         assert position == self.size, "another writer appends to this segment"
         self.size = position + len(run) + overhead * len(headers)
         lasts, positions = self._tail_lasts, self._tail_positions
@@ -376,7 +376,7 @@ class Segment:
         """Builds a twin with complete indexes: from caches, and a scan of the uncovered rest."""
         twin = self.blank()
         covered_offset = self.base_offset
-        cached = index_files.read(self._disk, self.path, self.size, self.vault)
+        cached = index_files.read(self._disk, self.path, self.size, self.cipher)
         if cached is not None and not self.retired:  # In this order: see `retired`.
             twin.believe(cached.summary)
             twin.size = cached.covered_bytes
@@ -396,7 +396,7 @@ class Segment:
         """Twin over the same file, with empty indexes."""
         directory, file = files.parent(self.path), self.file
         interval = self._interval_bytes
-        twin = Segment(self._disk, directory, self.base_offset, file, interval, self.vault)
+        twin = Segment(self._disk, directory, self.base_offset, file, interval, self.cipher)
         twin.size = 0
         twin.index = Index(indexes.OFFSET_KINDS)
         twin.times = Index(indexes.TIME_KINDS)
@@ -421,7 +421,7 @@ class Segment:
     def load_aborted(self, offset: int) -> bool:
         """Loads the aborted transactions that ended below `offset`; False if they are unknown."""
         if self.aborted is None:
-            cached = index_files.read(self._disk, self.path, self.size, self.vault)
+            cached = index_files.read(self._disk, self.path, self.size, self.cipher)
             if cached is None or cached.next_offset < offset:
                 return False
             self.aborted = cached.aborted
@@ -453,8 +453,8 @@ class Segment:
         cut.size = size
         cut.unverified_start = min(self.unverified_start, size)
         cut.unverified_end = min(self.unverified_end, size)
-        if self.places is not None:
-            cut.places = self.places.up_to(min(self.places.end_offset, end_offset))
+        if self.expected is not None:
+            cut.expected = self.expected.up_to(min(self.expected.end_offset, end_offset))
         cut.aborted = None
         if self.aborted is not None:
             cut.aborted = [txn for txn in self.aborted if txn.last_offset < end_offset]
@@ -494,12 +494,15 @@ class Segment:
 
     def check_place(self, header: BatchHeader, position: int, next_offset: int) -> None:
         """Raises Corrupt for an unexpected offset or leader epoch of an earlier process's batch."""
-        places = self.places
-        if places is None:
+        expected = self.expected
+        if expected is None:
             return
-        fits = places.admits(header, next_offset)
-        if position + header.size_bytes == self.unverified_end and places.end_offset != EVERYWHERE:
-            fits &= header.next_offset == places.end_offset
+        fits = expected.admits(header, next_offset)
+        if (
+            position + header.size_bytes == self.unverified_end
+            and expected.end_offset != EVERYWHERE
+        ):
+            fits &= header.next_offset == expected.end_offset
         if not fits:
             raise Corrupt(
                 f"{self.path}: unexpected batch at position {position}: offset "
@@ -519,6 +522,6 @@ class Segment:
     def reveal(self, data: bytes, position: int) -> bytes | bytearray:
         """Decrypts batches of this file from `position` on. Raises Corrupt."""
         try:
-            return self.vault.open_batches(data)
+            return self.cipher.open_batches(data)
         except Corrupt as damage:
             raise Corrupt(f"{self.path}: at position {position} or after: {damage}") from None

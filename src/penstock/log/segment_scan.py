@@ -22,13 +22,13 @@ SCAN_BYTES = 1024 * 1024
 
 
 def scan(
-    segment: Segment, position: int, offset: int, epoch: int, places: ExpectedBatches | None
+    segment: Segment, position: int, offset: int, epoch: int, expected: ExpectedBatches | None
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yields the valid batches from `position` on; ends before the first invalid one.
 
     A batch is valid if its length fits the file, its magic and CRC are right, neither its offset
     nor its leader epoch is below the one before (`offset` and `epoch` for the first batch), and
-    `places` admits it.
+    `expected` admits it.
     """
     chunk = memoryview(b"")
     start = position  # Position of the chunk.
@@ -46,7 +46,7 @@ def scan(
             return
         if header.base_offset < offset or header.leader_epoch < epoch:
             return
-        if places is not None and not places.admits(header, offset):
+        if expected is not None and not expected.admits(header, offset):
             return
         yield header, view
         offset, epoch = header.next_offset, header.leader_epoch
@@ -56,8 +56,8 @@ def scan(
 def scan_all(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yields every batch of a segment, decrypted; raises Corrupt when one is not intact."""
     position = 0
-    places = segment.places if segment.unverified_end == segment.size else None
-    for header, view in scan(segment, 0, segment.base_offset, -1, places):
+    expected = segment.expected if segment.unverified_end == segment.size else None
+    for header, view in scan(segment, 0, segment.base_offset, -1, expected):
         if header.attributes & ENCRYPTED:
             opened = memoryview(segment.reveal(bytes(view), position))
             yield read_header(opened), opened

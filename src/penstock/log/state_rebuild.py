@@ -73,7 +73,7 @@ def _read_snapshot(
         if not first <= offset <= newest:
             continue
         name = files.join(path, files.file_name(offset, files.SNAPSHOT))
-        body = files.read_cache(disk, name, segments.active.vault)
+        body = files.read_cache(disk, name, segments.active.cipher)
         found = None if body is None else snapshot_file.decode(body, expiration_ms)
         if found is None or found.end_offset != offset:
             continue

@@ -123,7 +123,7 @@ class Keyring:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """For the one thread that appends: what it seals is written at once, and pages that were
         just used are cheaper than new ones."""
-        self.rooms = BufferPool()
+        self.buffers = BufferPool()
         """For the same thread, to open what it sends."""
 
     def replace(self, keks: Sequence[Kek]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.base.fair_turns import PIECE_STEPS, PLACES, REST_SECONDS, FairTurns, Steps
+from penstock.base.fair_turns import PIECE_STEPS, REST_SECONDS, RUNNING_MAX, FairTurns, Steps
 from simulation.loop import SimLoop, run
 
 
@@ -42,7 +42,7 @@ def test_however_many_work_only_a_piece_is_done_before_a_rest(works: int) -> Non
             await asyncio.sleep(REST_SECONDS * 0.999)
             assert work.done - before <= PIECE_STEPS
         assert await asyncio.gather(*tasks) == [f"w{at}" for at in range(works)]
-        assert work.open_max <= PLACES
+        assert work.open_max <= RUNNING_MAX
 
     run(main)
 
@@ -55,7 +55,7 @@ def test_who_asks_for_much_waits_behind_themselves() -> None:
         ]
         await asyncio.sleep(0)
         assert await turns.run("other", work.steps("other", 1_000)) == "other"
-        assert work.begun.index("other") <= PLACES + 1
+        assert work.begun.index("other") <= RUNNING_MAX + 1
         for task in flood:
             task.cancel()
         await asyncio.gather(*flood, return_exceptions=True)
@@ -72,7 +72,7 @@ def test_work_that_is_given_up_leaves_its_place_to_the_next() -> None:
             task.cancel()
         assert await tasks[19] == "w19"
         assert (await turns.run("h", work.steps("again", 1)), len(work.ended)) == ("again", 2)
-        assert turns._free == PLACES
+        assert turns._free == RUNNING_MAX
         assert not turns._waiting, "nothing is kept of those who have gone"
 
     run(main)
@@ -85,9 +85,9 @@ def test_what_goes_wrong_is_told_and_frees_the_place() -> None:
 
     async def main(loop: SimLoop) -> None:
         turns = FairTurns()
-        for _ in range(PLACES + 1):
+        for _ in range(RUNNING_MAX + 1):
             with pytest.raises(ValueError, match="no"):
                 await turns.run("h", steps())
-        assert turns._free == PLACES
+        assert turns._free == RUNNING_MAX
 
     run(main)

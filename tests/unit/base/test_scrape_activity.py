@@ -21,10 +21,10 @@ def test_nothing_happens_until_somebody_looks_and_again_when_nobody_does() -> No
         task = asyncio.ensure_future(work())
         await asyncio.sleep(SECONDS * 3)
         assert rounds == 0
-        attention.pay()
+        attention.note_scrape()
         await asyncio.sleep(SECONDS * 3)
         assert rounds == 10
-        attention.pay()
+        attention.note_scrape()
         await asyncio.sleep(SECONDS / 2 + 1)
         assert rounds in (15, 16)
         task.cancel()

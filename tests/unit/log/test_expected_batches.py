@@ -130,8 +130,8 @@ def test_a_compacted_log_has_gaps_and_opens_all_the_same() -> None:
     disk = disk_of(log)
     assert offsets(read_all(open_log(disk, COMPACT))) == kept
     again = open_log(disk, COMPACT)
-    assert [segment.places and segment.places.is_dense for segment in again.segments][-1]
-    assert not (again.segments[0].places and again.segments[0].places.is_dense)
+    assert [segment.expected and segment.expected.is_dense for segment in again.segments][-1]
+    assert not (again.segments[0].expected and again.segments[0].expected.is_dense)
 
 
 def test_a_copy_of_a_compacted_log_has_gaps_and_opens_all_the_same() -> None:
@@ -170,9 +170,9 @@ def test_a_place_is_exact_where_there_are_no_gaps_and_bounded_where_there_are() 
     assert dense.admits(header_at(12, 3), 12)
     assert not dense.admits(header_at(13, 3), 12)
     assert sparse.admits(header_at(13, 3), 12)
-    for places in (dense, sparse):
-        assert not places.admits(header_at(11, 3), 12)
-        assert not places.admits(header_at(29, 4), 29), "it would reach beyond the end"
-        assert not places.admits(header_at(12, 4), 12)
-        assert not places.admits(header_at(20, 3), 20)
-        assert places.admits(header_at(4, 9), 4), "older than the epochs that are known"
+    for expected in (dense, sparse):
+        assert not expected.admits(header_at(11, 3), 12)
+        assert not expected.admits(header_at(29, 4), 29), "it would reach beyond the end"
+        assert not expected.admits(header_at(12, 4), 12)
+        assert not expected.admits(header_at(20, 3), 20)
+        assert expected.admits(header_at(4, 9), 4), "older than the epochs that are known"

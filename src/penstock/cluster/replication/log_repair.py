@@ -200,7 +200,7 @@ class LogRepair:
                     held.path,
                     held.config,
                     self._clock.now_ms(),
-                    held.vault.keyring,
+                    held.cipher.keyring,
                 )
                 await partition.lower_known(0)
                 partition.adopt(fresh)

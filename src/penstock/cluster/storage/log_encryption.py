@@ -99,13 +99,13 @@ class LogEncryption:
     def uses(self) -> Counter[str]:
         """By key-encryption key: how many logs lie under it."""
         return Counter(
-            log.vault.wrapped.kek_id for log in self._logs() if log.vault.wrapped is not None
+            log.cipher.wrapped.kek_id for log in self._logs() if log.cipher.wrapped is not None
         )
 
     @property
     def plain(self) -> int:
         """How many logs have no key."""
-        return sum(not log.vault.has_key for log in self._logs())
+        return sum(not log.cipher.has_key for log in self._logs())
 
     async def rotate(self, logs_max: int) -> RotationProgress:
         """Puts up to so many logs under the key in use. Raises OSError, KeyTrouble."""
@@ -119,7 +119,7 @@ class LogEncryption:
         return [one.log for one in self._partitions.replicas()]
 
     def _is_old(self, log: Log) -> bool:
-        wrapped = log.vault.wrapped
+        wrapped = log.cipher.wrapped
         return (
             wrapped is not None
             and wrapped.kek_id != self.keyring.current.id
@@ -130,7 +130,7 @@ class LogEncryption:
         done = 0
         for log in logs:
             try:
-                done += key_file.rewrap(self._disk, log.path, log.vault)
+                done += key_file.rewrap(self._disk, log.path, log.cipher)
             except FileNotFoundError:
                 if log.offline is None:
                     raise  # Else its topic was deleted meanwhile.

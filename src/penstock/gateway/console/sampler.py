@@ -116,7 +116,7 @@ class Sampler:
 
     async def fresh(self) -> Sample:
         """The last look, or a new one if that is old; and from now on there are more."""
-        self._attention.pay()
+        self._attention.note_scrape()
         now_s = asyncio.get_running_loop().time()
         if not self.samples or now_s - self.samples[-1].at_s > FRESH_SECONDS:
             await self._look_once()
@@ -124,7 +124,7 @@ class Sampler:
 
     async def next(self, looks: int) -> None:
         """Waits for a look later than number `looks`."""
-        self._attention.pay()
+        self._attention.note_scrape()
         while self.looks <= looks:
             await self._news.wait()
 

@@ -290,10 +290,10 @@ def _clean_group(
                 if kept is None:
                     continue
                 now = read_header(kept)
-                at, room = new.size + size, len(kept) + new.overhead_bytes
-                new.note(at, room, now.base_offset, now.last_offset, now.max_timestamp)
+                at, stored_bytes = new.size + size, len(kept) + new.overhead_bytes
+                new.note(at, stored_bytes, now.base_offset, now.last_offset, now.max_timestamp)
                 buffers.append(new.stored(kept))
-                size += room
+                size += stored_bytes
                 if size >= WRITE_BYTES:
                     _write(new, buffers)
                     size = 0
@@ -314,9 +314,9 @@ def _create(plan: CompactionPlan, base_offset: int) -> Segment:
     files.remove(plan.disk, path)
     file = plan.disk.open(path, create=True)
     interval = plan.config.index_interval_bytes
-    vault = plan.everything.active.vault
-    new = Segment(plan.disk, plan.path, base_offset, file, interval, vault)
-    new.begin(plan.config.encrypted and vault.has_key)
+    cipher = plan.everything.active.cipher
+    new = Segment(plan.disk, plan.path, base_offset, file, interval, cipher)
+    new.begin(plan.config.encrypted and cipher.has_key)
     new.index = Index(indexes.OFFSET_KINDS)
     new.times = Index(indexes.TIME_KINDS)
     return new

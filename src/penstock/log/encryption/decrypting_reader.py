@@ -40,9 +40,9 @@ class SealedSlice:
         """Decrypts whole batches, at least `size` bytes if that many remain."""
         start, segment = self._at, self._segment
         end, opened = opened_bytes(self._data, start, size)
-        room = segment.vault.room(opened)
+        buffer = segment.cipher.new_buffer(opened)
         try:
-            done = segment.vault.open_into(self._data[start:end], room)
+            done = segment.cipher.open_into(self._data[start:end], buffer)
         except Corrupt as damage:
             segment.is_doubted = True
             place = f"{segment.path}: at position {self._position + start} or after"
@@ -50,7 +50,7 @@ class SealedSlice:
         assert done == opened
         self._at = end
         self._size -= opened
-        return room
+        return buffer
 
 
 class Opened(NamedTuple):
@@ -73,7 +73,7 @@ def open_stretch(segment: Segment, position: int, size: int) -> Opened | None:
     whole, opened = opened_bytes(data)
     if not whole:
         return None
-    room = segment.vault.room(opened)
-    done = segment.vault.open_into(memoryview(data)[:whole], room)
+    buffer = segment.cipher.new_buffer(opened)
+    done = segment.cipher.open_into(memoryview(data)[:whole], buffer)
     assert done == opened
-    return Opened(room, position + whole, generation)
+    return Opened(buffer, position + whole, generation)

@@ -20,20 +20,20 @@ NAME = "key"
 
 def read(disk: Disk, directory: str, keyring: Keyring | None) -> LogCipher:
     """Cipher of a log, without a key if the log has none. Raises Corrupt for an unusable key."""
-    vault = LogCipher(keyring)
+    cipher = LogCipher(keyring)
     wrapped = peek(disk, directory)
     if wrapped is None:
-        return vault
+        return cipher
     if keyring is None:
         raise Corrupt(
             f"{directory} is encrypted, and this node has no key-encryption key: "
             "set encryption.kek.source"
         )
     try:
-        vault.unlock(wrapped, keyring.unwrap(wrapped))
+        cipher.unlock(wrapped, keyring.unwrap(wrapped))
     except KeyTrouble as trouble:
         raise Corrupt(f"{directory}: {trouble}") from trouble
-    return vault
+    return cipher
 
 
 def peek(disk: Disk, directory: str) -> Wrapped | None:
@@ -50,24 +50,24 @@ def peek(disk: Disk, directory: str) -> Wrapped | None:
     raise Corrupt(f"key file {path} is damaged: the log cannot be read without it")
 
 
-def make(disk: Disk, directory: str, vault: LogCipher) -> None:
+def make(disk: Disk, directory: str, cipher: LogCipher) -> None:
     """Creates the log's key. Durable when it returns."""
-    keyring = vault.keyring
+    keyring = cipher.keyring
     assert keyring is not None
     root = keyring.new_root()
     wrapped = keyring.wrap(root)
     _write(disk, directory, wrapped)
-    vault.unlock(wrapped, root)
+    cipher.unlock(wrapped, root)
 
 
-def rewrap(disk: Disk, directory: str, vault: LogCipher) -> bool:
+def rewrap(disk: Disk, directory: str, cipher: LogCipher) -> bool:
     """Wraps the log's key with the current key-encryption key; False if it already is."""
-    keyring, wrapped = vault.keyring, vault.wrapped
+    keyring, wrapped = cipher.keyring, cipher.wrapped
     if keyring is None or wrapped is None or wrapped.kek_id == keyring.current.id:
         return False
     fresh = keyring.wrap(keyring.unwrap(wrapped))
     _write(disk, directory, fresh)
-    vault.wrapped = fresh
+    cipher.wrapped = fresh
     return True
 
 

@@ -69,10 +69,10 @@ class LogCipher:
         """Buffer for the thread that appends; see `Keyring`."""
         return None if self.keyring is None else self.keyring.scratch
 
-    def room(self, size: int) -> memoryview:
+    def new_buffer(self, size: int) -> memoryview:
         """Buffer for decrypted data to be sent. On the loop's thread only."""
         return (
-            memoryview(bytearray(size)) if self.keyring is None else self.keyring.rooms.take(size)
+            memoryview(bytearray(size)) if self.keyring is None else self.keyring.buffers.take(size)
         )
 
     def incarnate(self) -> Incarnation:
@@ -88,14 +88,14 @@ class LogCipher:
         if not is_sealed(data):
             return data
         opened = bytearray(len(data))
-        room = memoryview(opened)
-        end = self.open_into(data, room)
-        room.release()
+        target = memoryview(opened)
+        end = self.open_into(data, target)
+        target.release()
         del opened[end:]
         return opened
 
-    def open_into(self, data: Buffer, room: memoryview) -> int:
-        """Decrypts whole sealed batches into the start of `room`; returns their size there.
+    def open_into(self, data: Buffer, target: memoryview) -> int:
+        """Decrypts whole sealed batches into the start of `target`; returns their size there.
         Raises Corrupt."""
         view = memoryview(data)
         at = end = 0
@@ -103,12 +103,12 @@ class LogCipher:
             following = at + LENGTH_OVERHEAD + _INT32.unpack_from(view, at + _LENGTH_AT)[0]
             if following > len(view):
                 break
-            end += self._open_into(view[at:following], room[end:])
+            end += self._open_into(view[at:following], target[end:])
             at = following
         return end
 
-    def _open_into(self, batch: memoryview, room: memoryview) -> int:
-        """Decrypts one batch into the start of `room`; returns its size there."""
+    def _open_into(self, batch: memoryview, target: memoryview) -> int:
+        """Decrypts one batch into the start of `target`; returns its size there."""
         size = len(batch) - SEALED_OVERHEAD
         if self._keys is None or size < BATCH_OVERHEAD or not batch[ATTRIBUTES_AT] & _BIT:
             raise Corrupt(
@@ -120,15 +120,15 @@ class LogCipher:
         # The original CRC comes first, so it lands on the end of the header, which is set later.
         start = BATCH_OVERHEAD - _CRC_BYTES
         try:
-            self._keys.open_into(batch[BATCH_OVERHEAD:], header, room[start:size])
+            self._keys.open_into(batch[BATCH_OVERHEAD:], header, target[start:size])
         except DamagedSeal:
             raise Corrupt(
                 "an encrypted batch was changed on disk, or was not written by this log"
             ) from None
-        header[CRC_AT:ATTRIBUTES_AT] = room[start:BATCH_OVERHEAD]
+        header[CRC_AT:ATTRIBUTES_AT] = target[start:BATCH_OVERHEAD]
         header[ATTRIBUTES_AT] &= ~_BIT
         _INT32.pack_into(header, _LENGTH_AT, size - LENGTH_OVERHEAD)
-        room[:BATCH_OVERHEAD] = header
+        target[:BATCH_OVERHEAD] = header
         return size
 
     def seal_file(self, name: str, body: Buffer) -> bytes:
@@ -199,14 +199,14 @@ def _sizes(view: memoryview) -> Iterator[int]:
         at += size
 
 
-def _seal_into(incarnation: Incarnation, batch: memoryview, room: memoryview) -> None:
+def _seal_into(incarnation: Incarnation, batch: memoryview, target: memoryview) -> None:
     assert not batch[ATTRIBUTES_AT] & _BIT, "this batch is sealed already"
-    header = room[:BATCH_OVERHEAD]
+    header = target[:BATCH_OVERHEAD]
     header[:] = batch[:BATCH_OVERHEAD]
     header[ATTRIBUTES_AT] |= _BIT
     header[CRC_AT:ATTRIBUTES_AT] = _NO_CRC
-    _INT32.pack_into(header, _LENGTH_AT, len(room) - LENGTH_OVERHEAD)
-    content = room[BATCH_OVERHEAD:]
+    _INT32.pack_into(header, _LENGTH_AT, len(target) - LENGTH_OVERHEAD)
+    content = target[BATCH_OVERHEAD:]
     crc = batch[CRC_AT:ATTRIBUTES_AT]
     start = BATCH_OVERHEAD - _CRC_BYTES
     if batch.readonly:
@@ -220,4 +220,4 @@ def _seal_into(incarnation: Incarnation, batch: memoryview, room: memoryview) ->
             incarnation.seal_into(batch[start:], header, content)
         finally:
             batch[start:BATCH_OVERHEAD] = lent
-    _UINT32.pack_into(room, CRC_AT, crc32c.crc32c(room[ATTRIBUTES_AT:]))
+    _UINT32.pack_into(target, CRC_AT, crc32c.crc32c(target[ATTRIBUTES_AT:]))

@@ -65,7 +65,7 @@ def traffic(what: str) -> Callable[["Node"], Iterable[Sample]]:
 
 
 def group_lags(node: "Node") -> Iterable[Sample]:
-    node.watching.attention.pay()
+    node.watching.attention.note_scrape()
     return [(name, lag.records) for name, lag in node.watching.groups.groups.items()]
 
 

@@ -174,7 +174,7 @@ def test_a_slow_reader_gets_what_was_opened_though_its_room_is_used_again(
             sender.send(b"head", part)
             got = bytearray()
             while len(got) < 4 + len(expected):
-                room = ring.rooms.take(MIB)
+                room = ring.buffers.take(MIB)
                 room[:] = bytes(MIB)
                 del room
                 got += await received(far, 1, 64 * KIB)

@@ -135,7 +135,7 @@ def test_sealed_caches_spare_the_next_start_a_scan() -> None:
 def test_a_log_whose_topic_is_switched_rolls_and_serves_both_kinds() -> None:
     disk, ring = make_disk(), make_keyring()
     log = open_with(disk, ring, SMALL)
-    assert not log.vault.has_key
+    assert not log.cipher.has_key
     fill(log, 2)
     log.config = ON
     fill(log, 2)
@@ -281,8 +281,8 @@ def test_rewrapping_changes_the_wrapping_only_and_says_whether_it_had_to() -> No
     fill(log, 5)
     flush(log)
     ring.replace([new, old])
-    assert key_file.rewrap(disk, PATH, log.vault)
-    assert not key_file.rewrap(disk, PATH, log.vault)
+    assert key_file.rewrap(disk, PATH, log.cipher)
+    assert not key_file.rewrap(disk, PATH, log.cipher)
     fill(log, 5)
     flush(log)
     after = disk.crashed(random.Random(1))
@@ -307,7 +307,7 @@ def test_a_power_cut_while_a_key_is_rewrapped_leaves_one_of_the_two(step: int) -
             cuts.append(disk.crashed(random.Random(step)))
 
     disk.on_operation = cut
-    key_file.rewrap(disk, PATH, log.vault)
+    key_file.rewrap(disk, PATH, log.cipher)
     disk.on_operation = None
     for after in cuts:
         assert offsets(read_all(open_with(after, ring))) == list(range(5))
