@@ -8,7 +8,7 @@ from simulation.loop import SimLoop, run
 REST_S = 0.002
 
 
-def test_whoever_waits_is_let_in_after_each_hold() -> None:
+def test_other_tasks_run_after_each_hold() -> None:
     async def story(loop: SimLoop) -> None:
         turns: list[float] = []
 

@@ -33,7 +33,7 @@ def test_nothing_is_too_large_for_ever() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(HOLDERS), st.integers(1, 12)), max_size=60))
-def test_what_is_taken_is_what_is_held(steps: list[tuple[str, int]]) -> None:
+def test_held_amounts_match_takes_and_gives(steps: list[tuple[str, int]]) -> None:
     shares, held = FairPool(20, 8), dict.fromkeys(HOLDERS, 0)
     for holder, amount in steps:
         if held[holder] >= amount and amount % 2:

@@ -47,7 +47,7 @@ def test_however_many_work_only_a_piece_is_done_before_a_rest(works: int) -> Non
     run(main)
 
 
-def test_who_asks_for_much_waits_behind_themselves() -> None:
+def test_a_holder_with_much_work_waits_behind_its_own() -> None:
     async def main(loop: SimLoop) -> None:
         turns, work = FairTurns(), Work()
         flood = [
@@ -78,7 +78,7 @@ def test_work_that_is_given_up_leaves_its_place_to_the_next() -> None:
     run(main)
 
 
-def test_what_goes_wrong_is_told_and_frees_the_place() -> None:
+def test_an_error_is_raised_and_frees_the_slot() -> None:
     def steps() -> Steps[None]:
         yield
         raise ValueError("no")

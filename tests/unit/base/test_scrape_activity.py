@@ -6,7 +6,7 @@ from penstock.base.scrape_activity import SECONDS, ScrapeActivity
 from simulation.loop import run
 
 
-def test_nothing_happens_until_somebody_looks_and_again_when_nobody_does() -> None:
+def test_refreshes_run_only_after_a_recent_scrape() -> None:
     async def story() -> None:
         attention = ScrapeActivity()
         rounds = 0

@@ -45,7 +45,7 @@ def make_disk(seed: int = 0) -> SimDisk:
 
 
 class Mode:
-    """What a fixture chooses for every log of a test: `in_both_modes`."""
+    """Mode of every log of a test, set by the fixture `in_both_modes`."""
 
     keyring: Keyring | None = None
 
@@ -144,7 +144,7 @@ def flush(log: Log) -> None:
 def read_from(
     log: Log, offset: int, bytes_max: int = 500, limit: int | None = None
 ) -> list[Record]:
-    """What a consumer gets that starts at `offset` and fetches until there is no more."""
+    """Records that a consumer fetches from `offset` to the end."""
     found: list[Record] = []
     limit = log.end_offset if limit is None else limit
     while True:
@@ -186,7 +186,7 @@ def offsets(records: Sequence[Record]) -> list[int]:
 
 
 def swap_in(log: Log, compacted: Compacted, now_ms: int = NOW_MS) -> list[Removal]:
-    """What upkeep does with a compaction that is done, here and now."""
+    """Moves and adopts a finished compaction at once, as upkeep does later."""
     if not compaction.is_current(log, compacted):
         compaction.discard(compacted, log.disk)
         return []

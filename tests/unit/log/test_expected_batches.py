@@ -46,7 +46,7 @@ def closed_log() -> tuple[SimDisk, CleanState, bytes]:
 
 
 def served_by(log: Log, offset: int) -> list[bytes]:
-    """What a consumer gets that reads batch by batch; raises as the log does."""
+    """Offsets that a consumer gets batch by batch; raises as the log does."""
     found = []
     while offset < log.end_offset:
         span = log.locate(offset, 1, log.end_offset)
@@ -112,7 +112,7 @@ def test_a_wrong_offset_in_the_tail_is_a_torn_tail() -> None:
     assert offsets(read_all(again)) == [0, 1, 2]
 
 
-def test_a_compacted_log_has_gaps_and_opens_all_the_same() -> None:
+def test_a_compacted_log_with_gaps_opens() -> None:
     log = open_log(make_disk(), COMPACT)
     for at in range(30):
         append(log, batch([b"v" * 100], key=b"key-%d" % (at % 3)))
@@ -134,7 +134,7 @@ def test_a_compacted_log_has_gaps_and_opens_all_the_same() -> None:
     assert not (again.segments[0].expected and again.segments[0].expected.is_dense)
 
 
-def test_a_copy_of_a_compacted_log_has_gaps_and_opens_all_the_same() -> None:
+def test_a_replica_of_a_compacted_log_with_gaps_opens() -> None:
     log = open_log(make_disk())
     for offset in (0, 5, 6):
         made = batch([b"x"])

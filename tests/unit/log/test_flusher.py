@@ -27,7 +27,7 @@ def flusher_on(disk: SimDisk) -> tuple[Flusher, list[OSError]]:
     return Flusher(disk, SimWorkers(), failures.append), failures
 
 
-def test_one_flush_covers_what_was_appended_before_it_and_the_next_the_rest() -> None:
+def test_a_flush_covers_earlier_appends_and_the_next_one_the_rest() -> None:
     async def story() -> None:
         disk = make_disk()
         (log,) = logs_on(disk, 1)
@@ -61,7 +61,7 @@ def test_nothing_is_flushed_when_nothing_is_dirty() -> None:
 
 
 @pytest.mark.parametrize("count", [3, SYNC_ALL_FILES + 1])
-def test_what_was_told_durable_survives_a_power_cut(count: int) -> None:
+def test_durable_batches_survive_a_power_cut(count: int) -> None:
     async def story() -> None:
         disk = make_disk()
         logs = logs_on(disk, count)
@@ -263,7 +263,7 @@ def test_a_held_log_is_not_flushed_and_others_are() -> None:
     asyncio.run(story())
 
 
-def test_those_who_wait_for_a_held_log_go_on_when_there_was_nothing_to_flush() -> None:
+def test_waiters_for_a_held_log_continue_without_a_flush() -> None:
     async def story() -> None:
         disk = make_disk()
         (log,) = logs_on(disk, 1)

@@ -67,7 +67,7 @@ def test_a_partial_batch_at_the_end_is_left_out() -> None:
     assert follower.end_offset == leader.end_offset
 
 
-def test_damage_on_the_way_is_refused_and_what_came_before_stays() -> None:
+def test_damage_in_transit_is_refused_and_earlier_batches_stay() -> None:
     data = bytearray(everything(leader_log()))
     data[500] ^= 1
     follower = open_log(make_disk())
@@ -202,7 +202,7 @@ def test_a_follower_that_was_left_behind_starts_over_anywhere(offset: int) -> No
     assert offsets(read_all(again)) == [offset, offset + 1, offset + 2]
 
 
-def test_a_reader_of_what_was_cut_gets_nothing() -> None:
+def test_a_reader_of_truncated_records_gets_nothing() -> None:
     log = open_log(make_disk())
     fill(log, 30)
     flush(log)
@@ -285,7 +285,7 @@ def test_batches_that_are_written_together_are_found_one_by_one(
         assert read_from(together, offset) == read_from(alone, offset)
 
 
-def test_what_would_make_a_copy_wait_is_left_for_a_worker() -> None:
+def test_batches_of_a_new_epoch_are_left_for_a_worker() -> None:
     leader = leader_log()
     data = memoryview(everything(leader))
     follower = open_log(make_disk())
@@ -301,7 +301,7 @@ def test_what_would_make_a_copy_wait_is_left_for_a_worker() -> None:
     assert follower.epochs.encode() == leader.epochs.encode()
 
 
-def test_what_came_before_a_damaged_batch_stays() -> None:
+def test_batches_before_a_damaged_one_stay() -> None:
     leader = leader_log()
     data = bytearray(everything(leader))
     data[-1] ^= 1

@@ -37,7 +37,7 @@ def test_offsets_and_the_leader_epoch_are_stamped_into_the_batch() -> None:
     assert [record.value for record in read_all(log)] == [b"a", b"b", b"c", b"d", b"e"]
 
 
-def test_every_offset_can_be_fetched_at_any_size_and_whatever_the_index_knows() -> None:
+def test_every_offset_can_be_fetched_at_any_size_and_index_state() -> None:
     log = open_log(make_disk())
     for size in (1, 3, 2, 5):
         for _ in range(5):
@@ -149,7 +149,7 @@ def test_rolling_an_empty_log_does_nothing() -> None:
     assert len(log.segments) == 1
 
 
-def test_what_is_appended_is_durable_only_after_a_flush() -> None:
+def test_an_appended_batch_is_durable_only_after_a_flush() -> None:
     log = open_log(make_disk())
     told: list[int] = []
     log.on_durable = lambda: told.append(log.durable_offset)

@@ -129,7 +129,7 @@ def test_a_tail_of_zeros_is_truncated(count: int) -> None:
     assert disk.size(log_path(0)) == again.segments.active.size
 
 
-def test_everything_after_the_first_bad_batch_goes() -> None:
+def test_the_log_is_truncated_at_the_first_bad_batch() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 20)
@@ -279,7 +279,7 @@ def with_producers(log: Log, count: int) -> None:
 
 
 @pytest.mark.parametrize("lost", ["none", "all", "newest", "damaged"])
-def test_producers_are_rebuilt_whatever_became_of_their_snapshots(lost: str) -> None:
+def test_producers_are_rebuilt_without_usable_snapshots(lost: str) -> None:
     disk = make_disk()
     log = open_log(disk)
     with_producers(log, 40)

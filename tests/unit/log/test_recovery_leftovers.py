@@ -32,7 +32,7 @@ def test_a_tidy_directory_is_not_touched() -> None:
     assert disk.operations == before
 
 
-def test_what_was_never_finished_or_already_retired_goes() -> None:
+def test_unfinished_and_retired_files_are_removed() -> None:
     log = open_log(make_disk())
     fill(log, 20)
     flush(log)
@@ -52,7 +52,7 @@ def test_what_was_never_finished_or_already_retired_goes() -> None:
     assert offsets(read_all(again)) == list(range(20))
 
 
-def test_a_hole_below_the_start_offset_is_none() -> None:
+def test_a_missing_segment_below_the_start_offset_is_not_damage() -> None:
     """Of the files that retention removes any may be gone first."""
     log = open_log(make_disk())
     fill(log, 30)

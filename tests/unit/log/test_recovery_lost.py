@@ -1,4 +1,4 @@
-"""`penstock.log.recovery`: what was committed and on this disk is never cut, nor taken for new."""
+"""`penstock.log.recovery`: committed records are never truncated, a lost log is not new."""
 
 import logging
 from dataclasses import replace

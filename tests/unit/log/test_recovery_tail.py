@@ -1,4 +1,4 @@
-"""`penstock.log.recovery`: what it keeps of a tail is made durable before it counts."""
+"""`penstock.log.recovery`: a kept tail is made durable before it counts as durable."""
 
 import errno
 import random
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("in_both_modes")
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_by_the_next_process(
+def test_recovery_makes_pages_of_a_failed_sync_durable(
     seed: int,
 ) -> None:
     """The first process dies of a failed sync, the power stays on; it goes only later."""

@@ -1,4 +1,4 @@
-"""`penstock.log.search`: where a fetch ends, and offsets by time."""
+"""`penstock.log.search`: end of a fetch, and offsets by timestamp."""
 
 import pytest
 

@@ -77,7 +77,7 @@ def test_a_short_write_is_undone_before_the_error_is_raised(
     assert file.append([b"w" * 100]) == 900
 
 
-def test_opening_what_is_not_there_fails_and_creating_keeps_what_is(
+def test_opening_a_missing_file_fails_and_creating_keeps_content(
     disk: LocalDisk, tmp_path: Path
 ) -> None:
     with pytest.raises(FileNotFoundError):
@@ -88,7 +88,7 @@ def test_opening_what_is_not_there_fails_and_creating_keeps_what_is(
     assert disk.open(f"{tmp_path}/a").read(0, 10) == b"oldnew"
 
 
-def test_a_cached_read_answers_what_was_just_written(disk: LocalDisk, tmp_path: Path) -> None:
+def test_a_cached_read_returns_bytes_just_written(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     data = os.urandom(3 * disk_module.SCRATCH_BYTES // 2)
     file.append([data])
@@ -100,9 +100,7 @@ def test_a_cached_read_answers_what_was_just_written(disk: LocalDisk, tmp_path: 
         assert file.read_cached(len(data), 5) == b""
 
 
-def test_a_cached_read_answers_none_for_what_is_only_on_the_disk(
-    disk: LocalDisk, tmp_path: Path
-) -> None:
+def test_a_cached_read_returns_none_for_uncached_bytes(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([os.urandom(1 << 20)])
     file.sync()
@@ -111,7 +109,7 @@ def test_a_cached_read_answers_none_for_what_is_only_on_the_disk(
     assert len(file.read(0, 1 << 20)) == 1 << 20
 
 
-def test_what_was_in_memory_a_moment_ago_is_sent_without_another_look(
+def test_recently_probed_pages_are_sent_without_another_probe(
     disk: LocalDisk, tmp_path: Path
 ) -> None:
     """A stretch leaves in many pieces: each would look at all that is left of it."""
@@ -133,7 +131,7 @@ def test_what_was_in_memory_a_moment_ago_is_sent_without_another_look(
         assert file.send_to(near.fileno(), first, size - first) is None
 
 
-def test_what_ends_before_it_should_is_not_at_hand(disk: LocalDisk, tmp_path: Path) -> None:
+def test_a_range_beyond_the_end_of_file_is_not_at_hand(disk: LocalDisk, tmp_path: Path) -> None:
     """Whoever promised more than there is must find out before the first byte has left."""
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([bytes(100_000)])

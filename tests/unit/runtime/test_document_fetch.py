@@ -1,4 +1,4 @@
-"""Which documents are read at all, and how much of them."""
+"""`penstock.runtime.document_fetch`: allowed URLs, and the size limit."""
 
 import threading
 from collections.abc import Iterator
@@ -70,6 +70,6 @@ def elsewhere() -> Iterator[str]:
     server.server_close()
 
 
-def test_whoever_sends_us_elsewhere_is_not_believed(elsewhere: str) -> None:
+def test_redirects_are_refused(elsewhere: str) -> None:
     with pytest.raises(OSError, match="302"):
         read_document(elsewhere)

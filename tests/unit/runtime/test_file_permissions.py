@@ -38,7 +38,7 @@ def test_the_mode_says_who(tmp_path: Path, mode: int, readers: Readers) -> None:
         (0o700, Readers.OWNER),
     ],
 )
-def test_nobody_reads_what_lies_where_they_cannot_go(
+def test_files_in_a_closed_directory_are_private(
     tmp_path: Path, mode: int, readers: Readers
 ) -> None:
     directory = tmp_path / "etc" / "keys"
@@ -53,6 +53,6 @@ def test_nobody_reads_what_lies_where_they_cannot_go(
     assert readers_of(str(link), str(tmp_path)) is readers, "what it leads to counts"
 
 
-def test_what_is_not_there_is_an_os_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         readers_of(str(tmp_path / "none"))

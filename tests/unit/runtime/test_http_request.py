@@ -39,7 +39,7 @@ def address() -> Iterator[str]:
         thread.join()
 
 
-def test_an_answer_has_its_status_whatever_it_is(address: str) -> None:
+def test_a_response_is_returned_with_any_status(address: str) -> None:
     told = {"x-told": "told "}
     assert ask_web("POST", f"{address}/x", b"body", told, 10.0) == (200, b"told body")
     assert ask_web("POST", f"{address}/missing", b"", told, 10.0) == (404, b"told ")

@@ -13,7 +13,7 @@ async def where() -> str:
     return threading.current_thread().name
 
 
-def test_coroutines_run_on_the_one_thread_whoever_asks() -> None:
+def test_coroutines_run_on_one_thread_for_all_callers() -> None:
     thread = LoopThread("the-loop")
     found: list[str] = []
     callers = [threading.Thread(target=lambda: found.append(thread.run(where()))) for _ in range(5)]
@@ -25,7 +25,7 @@ def test_coroutines_run_on_the_one_thread_whoever_asks() -> None:
     thread.close()
 
 
-def test_what_a_coroutine_raises_reaches_the_caller() -> None:
+def test_an_exception_of_a_coroutine_reaches_the_caller() -> None:
     async def fail() -> None:
         raise KeyError("x")
 

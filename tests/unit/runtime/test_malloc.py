@@ -1,4 +1,4 @@
-"""`penstock.runtime.malloc`: where the C library can be told, it is."""
+"""`penstock.runtime.malloc`: settings are applied where the C library supports them."""
 
 import platform
 

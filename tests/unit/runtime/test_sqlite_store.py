@@ -1,4 +1,4 @@
-"""`SqliteStore` beyond the contract: what a restart keeps, and what trouble does."""
+"""`SqliteStore` beyond the contract: restarts, and disk errors."""
 
 import asyncio
 import errno
@@ -43,7 +43,7 @@ def test_a_restart_keeps_keys_revisions_and_leases(tmp_path: Path) -> None:
     asyncio.run(second(asyncio.run(first())))
 
 
-def test_a_lease_expires_after_a_restart_if_nobody_renews_it(tmp_path: Path) -> None:
+def test_a_lease_that_is_not_renewed_expires_after_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         store = await SqliteStore.open(f"{tmp_path}/m.db")
         lease = await store.grant(50)
@@ -61,7 +61,7 @@ def test_a_lease_expires_after_a_restart_if_nobody_renews_it(tmp_path: Path) -> 
     asyncio.run(second())
 
 
-def test_nobody_else_reads_the_secrets_of_users(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_store(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
 
     def rights() -> set[int]:

@@ -20,7 +20,7 @@ def test_work_runs_in_another_thread_and_its_result_comes_back() -> None:
     asyncio.run(main())
 
 
-def test_an_error_belongs_to_whoever_awaits() -> None:
+def test_an_error_is_raised_in_the_awaiting_task() -> None:
     async def main() -> None:
         workers = ThreadWorkers(1)
         with pytest.raises(ZeroDivisionError):
@@ -91,7 +91,7 @@ def test_a_cancelled_call_does_not_disturb_the_others() -> None:
     asyncio.run(main())
 
 
-def test_closing_finishes_what_was_queued() -> None:
+def test_closing_finishes_queued_jobs() -> None:
     done: list[int] = []
 
     async def main() -> None:

@@ -129,7 +129,7 @@ def test_tagged_fields_are_written_only_when_they_differ() -> None:
         assert decode(EverythingRequest, 4, encode(sent, 4)) == sent
 
 
-def test_tags_go_out_in_their_order_whatever_the_declaration() -> None:
+def test_tags_are_written_in_ascending_order() -> None:
     every = everything(inner=Leaf(number=1), named="n", late=["l"])
     tail = encode(every, 4)[len(encode(everything(), 4)) - 1 :]
     assert tail == b"\x03" + b"\x00\x03\x02\x02l" + b"\x01\x02\x02n" + b"\x09\x06\0\0\0\1\0\0"

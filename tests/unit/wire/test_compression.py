@@ -31,7 +31,7 @@ def code_of(codec: int, data: bytes, bytes_max: int = 1 << 20) -> ErrorCode:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("content", [b"", b"x", TEXT, bytes(100_000)])
-def test_what_is_compressed_comes_back(codec: Codec, content: bytes) -> None:
+def test_compression_round_trips(codec: Codec, content: bytes) -> None:
     for form in (content, bytearray(content), memoryview(content)):
         assert decompress(codec, memoryview(compress(codec, form)), len(content)) == content
 
@@ -248,7 +248,7 @@ def test_a_bomb_stops_at_the_budget(codec: Codec, bomb: bytes, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
-def test_a_refusal_does_not_keep_what_was_unpacked(codec: Codec) -> None:
+def test_a_refusal_does_not_keep_the_output_buffer(codec: Codec) -> None:
     """Whoever keeps the error keeps the frames that it came through."""
     packed = bytes(
         cramjam.lz4.compress(bytes(4 << 20)) if codec is Codec.LZ4 else _undeclared(4 << 20)
@@ -301,7 +301,7 @@ def _detonate(codec: Codec, bomb: bytes, folder: Path) -> None:
 
 
 def _run(codec: Codec, data: bytes, folder: Path, *, bytes_max: int) -> tuple[str, int]:
-    """What came of decompressing it, and by how many KiB the process's peak grew."""
+    """Result of decompressing it, and growth of the process's peak memory in KiB."""
     path = folder / "data"
     path.write_bytes(data)
     run = subprocess.run(

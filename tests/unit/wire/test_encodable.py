@@ -40,7 +40,7 @@ def test_the_largest_passes() -> None:
     ],
     ids=["name", "bytes", "offset", "more", "partition"],
 )
-def test_what_is_larger_is_refused(request_: OffsetCommitRequest) -> None:
+def test_values_above_the_protocol_limits_are_refused(request_: OffsetCommitRequest) -> None:
     with pytest.raises(Refused) as refused:
         check_speakable(request_, VERSION)
     assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""What readers are made of: varints, tags, and the least an element can take."""
+"""`penstock.wire.reader_source`: varints, tags, and the minimum size of an element."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_tags_are_skipped_by_their_size() -> None:
         skip_tags(data, 0, 135, 2)
 
 
-def test_more_tags_than_anybody_has_are_refused_unread() -> None:
+def test_more_tags_than_the_limit_are_refused_unread() -> None:
     """Each costs a step, and strangers may send some (CVE-2026-111115 of Kafka)."""
     for count, does in ((TAGS_MAX, True), (TAGS_MAX + 1, False)):
         written = write_uvarint(count)

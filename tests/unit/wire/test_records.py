@@ -70,7 +70,7 @@ def with_payload(payload: bytes, count: int, *, last_delta: int | None = None) -
     return memoryview(content)
 
 
-def test_a_header_reads_back_what_was_written() -> None:
+def test_a_header_round_trips() -> None:
     content = batch(
         base_offset=42, producer_id=7, producer_epoch=3, base_sequence=11, leader_epoch=5
     )
@@ -96,7 +96,7 @@ def test_attributes_name_codec_and_kind() -> None:
     assert not is_append_time(header.attributes)
 
 
-def test_what_is_not_one_batch_is_invalid_as_it_would_be_the_next_time() -> None:
+def test_a_permanent_error_is_refused_as_invalid_record() -> None:
     """Kafka's code for it: clients send again what was corrupt on its way, and not this."""
     assert code_of(memoryview(batch())[:60]) is ErrorCode.INVALID_RECORD
     assert code_of(memoryview(b"")) is ErrorCode.INVALID_RECORD
@@ -146,7 +146,7 @@ def test_an_empty_batch_from_a_client_is_invalid() -> None:
 
 
 @pytest.mark.parametrize("attributes", [CONTROL, DELETE_HORIZON])
-def test_a_client_may_not_set_what_only_brokers_set(attributes: int) -> None:
+def test_broker_attributes_of_a_client_batch_are_refused(attributes: int) -> None:
     assert code_of(changed(21, ">h", attributes)) is ErrorCode.INVALID_RECORD
 
 
@@ -224,7 +224,7 @@ def test_one_compressed_batch_among_others_is_seen() -> None:
 
 
 @pytest.mark.parametrize(("at", "layout", "number"), [(8, ">i", 48), (8, ">i", -1), (16, ">b", 1)])
-def test_batches_refuses_what_cannot_be_walked(at: int, layout: str, number: int) -> None:
+def test_batches_refuses_an_impossible_layout(at: int, layout: str, number: int) -> None:
     with pytest.raises(Refused) as refusal:
         list(batches(changed(at, layout, number)))
     assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -289,7 +289,7 @@ def test_decode_reads_the_batch_at_the_start_of_a_longer_view() -> None:
     assert list(decode(memoryview(batch() + b"next batch"))) == SOME
 
 
-def test_decode_refuses_what_is_no_batch() -> None:
+def test_decode_refuses_bytes_that_are_not_a_batch() -> None:
     for view in (memoryview(batch())[:-1], memoryview(batch())[:20], changed(8, ">i", 30)):
         with pytest.raises(Refused) as refusal:
             decode(view)

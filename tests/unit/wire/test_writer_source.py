@@ -1,4 +1,4 @@
-"""What writers are made of."""
+"""`penstock.wire.writer_source`: the parts of a generated writer."""
 
 import struct
 

@@ -66,7 +66,7 @@ def compact(log: Log, now_ms: int = NOW_MS, bound: int | None = None, keys_max: 
 
 
 def contents(log: Log) -> dict[bytes | None, bytes | None]:
-    """What a consumer that reads everything ends up with."""
+    """Latest values by key of a consumer that reads the whole log."""
     found: dict[bytes | None, bytes | None] = {}
     for record in read_all(log):
         found[record.key] = record.value
@@ -139,7 +139,7 @@ def test_records_without_a_key_go() -> None:
     assert offsets(read_all(log)) == [1]
 
 
-def test_a_tombstone_stays_for_its_retention_and_then_goes() -> None:
+def test_a_tombstone_is_removed_after_its_retention() -> None:
     log = open_log(make_disk(), COMPACT)
     put(log, b"a", b"1")
     put(log, b"a", None)
@@ -310,7 +310,7 @@ def test_damage_stops_a_compaction_and_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("batches_wanted", [0, 1, 30, 70, 90])
-def test_a_compaction_that_nobody_wants_any_more_ends_at_the_next_batch(
+def test_a_cancelled_compaction_ends_at_the_next_batch(
     batches_wanted: int,
 ) -> None:
     disk = make_disk()
@@ -363,7 +363,7 @@ def test_the_dirtiness_of_a_log_is_the_share_that_was_not_compacted() -> None:
     assert 0 < ratio < 1
 
 
-def test_nonsense_that_somebody_wrote_stays_and_stops_nothing() -> None:
+def test_undecodable_records_are_kept_and_do_not_stop_compaction() -> None:
     """Batches are not opened when they come: one that is no records must not cost the partition."""
     log = open_log(make_disk(), COMPACT)
     put(log, b"k", b"old")

@@ -70,13 +70,13 @@ def test_an_expired_active_segment_is_rolled_first_and_the_end_offset_stays() ->
     assert offsets(read_all(again)) == [43]
 
 
-def test_nothing_above_the_bound_goes() -> None:
+def test_segments_above_the_bound_are_kept() -> None:
     log = aged_log()
     log.retain(NOW_MS + 100 * HOUR_MS, 10)
     assert log.start_offset == 8
 
 
-def test_nothing_that_was_not_synced_goes() -> None:
+def test_unsynced_segments_are_kept() -> None:
     log = open_log(make_disk(), BY_TIME)
     fill(log, 20)
     assert log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset) == []
@@ -89,7 +89,7 @@ def test_a_log_is_kept_at_its_size() -> None:
     assert 2500 <= log.size_bytes < 2500 + size
 
 
-def test_without_a_limit_nothing_goes() -> None:
+def test_without_a_limit_all_segments_are_kept() -> None:
     log = aged_log(dataclasses.replace(SMALL, retention_ms=-1))
     assert log.retain(2**62, log.end_offset) == []
 
@@ -126,7 +126,7 @@ def test_deleting_everything_leaves_an_empty_log_that_goes_on() -> None:
     assert (again.start_offset, again.end_offset, again.size_bytes) == (40, 40, 0)
 
 
-def test_an_active_segment_below_the_start_is_rolled_first_whatever_the_policy() -> None:
+def test_an_active_segment_below_the_start_offset_is_rolled_under_any_policy() -> None:
     log = aged_log(dataclasses.replace(BY_TIME, retention_ms=-1))
     fill(log, 3)
     flush(log)

@@ -48,7 +48,7 @@ def kinds(log: Log) -> list[bool | None]:
     return [segment.find_kind() for segment in log.segments]
 
 
-def test_what_is_served_is_to_the_byte_what_was_appended() -> None:
+def test_served_bytes_equal_the_appended_ones() -> None:
     log = open_with(make_disk(), make_keyring())
     made = batch([PLANTED, b"x" * 300], key=PLANTED, codec=Codec.ZSTD)
     append(log, made)
@@ -60,7 +60,7 @@ def test_what_is_served_is_to_the_byte_what_was_appended() -> None:
         assert bytes(data) == bytes(made)
 
 
-def test_what_is_opened_on_its_way_is_what_was_appended_in_whole_batches() -> None:
+def test_a_sealed_slice_decrypts_whole_batches_as_appended() -> None:
     log = open_with(make_disk(), make_keyring(), replace(ON, segment_bytes=1 << 20))
     made = [batch([PLANTED, bytes([at]) * 300]) for at in range(6)]
     for one in made:
@@ -82,7 +82,7 @@ def test_what_is_opened_on_its_way_is_what_was_appended_in_whole_batches() -> No
         assert promised == sum(len(one) for one in made[: len(made) - cut])
 
 
-def test_what_cannot_be_opened_on_its_way_ends_the_connection_and_is_looked_into() -> None:
+def test_a_sealed_slice_that_does_not_decrypt_ends_the_connection() -> None:
     log = open_with(make_disk(), make_keyring())
     append(log, batch([b"a" * 300]))
     flush(log)
@@ -210,7 +210,7 @@ def test_a_damaged_key_file_takes_the_log_offline() -> None:
 
 
 def test_tampering_that_the_crc_does_not_see_is_never_served() -> None:
-    """Who can write to the disk can make a CRC; but not a tag."""
+    """An attacker with write access to the disk can forge a CRC, but not a tag."""
     disk, ring = make_disk(), make_keyring()
     log = open_with(disk, ring)
     fill(log, 3)
@@ -241,7 +241,7 @@ def _reseal(data: bytearray, at: int, size: int) -> None:
     data[at + 17 : at + 21] = crc.to_bytes(4, "big")
 
 
-def test_nobody_may_append_a_batch_that_says_it_is_encrypted() -> None:
+def test_a_batch_with_the_encrypted_bit_is_refused() -> None:
     made = memoryview(encode([Record(value=b"v")], attributes=ENCRYPTED))
     with pytest.raises(Refused, match="ENCRYPTED"):
         check_batch(made)

@@ -1,4 +1,4 @@
-"""Which etcd is talked to, and what its refusals become."""
+"""`penstock.runtime.etcd.channel`: choice of the endpoint, and errors for refusals."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -73,7 +73,7 @@ def test_an_old_member_is_passed_over_for_a_new_one() -> None:
     ],
     ids=["404", "page", "no version", "ssh", "tls", "endless head"],
 )
-def test_what_is_not_etcd_is_refused_by_name(answer: Any) -> None:
+def test_a_server_that_is_not_etcd_is_refused_by_name(answer: Any) -> None:
     async def main() -> None:
         async with PretendedGateway() as other:
             other.answers["/version"] = answer
@@ -124,7 +124,7 @@ def test_a_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
         (INVALID, "etcdserver: too many operations in txn request", "--max-txn-ops"),
     ],
 )
-def test_a_clear_refusal_is_no_unknown_result_and_says_what_to_do(
+def test_a_clear_refusal_is_not_an_unknown_result_and_has_advice(
     code: int, message: str, advice: str
 ) -> None:
     async def main() -> None:
@@ -179,7 +179,7 @@ def test_a_member_that_failed_is_left_and_the_next_one_kept() -> None:
     run(main())
 
 
-def test_a_read_that_nobody_answers_ends_with_the_reason() -> None:
+def test_an_unanswered_read_times_out_with_the_reason() -> None:
     async def main() -> None:
         async with PretendedGateway() as etcd:
             store = await open_store(etcd.url, timeout_ms=300)

@@ -61,7 +61,7 @@ def test_the_right_password_opens_the_prefix(guarded: EtcdProcess) -> None:
     ],
     ids=["password", "user", "none", "prefix"],
 )
-def test_who_may_not_is_told_at_once_and_without_the_password(
+def test_a_missing_permission_is_reported_without_the_password(
     guarded: EtcdProcess, others: dict[str, str], told: str
 ) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What a person may write about etcd, and what is said about mistakes."""
+"""`penstock.runtime.etcd.config`: valid settings, and the errors for invalid ones."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_endpoints_are_urls_or_addresses(text: str, endpoint: EtcdEndpoint) -> N
 @pytest.mark.parametrize(
     "text", ["", "ftp://h:1", "http://", "http://h:99999", "http://h:x", "http://h:1/v3", "h:0"]
 )
-def test_what_is_no_endpoint_is_refused(text: str) -> None:
+def test_an_invalid_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="use the form http://host:2379"):
         parse_endpoint(text)
 

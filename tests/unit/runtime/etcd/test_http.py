@@ -72,7 +72,7 @@ def test_lines_are_the_same_however_they_arrive(size: int) -> None:
     run(main())
 
 
-def test_a_stream_nobody_reads_stops_and_goes_on_later() -> None:
+def test_an_unconsumed_stream_pauses_and_resumes() -> None:
     line = b"x" * 999 + b"\n"
     count = 20_000
     sent = 0
@@ -134,7 +134,7 @@ def test_a_watch_answer_too_large_to_take_loses_the_watch() -> None:
     run(main())
 
 
-def test_a_connection_that_ends_tells_who_waits_and_who_comes_later() -> None:
+def test_a_lost_connection_fails_current_and_later_requests() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
 

@@ -98,9 +98,7 @@ def test_clusters_with_their_own_prefix_do_not_see_each_other(
     run(main())
 
 
-def test_a_watch_takes_what_others_wrote_and_loses_none_of_a_burst(
-    etcd: EtcdProcess, prefix: str
-) -> None:
+def test_a_watch_delivers_every_change_of_a_burst(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with opened(prefix, etcd.url) as store:
             base, _ = await store.range("/")
@@ -196,7 +194,7 @@ def test_a_dead_endpoint_is_passed_over(etcd: EtcdProcess, prefix: str) -> None:
     run(main())
 
 
-def test_nothing_reachable_is_said_at_once_with_every_endpoint(etcd: EtcdProcess) -> None:
+def test_unreachable_endpoints_are_all_reported_at_once(etcd: EtcdProcess) -> None:
     async def main() -> None:
         async with TcpProxy(etcd.port) as one, TcpProxy(etcd.port) as two:
             two.accepts = False
@@ -328,7 +326,7 @@ def test_a_burst_uses_a_bounded_number_of_connections_and_leases_need_not_wait(
     run(main())
 
 
-def test_closing_ends_what_is_being_asked(etcd: EtcdProcess, prefix: str) -> None:
+def test_closing_fails_requests_in_progress(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with TcpProxy(etcd.port) as proxy, opened(prefix, proxy.url) as store:
             proxy.passes_answers = False
