@@ -32,7 +32,7 @@ class Random(Protocol):
     def uniform(self, low: float, high: float) -> float: ...
 
     def jitter(self) -> float:
-        """A number from 0 to below 1, from a stream of its own (see `base.retry`)."""
+        """Random number from 0 to below 1, from a stream of its own (see `base.retry`)."""
         ...
 
 
@@ -223,7 +223,7 @@ class Store(Protocol):
 
     @property
     def random(self) -> Random:
-        """Jitter for the pauses before the store is asked again; differs between nodes."""
+        """Source of jitter for the backoff of retries; differs between nodes."""
         ...
 
     async def get(self, key: str) -> StoreEntry | None: ...

@@ -1,11 +1,11 @@
-"""Pauses before something is tried again: exponential backoff, capped, with full jitter.
+"""Retry with exponential backoff: capped, with full jitter.
 
-`Backoff` is the rule, `Retry` the state of one loop that follows it. Full jitter: each pause is
-anything from zero to a bound that doubles with every failure in a row. Nodes or clients that have
-lost the same broker or store are spread over the whole interval instead of coming back together.
+`Backoff` computes the pauses, `Retry` keeps the state of one loop. Full jitter: each pause is a
+random time from zero to a bound that doubles with every failure in a row. So nodes or clients that
+lost the same broker or store reconnect spread over the whole interval, not all at once.
 
 Jitter has a stream of its own in the Random port, so a simulated run replays exactly, and one more
-retry does not change which ids are drawn afterwards.
+retry does not change the ids that are drawn afterwards.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from penstock.base.ports import Random
 
 EXPONENT_MAX = 30
-"""Some loops retry for days, and 2.0**1024 is not a float."""
+"""Limit of the exponent: some loops retry for days, and 2.0**1024 is not a float."""
 
 
 def bound_s(base_s: float, cap_s: float, attempt: int) -> float:
-    """The bound of the pause after failure number `attempt` in a row, counted from 0."""
+    """Bound of the pause after failure number `attempt` in a row, counted from 0."""
     return min(cap_s, base_s * 2.0 ** min(attempt, EXPONENT_MAX))
 
 
@@ -39,7 +39,7 @@ class Backoff:
 
 
 class Retry:
-    """The pauses of one loop: bounds grow with its failures, and start over after a success."""
+    """Backoff state of one loop: bounds grow with its failures, and reset after a success."""
 
     __slots__ = ("_backoff", "failures")
 
@@ -49,11 +49,11 @@ class Retry:
         """Failures since the last success."""
 
     def succeeded(self) -> None:
-        """The next pause is a first one again."""
+        """Resets the backoff after a success."""
         self.failures = 0
 
     def next_s(self) -> float:
-        """Counts a failure; answers how many seconds to wait after it."""
+        """Counts a failure; returns the seconds to wait after it."""
         delay_s = self._backoff.delay_s(self.failures)
         self.failures += 1
         return delay_s
