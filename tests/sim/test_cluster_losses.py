@@ -181,10 +181,11 @@ def test_the_only_replica_in_sync_never_leads_from_a_lost_log() -> None:
         (replica,) = scene.replicas()
         assert (replica.record.leader, replica.record.isr) == (NO_LEADER, ())
         assert replica.log.is_lost
-        # Those that were eligible have everything.
-        await start_in_turn(scene, others[0])
-        await scene.until(lambda: scene.replicas()[0].record.leader == others[0])
-        await start_in_turn(scene, others[1])
+        # Those that are eligible have everything: of the two, the one that was found dead last.
+        eligible = replica.record.elr[0]
+        await start_in_turn(scene, eligible)
+        await scene.until(lambda: scene.replicas()[0].record.leader == eligible)
+        await start_in_turn(scene, *(node for node in others if node != eligible))
         await check_whole(scene, 0)
 
     play(story)
