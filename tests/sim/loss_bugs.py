@@ -103,6 +103,6 @@ BUGS = [
     Bug(a_life_is_written_down_nowhere_but_in_the_store, "stuck", 0),
     Bug(what_is_not_on_disk_yet_counts_as_known, "stuck", 2),
     Bug(an_older_copy_keeps_its_place, "truncated", 15),
-    Bug(a_lost_log_is_made_anew_at_once, "truncated", 1),
+    Bug(a_lost_log_is_made_anew_at_once, "truncated", 4),
     Bug(a_lost_log_is_never_copied_anew, "stuck", 0),
 ]

@@ -101,15 +101,15 @@ def one_delivery_more_than_allowed(patch: Patch) -> None:
 
 
 BUGS = [
-    QueueBug(records_are_ready_before_they_arrive, "exception", 11),
+    QueueBug(records_are_ready_before_they_arrive, "exception", 24),
     QueueBug(dead_lettered_messages_repeat_each_other, "not-redriven", 0),
     QueueBug(members_are_answered_before_it_is_kept, "delivered-twice", 2),
     QueueBug(leases_are_not_kept, "two-holders", 0),
     QueueBug(dead_lettered_messages_are_not_planned, "stuck", 0),
     QueueBug(delays_are_ignored, "early", 2),
     QueueBug(deliveries_are_not_counted, "delivered-twice", 0),
-    QueueBug(redrives_forget_what_they_did, "redriven-twice", 2),
+    QueueBug(redrives_forget_what_they_did, "redriven-twice", 18),
     QueueBug(retries_do_not_come, "stuck", 0),
-    QueueBug(one_delivery_more_than_allowed, "limit", 0),
+    QueueBug(one_delivery_more_than_allowed, "limit", 1),
     QueueBug(finished_is_not_kept, "redelivered", 0),
 ]

@@ -181,7 +181,7 @@ def test_the_only_replica_in_sync_never_leads_from_a_lost_log() -> None:
         (replica,) = scene.replicas()
         assert (replica.record.leader, replica.record.isr) == (NO_LEADER, ())
         assert replica.log.is_lost
-        # Those that are eligible have everything: of the two, the one that was found dead last.
+        # Those that were eligible have everything: both, unless one left the ISR before the other.
         eligible = replica.record.elr[0]
         await start_in_turn(scene, eligible)
         await scene.until(lambda: scene.replicas()[0].record.leader == eligible)
