@@ -10,8 +10,8 @@ holds on each node by itself, as in Kafka. Two ways to charge draw from it:
   sent, for creating and deleting topics the partitions, and for every request the time it took of
   the processor. A Produce is charged when it comes and not when it is answered: producers have many
   requests under way, and those behind it would be taken while it waits for the disk.
-- `Charging`, for every other endpoint: those clients are told to wait by the answer alone, so the
-  next request is refused (`Throttled`) until the debt is paid off.
+- `GatewayQuota`, for every other endpoint: those clients are told to wait by the answer alone, so
+  the next request is refused (`Throttled`) until the debt is paid off.
 
 Nodes of the cluster are not charged, nor are requests that come before authentication.
 """
@@ -142,7 +142,7 @@ class Payer(Protocol):
     def client_id(self) -> str | None: ...
 
 
-class Charging:
+class GatewayQuota:
     """Charges what came in over other endpoints than Kafka's to the client it was for."""
 
     def __init__(self, meter: Meter) -> None:

@@ -23,15 +23,11 @@ from penstock.client.errors import (
     refusal,
 )
 from penstock.client.metadata import TopicPartition
-from penstock.client.produce import produce_request, produced_rows
 from penstock.client.producer.batch import Acked, Batch, PendingRecord, ProducerIdentity
 from penstock.client.producer.partition_queue import PartitionQueue
+from penstock.client.producer.produce_request import produce_request, produced_rows
 from penstock.wire.compression import Codec
-from penstock.wire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
+from penstock.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 from penstock.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.records import Record
 

@@ -20,8 +20,12 @@ from penstock.client.committed_offsets import Committed
 from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.metadata import TopicPartition
-from penstock.client.produce import EXPLICIT_TXN_MAX, produce_request, produced_rows
 from penstock.client.producer.identity import NOBODY
+from penstock.client.producer.produce_request import (
+    EXPLICIT_TXN_MAX,
+    produce_request,
+    produced_rows,
+)
 from penstock.client.producer.transaction import (
     OpenTransaction,
     add_partitions,

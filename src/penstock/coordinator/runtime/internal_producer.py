@@ -14,15 +14,11 @@ from collections.abc import Sequence
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import code_of
 from penstock.client.metadata import TopicPartition
-from penstock.client.produce import produce_request
+from penstock.client.producer.produce_request import produce_request
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.runtime.shard_host import HostContext
-from penstock.wire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
+from penstock.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 from penstock.wire.records import read_header
 
 TIMEOUT_MS = 15_000

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_pool import FairPool
 from penstock.broker.api.context import Context
-from penstock.broker.api.quota import Charging
+from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.admin.groups import list_groups
 from penstock.client.admin.queues import finish, list_queues, offer_again, unfinished, withdraw
@@ -84,7 +84,7 @@ class ReplayResult:
 class DeadLetterAdmin:
     """The dead letters of the cluster, and reading again."""
 
-    def __init__(self, ctx: Context, charging: Charging) -> None:
+    def __init__(self, ctx: Context, charging: GatewayQuota) -> None:
         self._ctx = ctx
         self._charging = charging
         self._places = FairPool(ERRANDS_MAX, EACH_MAX)

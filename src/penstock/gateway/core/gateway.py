@@ -16,7 +16,7 @@ from penstock.base.ids import TopicId
 from penstock.base.tracing import Tracer
 from penstock.broker.api.context import Context
 from penstock.broker.api.queues.delivery_counters import count_delivery
-from penstock.broker.api.quota import Charging
+from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.receive import ReceiveRequest, Taken, nothing
@@ -84,7 +84,7 @@ class Gateway:
     def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
         self.ctx = ctx
         self._tracing = GatewayTracing(tracer) if tracer is not None else None
-        self.charging = Charging(ctx.meter)
+        self.charging = GatewayQuota(ctx.meter)
         self.handlers = InProcessCalls(ctx)
         self.coordinators = CoordinatorCalls(ctx, self.handlers)
         self.leaders = LeaderCalls(ctx, self.handlers)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
-from penstock.broker.api.quota import Charging
+from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation
 from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRecord, end_of
 from penstock.client.errors import code_of
@@ -69,7 +69,7 @@ class GatewayLogReader:
         topics: TopicAdmin,
         groups: Groups,
         leaders: LeaderCalls,
-        charging: Charging,
+        charging: GatewayQuota,
     ) -> None:
         self._ctx = ctx
         self._topics = topics

@@ -27,7 +27,11 @@ from penstock.client.errors import (
     refusal,
 )
 from penstock.client.metadata import TopicPartition
-from penstock.client.produce import EXPLICIT_TXN_MAX, produce_request, produced_rows
+from penstock.client.producer.produce_request import (
+    EXPLICIT_TXN_MAX,
+    produce_request,
+    produced_rows,
+)
 from penstock.client.producer.transaction import OpenTransaction, add_partitions
 from penstock.spark.sink.row_batches import Part
 from penstock.wire.messages.produce import (

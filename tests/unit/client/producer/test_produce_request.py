@@ -3,7 +3,7 @@
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.client.metadata import TopicPartition
-from penstock.client.produce import ACKS_ALL, produce_request, produced_rows
+from penstock.client.producer.produce_request import ACKS_ALL, produce_request, produced_rows
 from penstock.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
