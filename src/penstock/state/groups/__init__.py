@@ -1,6 +1,6 @@
-"""Consumer groups and their offsets, as machines without I/O.
+"""Consumer and share groups with their committed offsets, as state machines without I/O.
 
-`shard.GroupShard` is the door: the host gives it requests, records and the time. Below it are one
-object per group (`classic`, `consumer`), the committed positions (`offsets`) and the records they
-are all rebuilt from (`records`). Imports only `base` and `wire`.
+`shard.GroupShard` is the entry point: the host passes it requests, records and the time. Below it
+are one object per group (`classic`, `consumer`, `share`), the committed offsets (`offsets`) and
+the records that all of them are rebuilt from (`records`). Imports only `base` and `wire`.
 """

@@ -1,4 +1,4 @@
-"""What a call has come to so far: records and replies, gathered on the way."""
+"""Records and replies collected while one call is handled."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,7 +10,7 @@ _new: Final = tuple.__new__
 
 
 class CallResult:
-    """Collects a Decision."""
+    """Builder of a Decision."""
 
     __slots__ = ("apply", "records", "replies")
 
@@ -23,7 +23,7 @@ class CallResult:
         self.records.append((key, value))
 
     def reply(self, token: Token | None, response: Any) -> None:
-        """No token: nobody waits any longer."""
+        """Adds a reply; without a token the client no longer waits and the reply is dropped."""
         if token is not None:
             self.replies.append((token, response))
 

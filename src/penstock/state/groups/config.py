@@ -1,7 +1,7 @@
-"""What the group machines are told from outside: settings, the caller, the cluster's topics.
+"""Inputs of the group state machines: settings, the caller, the cluster's topics.
 
 Everything here is immutable. The host builds a `GroupConfig` once, a `GroupCaller` per request and
-a `TopicCatalogue` per change of the cluster's topics.
+a `TopicCatalogue` whenever the cluster's topics change.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from penstock.base.ids import NO_TOPIC_ID, TopicId
 
 
 class ConsumerGroupConfig(NamedTuple):
-    """What a consumer group's own configs say, or the broker's in their stead."""
+    """Configs of one consumer group; the broker's values fill in what the group does not set."""
 
     session_timeout_ms: int = 45_000
     """consumer.session.timeout.ms."""
@@ -27,7 +27,7 @@ def default_consumer_config(group_id: str) -> ConsumerGroupConfig:
 
 
 class ShareGroupConfig(NamedTuple):
-    """What a share group's own configs say, or the broker's in their stead."""
+    """Configs of one share group; the broker's values fill in what the group does not set."""
 
     session_timeout_ms: int = 45_000
     """share.session.timeout.ms."""
@@ -41,32 +41,32 @@ def default_share_config(group_id: str) -> ShareGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Kafka's group and offset settings, by their meaning."""
+    """Kafka's group and offset settings, named by their meaning."""
 
     session_timeout_ms_min: int = 6_000
-    """group.min.session.timeout.ms: classic members may not ask for less."""
+    """group.min.session.timeout.ms: lower bound for classic members."""
     session_timeout_ms_max: int = 1_800_000
-    """group.max.session.timeout.ms: classic members may not ask for more."""
+    """group.max.session.timeout.ms: upper bound for classic members."""
     initial_rebalance_delay_ms: int = 3_000
-    """group.initial.rebalance.delay.ms: an empty classic group waits so long for more members."""
+    """group.initial.rebalance.delay.ms: wait of an empty classic group for more members."""
     new_member_join_timeout_ms: int = 300_000
-    """A member that has not yet finished its first join is dropped after this long."""
+    """A member that has not finished its first join is removed after this time."""
     group_size_max: int = 10_000
-    """group.max.size and group.consumer.max.size: members of one group."""
+    """group.max.size and group.consumer.max.size: maximum members of one group."""
     member_metadata_bytes_max: int = 65_536
-    """Protocol names and metadata that one classic member may bring."""
+    """Maximum bytes of protocol names and metadata of one classic member."""
     subscribed_topics_max: int = 10_000
-    """Topic names that one member may subscribe to."""
+    """Maximum topic names that one member may subscribe to."""
     groups_max: int = 1_000_000
-    """Groups in one shard, those that only have offsets included."""
+    """Maximum groups in one shard, including those that only have committed offsets."""
     consumer_config_of: Callable[[str], ConsumerGroupConfig] = default_consumer_config
-    """By group: its configs may change at any time."""
+    """Returns the configs of a group; they may change at any time."""
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """group.consumer.assignors; the first is the default."""
     can_upgrade: bool = True
-    """group.consumer.migration.policy is bidirectional or upgrade."""
+    """True while group.consumer.migration.policy is bidirectional or upgrade."""
     can_downgrade: bool = True
-    """group.consumer.migration.policy is bidirectional or downgrade."""
+    """True while group.consumer.migration.policy is bidirectional or downgrade."""
     offset_metadata_bytes_max: int = 4_096
     """offset.metadata.max.bytes."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
@@ -74,15 +74,15 @@ class GroupConfig:
     offsets_check_interval_ms: int = 600_000
     """offsets.retention.check.interval.ms."""
     producer_expiration_ms: int = 24 * 3_600_000
-    """producer.id.expiration.ms: how long a producer's last epoch is remembered."""
+    """producer.id.expiration.ms: retention of a producer's last epoch."""
     share_group_size_max: int = 200
-    """group.share.max.size: members of one share group."""
+    """group.share.max.size: maximum members of one share group."""
     share_config_of: Callable[[str], ShareGroupConfig] = default_share_config
-    """By group: its configs may change at any time."""
+    """Returns the configs of a group; they may change at any time."""
 
 
 class GroupCaller(NamedTuple):
-    """Who asks, in which version, and a fresh random id in case one is needed."""
+    """The caller's identity, its request version and a fresh random id in case one is needed."""
 
     client_id: str
     client_host: str
@@ -93,7 +93,7 @@ class GroupCaller(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicCatalogue:
-    """The cluster's topics: name to (id, number of partitions), and back from the id."""
+    """The cluster's topics: name to (id, number of partitions), and id to name."""
 
     by_name: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
     names: Mapping[TopicId, str] = field(default_factory=dict)

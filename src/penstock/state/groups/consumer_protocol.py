@@ -1,8 +1,8 @@
-"""The words consumers use inside the classic protocol: subscriptions and assignments.
+"""Consumer protocol: the subscriptions and assignments that consumers embed in classic groups.
 
-The coordinator of a classic group carries these bytes without reading them, except to learn which
-topics the group reads and to move its members into a consumer group and back. A newer version
-than we know is read as our newest: Kafka promises that versions only add at the end.
+The coordinator of a classic group forwards these bytes unread. It reads them only to learn the
+group's topics and to migrate members to a consumer group and back. A version newer than ours is
+read as our newest: Kafka promises that versions only add fields at the end.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ from penstock.wire.codec import reader, writer
 from penstock.wire.schema import array, bytes_, int32, string, struct
 
 CONSUMER: Final = "consumer"
-"""The protocol type of groups whose members are consumers."""
+"""Protocol type of groups whose members are consumers."""
 
 VERSION_MAX: Final = 3
 
 
 @struct()
 class ProtocolTopicPartitions:
-    """Partitions of one topic, by its name."""
+    """Partitions of one topic, by name."""
 
     topic: str = string()
     partitions: Sequence[int] = array(int32, default=())
@@ -28,7 +28,7 @@ class ProtocolTopicPartitions:
 
 @struct()
 class Subscription:
-    """What a member wants to read, and what it still holds."""
+    """Topics that a member subscribes to and the partitions it still owns."""
 
     topics: Sequence[str] = array(string)
     user_data: bytes | None = bytes_(nullable=True, default=None)
@@ -41,20 +41,20 @@ class Subscription:
 
 @struct()
 class Assignment:
-    """What a member is given."""
+    """Partitions assigned to a member."""
 
     assigned_partitions: Sequence[ProtocolTopicPartitions] = array(ProtocolTopicPartitions)
     user_data: bytes | None = bytes_(nullable=True, default=None)
 
 
 def read_subscription(data: bytes) -> tuple[int, Subscription]:
-    """Raises PeerError where the bytes are not a subscription."""
+    """Decodes a subscription; raises PeerError if the bytes are not one."""
     version, found = _read(data, reader)(Subscription)
     return version, found
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """Raises PeerError where the bytes are not an assignment. No bytes: nothing assigned."""
+    """Decodes an assignment; raises PeerError if the bytes are not one. No bytes: no partitions."""
     if not data:
         return Assignment(assigned_partitions=())
     found: Assignment = _read(data, reader)(Assignment)[1]
@@ -71,10 +71,10 @@ def write_assignment(assignment: Assignment, version: int) -> bytes:
 
 def _read(data: bytes, compiled: Callable[..., Any]) -> Callable[[Any], tuple[int, Any]]:
     if len(data) < 2:
-        raise PeerError(f"consumer protocol of {len(data)} bytes")
+        raise PeerError(f"consumer protocol data has {len(data)} bytes: at least 2 are needed")
     version = int.from_bytes(data[:2], "big", signed=True)
     if version < 0:
-        raise PeerError(f"consumer protocol version {version}")
+        raise PeerError(f"invalid consumer protocol version {version}: must not be negative")
 
     def read(shape: Any) -> tuple[int, Any]:
         known = min(version, VERSION_MAX)

@@ -1,4 +1,4 @@
-"""Groups as tools are told of them: ListGroups, DescribeGroups, ConsumerGroupDescribe."""
+"""Response rows of ListGroups, DescribeGroups, ConsumerGroupDescribe and ShareGroupDescribe."""
 
 from collections.abc import Iterable, Sequence
 
@@ -29,7 +29,7 @@ from penstock.wire.messages.share import (
 )
 
 NOT_FOUND_SINCE = 6
-"""From this version of DescribeGroups on, a missing group is an error and not just dead."""
+"""First version of DescribeGroups in which a missing group is an error, not just state Dead."""
 
 SHARE = "share"
 _CLASSIC_MEMBER = 0
@@ -50,14 +50,14 @@ def listed(group: Group) -> ListedGroup:
 
 
 def is_listed(group: Group, states: Sequence[str], types: Sequence[str]) -> bool:
-    """Filters know no case; an empty one lets everything pass."""
+    """True if a group passes both filters; case is ignored, an empty filter passes everything."""
     is_state = not states or group.state.lower() in [state.strip().lower() for state in states]
     is_type = not types or group.type_name.lower() in [name.strip().lower() for name in types]
     return is_state and is_type
 
 
 def described_classic(group: ClassicGroup) -> DescribedGroup:
-    """Subscriptions and assignments only count in a stable group."""
+    """Describes a classic group, with subscriptions and assignments only while it is stable."""
     is_stable = group.state == STABLE
     return DescribedGroup(
         error_code=int(ErrorCode.NONE),
@@ -129,7 +129,7 @@ def _member(
 def _assignment(
     owned: Iterable[tuple[bytes, tuple[int, ...]]], topics: TopicCatalogue
 ) -> ConsumerGroupDescribeAssignment:
-    """Topics that are gone are left out."""
+    """Partitions with topic names; deleted topics are omitted."""
     return ConsumerGroupDescribeAssignment(
         topic_partitions=[
             ConsumerGroupDescribeTopicPartitions(

@@ -1,7 +1,7 @@
-"""What a refused request is answered, in the words of its own response.
+"""Error responses of group requests, each in its own API's form.
 
-The shard raises `Refused` for a request as a whole; whoever holds the connection turns it into the
-response here. The same serves for refusals of the host, such as NOT_COORDINATOR.
+The shard raises `Refused` for a request as a whole; the connection's handler turns it into the
+response here. Refusals by the host, such as NOT_COORDINATOR, are answered the same way.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ from penstock.wire.messages.transactions import (
 
 
 def refusal(name: str, request: Any, refused: Refused, api_version: int) -> Any:
-    """The response to the named request that says no to all of it."""
+    """Response to the named request that refuses all of it."""
     return _ANSWERS[name](request, refused, api_version)
 
 
@@ -122,7 +122,7 @@ def _txn_commit(request: Any, refused: Refused, api_version: int) -> Any:
 
 
 def _fetch(request: Any, refused: Refused, api_version: int) -> Any:
-    """Version 1 has no place for a code but the rows."""
+    """OffsetFetch; version 1 can carry an error code only in its rows."""
     code = int(refused.code)
     if request.groups:
         return OffsetFetchResponse(

@@ -1,12 +1,13 @@
-"""Positions that nobody needs any more go, and groups with nothing left go with them.
+"""Expiry of committed offsets, and of groups that have none left.
 
-Kafka's rules since 2.1 (KIP-211). A group without members: all its positions, once it has been
-empty for `offsets.retention.minutes`; a group that only ever committed: each position, so long
-after its commit. A group with members: positions of topics nobody in it reads, so long after their
-commit. A position that waits for a transaction stays. A position in a topic that was deleted while
-nobody coordinated the group goes at once, though another topic has its name now.
+Kafka's rules since 2.1 (KIP-211). A group without members loses all its offsets once it has been
+empty for `offsets.retention.minutes`. A group that only ever committed loses each offset that long
+after its commit. A group with members loses the offsets of topics that no member subscribes to,
+that long after their commit. An offset that waits for a transaction stays. An offset of a topic
+that was deleted while the group had no coordinator expires at once, even if another topic has the
+name now.
 
-A sweep looks at a bounded number of positions per tick, so that a million of them do not hold up
+A sweep handles a bounded number of offsets per tick, so that a million of them do not delay
 heartbeats.
 """
 
@@ -27,7 +28,7 @@ PAUSE_MS: Final = 20
 
 
 class Sweep:
-    """One round over all groups, a stretch at a time."""
+    """One pass over all groups, in bounded steps."""
 
     def __init__(self, interval_ms: int) -> None:
         self.interval_ms = interval_ms
@@ -42,7 +43,7 @@ class Sweep:
         return self.at_ms is not None and self.at_ms <= now_ms
 
     def next_groups(self, group_ids: set[str], offsets: GroupOffsets, now_ms: int) -> list[str]:
-        """The next stretch; a new round begins where the last one has ended."""
+        """Groups of the next step; a new pass begins after the last one has ended."""
         if not self._left:
             self._left = sorted(group_ids, reverse=True)
         stretch: list[str] = []
@@ -68,13 +69,13 @@ def expired(
     retention_ms: int,
     now_ms: int,
 ) -> tuple[list[Record], bool]:
-    """Tombstones, and whether nothing of the group's positions is left after them."""
+    """Tombstones for expired offsets, and True if the group has no offsets left after them."""
     base = _base(group)
     records: list[Record] = []
     is_all = group_id not in offsets.waiting
     for place, value in offsets.of(group_id).items():
         if not value.is_in(topics.id_of(place[0])):
-            # What waits to replace it may be a position in the topic that has the name now.
+            # The pending offset that will replace it may belong to the topic that has the name now.
             records.append((offset_key(group_id, *place), None))
             continue
         is_old = base is not None and _is_old(value, base, retention_ms, now_ms)
@@ -87,7 +88,7 @@ def expired(
 
 
 def _base(group: Group) -> int | None:
-    """From when retention counts: a time, -1 for each commit's own, None for never."""
+    """Start of the retention time: a timestamp, -1 for each commit's own time, None for never."""
     if not isinstance(group, ClassicGroup) or group.protocol_type is None:
         return -1
     if group.state == EMPTY:

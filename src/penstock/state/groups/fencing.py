@@ -1,9 +1,9 @@
-"""Who may commit, read and delete a group's positions.
+"""Fencing: checks of who may commit, fetch and delete a group's offsets.
 
 Classic members are fenced by generation (ILLEGAL_GENERATION), consumer members by their epoch
 (STALE_MEMBER_EPOCH), static ones by their member id (FENCED_INSTANCE_ID). A commit without
-generation and member is allowed where the group has no members: tools and consumers that assign
-partitions to themselves.
+generation and member is allowed while the group has no members: tools, and consumers that assign
+partitions to themselves, commit this way.
 """
 
 from penstock.base.errors import ErrorCode, Refused
@@ -27,7 +27,7 @@ def check_commit(
     api_version: int,
     is_transactional: bool,
 ) -> None:
-    """Raises Refused where this caller's positions must not count."""
+    """Raises Refused if this caller's offsets must not be committed."""
     group = with_positions(group)
     if isinstance(group, ConsumerGroup):
         _check_consumer_commit(group, member_id, instance_id, epoch, api_version, is_transactional)
@@ -39,7 +39,7 @@ def check_commit(
         if epoch != group.generation:
             raise Refused(ErrorCode.ILLEGAL_GENERATION)
     elif not is_transactional:
-        # Old transactional commits bring neither member nor generation and are taken as they are.
+        # Old transactional commits have neither member nor generation and are accepted as is.
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if group.state == COMPLETING and not is_transactional:
         raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -78,11 +78,11 @@ def check_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
         return
     is_classic = group.members[member_id].embedded is not None
     code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
-    raise Refused(code, f"epoch {epoch}, but the coordinator has {known}")
+    raise Refused(code, f"member epoch {epoch} does not match the coordinator's {known}: rejoin")
 
 
 def check_fetch(group: Group, member_id: str | None, epoch: int) -> None:
-    """Only members of the consumer protocol say who they are when they read positions."""
+    """Checks the member; only members of the consumer protocol name themselves in OffsetFetch."""
     group = with_positions(group)
     if isinstance(group, ClassicGroup) or (not member_id and epoch < 0):
         return
@@ -91,7 +91,7 @@ def check_fetch(group: Group, member_id: str | None, epoch: int) -> None:
 
 
 def with_positions(group: Group) -> ClassicGroup | ConsumerGroup:
-    """A share group's positions are kept elsewhere, and nobody commits them."""
+    """Returns the group, or refuses a share group: clients do not commit its offsets."""
     if isinstance(group, ShareGroup):
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is a share group.")
     return group
@@ -111,7 +111,7 @@ def check_group_delete(group: Group) -> None:
 
 
 def is_subscribed(group: Group, topic: str, subscribed: frozenset[str]) -> bool:
-    """`subscribed` is what a consumer group reads."""
+    """True if the group subscribes to `topic`; `subscribed` has the topics of a consumer group."""
     if not isinstance(group, ClassicGroup):
         return topic in subscribed
     return group.is_subscribed(topic)

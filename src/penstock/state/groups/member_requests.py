@@ -1,9 +1,9 @@
 """Requests of members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat,
 ShareGroupHeartbeat.
 
-Finds the group, makes it or turns it into the other type where the request calls for it, and hands
-on. An empty group of either type turns into the other at once; its number, generation or epoch,
-is carried over, so that it never goes back. Share groups stay what they are.
+Finds the group, creates it or converts it to the other type where the request requires it, and
+delegates. An empty group of either type is converted at once; its generation or epoch is carried
+over, so that the number never goes back. Share groups are never converted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SYNC_PROTOCOL_SINCE = 5
 
 
 def is_over(group: ClassicGroup) -> bool:
-    """Nothing is kept of it, and nobody is in it or about to be."""
+    """True if a group has no records, no members and no pending joins."""
     return group.is_void and not group.members and not group.pending
 
 
@@ -63,7 +63,10 @@ def join(
     joining.check_join(request, shard.config)
     group = shard.groups.get(request.group_id)
     if isinstance(group, ShareGroup):
-        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group.group_id} is a share group")
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"group {group.group_id} is a share group: join it with ShareGroupHeartbeat",
+        )
     if isinstance(group, ConsumerGroup) and group.members:
         _join_consumer_group(shard, group, request, token, caller, outcome, now_ms)
         return
@@ -109,7 +112,7 @@ def _join_consumer_group(
 
 
 def _downgrade(shard: GroupShard, draft: PendingChange, outcome: CallResult, now_ms: int) -> None:
-    """The consumer group ends, and a classic one goes on with its members and rebalances."""
+    """Replaces the consumer group by a classic one with the same members, and rebalances it."""
     made = downgraded(draft, shard.topics, shard.config, now_ms)
     outcome.records += draft.group.tombstones()
     made.rebalance(outcome, now_ms)
@@ -159,7 +162,7 @@ def beat(
 def _known(shard: GroupShard, group_id: str) -> ClassicGroup | ConsumerGroup:
     group = shard.groups.get(group_id)
     if group is None or isinstance(group, ShareGroup):
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {group_id}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"unknown group {group_id}: join it first")
     return group
 
 
@@ -171,7 +174,7 @@ def leave(
     outcome: CallResult,
     now_ms: int,
 ) -> None:
-    """Before v3 one member leaves, and its code is the answer's."""
+    """LeaveGroup; before v3 one member leaves, and its code is the response's."""
     if not request.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID)
     is_batch = caller.api_version >= LEAVE_SEVERAL_SINCE
@@ -258,7 +261,7 @@ def _consumer(group: Group | None, request: ConsumerGroupHeartbeatRequest) -> Co
 
 
 def _made(shard: GroupShard, group: Group | None, group_id: str) -> PendingChange:
-    """A new consumer group, or what a classic one becomes."""
+    """A new consumer group, or the one that a classic group is upgraded to."""
     if isinstance(group, ClassicGroup) and group.state != EMPTY:
         check_upgrade(group)
         return upgraded(group, shard.topics, shard.patterns)
@@ -282,7 +285,7 @@ def share_beat(
     group = shard.groups.get(request.group_id)
     if group is None and request.member_epoch == share.JOIN:
         if shard.offsets.committed.get(request.group_id):
-            # Whoever commits without being a member makes a group of the other kind, as in Kafka.
+            # A commit without membership makes a group of the other kind, as in Kafka.
             raise Refused(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a share group."
             )

@@ -1,10 +1,10 @@
-"""Classic groups become consumer groups and back, while their members stay (KIP-848).
+"""Migration of classic groups to consumer groups and back, with their members (KIP-848).
 
-Up: the first ConsumerGroupHeartbeat to a classic group of consumers turns its members into
-embedded ones at the group's generation. They own what they were last assigned and what they said
-they held when they last joined: a member may not have heard yet that it lost something. Down: when
-the last member of the consumer protocol goes, the classic ones keep what they own, and a rebalance
-begins.
+Upgrade: the first ConsumerGroupHeartbeat to a classic group of consumers turns its members into
+embedded ones at the group's generation. They own their last assignment plus the partitions that
+they reported as owned when they last joined: a member may not have learned yet that it lost one.
+Downgrade: when the last member of the consumer protocol leaves, the classic members keep what they
+own, and a rebalance begins.
 
 The number that fences old members, generation or epoch, only grows through either.
 """
@@ -45,7 +45,7 @@ def check_upgrade(group: ClassicGroup) -> None:
 
 
 def upgraded(group: ClassicGroup, topics: TopicCatalogue, patterns: Patterns) -> PendingChange:
-    """A draft of the consumer group with all members of the classic one. Changes nothing."""
+    """Draft of the consumer group with all members of the classic one. Changes nothing."""
     draft = PendingChange(ConsumerGroup(group.group_id, group.config), topics, patterns)
     draft.epoch = draft.assignment_epoch = group.generation
     try:
@@ -62,7 +62,7 @@ def upgraded(group: ClassicGroup, topics: TopicCatalogue, patterns: Patterns) ->
 
 
 def _owned(group: ClassicGroup, topics: TopicCatalogue) -> dict[Slot, str]:
-    """Who owns what. A careless assignor may give a partition twice; here the first one has it."""
+    """Owner of each partition. If an assignor gave one twice, the first member owns it."""
     owned: dict[Slot, str] = {}
     for member_id, member in sorted(group.members.items()):
         rows = read_assignment(member.value.assignment).assigned_partitions
@@ -89,7 +89,7 @@ def _embed(
 ) -> None:
     protocol = group.protocol or value.protocols[0][0]
     subscription = read_subscription(_metadata(group, value))[1]
-    # The protocol in use comes first, for it is the one whose metadata is read from now on.
+    # The protocol in use comes first: its metadata is the one read from now on.
     protocols = tuple(sorted(value.protocols, key=lambda named: named[0] != protocol))
     draft.put(
         member_id,
@@ -115,7 +115,7 @@ def _embed(
 def finish_upgrade(
     group: ClassicGroup, outcome: CallResult, now_ms: int, draft: PendingChange
 ) -> None:
-    """Those who wait are told to come again; sessions go on in the consumer group."""
+    """Tells waiting members to rejoin; their sessions continue in the consumer group."""
     for member in group.members.values():
         code = ErrorCode.REBALANCE_IN_PROGRESS
         member.answer_join(outcome, join_error(code, member.member_id))
@@ -127,7 +127,7 @@ def finish_upgrade(
 def downgraded(
     draft: PendingChange, topics: TopicCatalogue, config: GroupConfig, now_ms: int
 ) -> ClassicGroup:
-    """The classic group of a draft whose members are all classic."""
+    """Classic group of a draft whose members are all classic."""
     group = ClassicGroup(draft.group.group_id, config)
     group.generation = draft.epoch
     group.protocol_type = CONSUMER

@@ -1,10 +1,10 @@
-"""Keeping, reading and forgetting positions: OffsetCommit, TxnOffsetCommit, OffsetFetch,
+"""Committing, fetching and deleting offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch,
 OffsetDelete, and the end of a transaction.
 
-Whether the caller may do so (generation, epoch, instance id) was checked against its group before.
-A position belongs to a topic id. One of another topic than the one that has the name now, which
-was deleted while nobody coordinated the group, counts for nothing; `expiry` removes it.
-Metadata longer than `offset.metadata.max.bytes` refuses its own partition only, as Kafka does.
+The caller's generation, epoch and instance id were checked against its group before. An offset
+belongs to a topic id. An offset of another topic than the one that has the name now (deleted while
+the group had no coordinator) is ignored; `expiry` removes it. Metadata longer than
+`offset.metadata.max.bytes` refuses its own partition only, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -61,11 +61,11 @@ def commit(
     outcome: CallResult,
     now_ms: int,
 ) -> OffsetCommitResponse:
-    """Records for every position, and the rows that say which were kept.
+    """Adds a record for every accepted offset; the response says which were accepted.
 
-    Who names a topic by its id must mean the one of `topics`; a name stands for that one.
+    A request that names a topic by id must mean the one in `topics`; a name stands for that one.
     """
-    assert not outcome.records, "what applies these would leave out the others"
+    assert not outcome.records, "outcome.apply would leave out the records already collected"
     group_id, sequence = request.group_id, offsets.sequence + 1
     retention_ms = request.retention_time_ms
     expires_ms = -1 if retention_ms == _DEFAULT_RETENTION else now_ms + retention_ms
@@ -113,7 +113,7 @@ def _kept_id(topic_id: TopicId) -> bytes:
 
 @lru_cache(maxsize=ROWS_REMEMBERED)
 def _kept_row(index: int) -> OffsetCommitResponsePartition:
-    """Nearly every row of every answer is one of these; nobody changes them."""
+    """Success row, cached: nearly every row of every response is one. Treat it as immutable."""
     return OffsetCommitResponsePartition(index, _NONE)
 
 
@@ -124,7 +124,7 @@ def commit_pending(
     metadata_bytes_max: int,
     now_ms: int,
 ) -> tuple[list[Record], TxnOffsetCommitResponse]:
-    """Like `commit`, for positions that wait for the producer's transaction."""
+    """Like `commit`, for offsets that wait for the producer's transaction."""
     check_producer(offsets, request.producer_id, request.producer_epoch)
     records: list[Record] = []
     answer = []
@@ -156,19 +156,19 @@ def commit_pending(
 
 
 def _is_long(metadata: str, bytes_max: int) -> bool:
-    # Kafka counts characters; counting bytes keeps the bound that the setting's name promises.
+    # Kafka counts characters; counting bytes keeps the limit that the setting's name promises.
     return len(metadata) > bytes_max or len(metadata.encode()) > bytes_max
 
 
 def check_producer(offsets: GroupOffsets, producer_id: int, epoch: int) -> None:
-    """A request of a transaction that has already ended comes too late."""
+    """Refuses a late request of a transaction that has already ended."""
     ended = offsets.producers.get(producer_id)
     held = offsets.pending.get(producer_id, {})
     newest = max((value.producer_epoch for value in held.values()), default=-1)
     if epoch < newest or (ended is not None and epoch < ended.producer_epoch):
         raise Refused(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {producer_id} has moved on from epoch {epoch}",
+            f"epoch {epoch} of producer {producer_id} is fenced: its transaction has ended",
         )
 
 
@@ -180,10 +180,11 @@ def complete(
     topics: TopicCatalogue,
     now_ms: int,
 ) -> list[Record]:
-    """What the marker of a transaction's end does here; doing it again changes nothing.
+    """Records for the end of a transaction; idempotent.
 
-    Positions first, then the pending ones go, then the fence. Pending positions of a newer epoch
-    belong to a later transaction and stay. A position in a topic that is gone is not kept.
+    Committed offsets come first, then the tombstones of pending ones, then the producer's fence.
+    Pending offsets of a newer epoch belong to a later transaction and stay. An offset of a deleted
+    topic is not committed.
     """
     kept: list[Record] = []
     gone: list[Record] = []
@@ -211,7 +212,7 @@ def complete(
 
 
 def forget(offsets: GroupOffsets, group: str, place: OffsetKey) -> list[Record]:
-    """Tombstones for a position and for all that wait to replace it."""
+    """Tombstones for a committed offset and for all pending ones that would replace it."""
     records: list[Record] = []
     if place in offsets.of(group):
         records.append((offset_key(group, *place), None))
@@ -231,7 +232,7 @@ def forget_all(offsets: GroupOffsets, group: str) -> list[Record]:
 def delete(
     offsets: GroupOffsets, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
 ) -> tuple[list[Record], OffsetDeleteResponse]:
-    """Forgets positions, but not those of topics the group reads."""
+    """Deletes committed offsets, except those of topics that the group subscribes to."""
     records: list[Record] = []
     topics = []
     for topic in request.topics:
@@ -261,7 +262,7 @@ def fetch(
     is_stable_required: bool,
     topics: TopicCatalogue,
 ) -> list[OffsetFetchResponseTopics]:
-    """The positions asked for, or all of them; -1 where there is none."""
+    """The requested offsets, or all of them; -1 where there is none."""
     found = offsets.of(group)
     if wanted is None:
         by_topic: dict[str, list[int]] = {}

@@ -1,13 +1,11 @@
-"""The committed positions of one shard's groups.
+"""Committed offsets of one shard's groups.
 
-Owns: committed offsets by group; offsets waiting for a transaction, by producer; the last epoch
-each producer ended a transaction with. Only `apply_*` changes them.
+Owns: committed offsets by group; offsets pending on a transaction, by producer; the epoch with
+which each producer last ended a transaction. Only `apply_*` changes them.
+Every commit has a sequence number. When a transaction commits, its pending offset takes effect
+only if no later commit has replaced it meanwhile; until then the partition is unstable.
 
-Every commit has a sequence number. A pending offset whose transaction commits takes effect only
-if nothing that was committed later has taken its place meanwhile; until then it makes the
-partition unstable.
-
-Deciding is left to `commits` and `expiry`.
+Decisions are made in `offset_commits` and `expiry`.
 """
 
 from typing import Any, Final
@@ -32,17 +30,17 @@ NO_OFFSETS: Final[dict[OffsetKey, OffsetValue]] = {}
 
 
 class GroupOffsets:
-    """Positions by group, and those that wait for transactions."""
+    """Committed offsets by group, and pending ones by producer."""
 
     __slots__ = ("committed", "pending", "producers", "sequence", "waiting")
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[OffsetKey, OffsetValue]] = {}
         self.pending: dict[int, dict[tuple[str, str, int], PendingValue]] = {}
-        # By group and place: the producers with a pending offset. The inner dict is an ordered set.
+        # Producers with a pending offset, by group and partition. The inner dict is an ordered set.
         self.waiting: dict[str, dict[OffsetKey, dict[int, None]]] = {}
         self.producers: dict[int, ProducerValue] = {}
-        # Not below any sequence number in the records that still exist.
+        # At least the highest sequence number in the records that still exist.
         self.sequence = 0
 
     def apply_offset(self, key: bytes, value: bytes | None) -> None:
@@ -57,7 +55,7 @@ class GroupOffsets:
             return
         offset = read_offset(value)
         if offset.offset > INT64_MAX:
-            return  # Once taken over HTTP; no answer could tell of it.
+            return  # Once accepted over HTTP; no response could carry it.
         places = self.committed.get(group)
         if places is None:
             places = self.committed[group] = {}
@@ -68,7 +66,7 @@ class GroupOffsets:
     def apply_offsets(
         self, group: str, positions: dict[OffsetKey, OffsetValue], sequence: int
     ) -> None:
-        """What `apply_offset` does for the records of one commit; takes the positions over."""
+        """Applies all records of one commit, as `apply_offset` would; keeps the passed dict."""
         places = self.committed.get(group)
         if places is None:
             self.committed[group] = positions
@@ -115,14 +113,14 @@ class GroupOffsets:
         return self.committed.get(group, NO_OFFSETS)
 
     def places(self, group: str) -> set[OffsetKey]:
-        """Where the group has a position or one that waits; to be sorted before use."""
+        """Partitions with a committed or pending offset; sort them before use."""
         return self.of(group).keys() | self.waiting.get(group, {}).keys()
 
     def is_unstable(self, group: str, place: OffsetKey) -> bool:
         return group in self.waiting and place in self.waiting[group]
 
     def group_ids(self) -> set[str]:
-        """For counting and sorting only: a set has no order."""
+        """Ids of groups with offsets; only for counting and sorting: a set has no order."""
         return self.committed.keys() | self.waiting.keys()
 
     def durable_state(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Requests about groups that change no membership: positions, listings, deletion.
+"""Group requests that change no membership: offsets, listings, descriptions, deletion.
 
-A group that is only known by its positions counts as an empty classic group without a protocol,
-as Kafka's "simple" groups do; no object is kept for it.
+A group that only has committed offsets counts as an empty classic group without a protocol, as
+Kafka's "simple" groups do; no object is kept for it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 def find(shard: GroupShard, group_id: str) -> Group | None:
-    """The group, or the simple group that its positions make."""
+    """Returns the group, or the simple group implied by its committed offsets."""
     group = shard.groups.get(group_id)
     if group is None and shard.offsets.has(group_id):
         return ClassicGroup(group_id, shard.config)
@@ -72,14 +72,17 @@ def find(shard: GroupShard, group_id: str) -> Group | None:
 
 
 def check_groups_max(shard: GroupShard, group_id: str) -> None:
-    """One more group must fit into the shard."""
+    """Raises Refused if the shard has no room for one more group."""
     size = max(len(shard.groups), len(shard.offsets.committed))
     if find(shard, group_id) is None and size >= shard.config.groups_max:
-        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{size} groups in this shard")
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"cannot create group {group_id}: this shard already has {size} groups",
+        )
 
 
 def subscribed_topics(shard: GroupShard, group: Group) -> frozenset[str]:
-    """What the members of a consumer group read, whether it exists or not."""
+    """Topics that the members of a consumer group subscribe to, including missing ones."""
     if isinstance(group, ClassicGroup):
         return frozenset()
     names: set[str] = set()

@@ -1,7 +1,7 @@
-"""From a record to the group it belongs to.
+"""Applies a record to the group it belongs to.
 
-A group is of one type at a time: the records of the other type are tombstoned in the same batch
-that writes the first of the new. Tombstones for a type that the group no longer is change nothing.
+A group is of one type at a time: the records of the old type are tombstoned in the same batch that
+writes the first of the new. Tombstones for a type that the group no longer has change nothing.
 """
 
 from typing import TypeVar
@@ -110,7 +110,7 @@ def _entry(
 
 
 def _drop_if_void(groups: dict[str, Group], group: Group, value: bytes | None) -> None:
-    """The last tombstone ends a group, unless members are about to join it anew."""
+    """Removes a group after its last tombstone, unless members are about to join it again."""
     if value is not None or not group.is_void:
         return
     if not isinstance(group, ClassicGroup) or not (group.members or group.pending):

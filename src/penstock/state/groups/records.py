@@ -1,13 +1,13 @@
-"""What is kept of groups and offsets: keys and values of the internal topic.
+"""Persisted records of groups and offsets: keys and values of `__consumer_offsets`.
 
 A key is a msgpack array `[kind, version, ...ids]`, a value a tagged msgpack array; the same state
-always gives the same bytes. No value means that the key is gone. A key of an unknown kind or
-version is skipped when loading, so that an older broker can read what a newer one wrote.
+always gives the same bytes. A record without a value is a tombstone. Keys of an unknown kind or
+version are skipped on load, so that an older broker can read what a newer one wrote.
 
-`kind_of` looks at two bytes only: a million offsets are decoded on load, each by the one decoder
-that fits it.
+`kind_of` reads two bytes only: a million offsets are decoded on load, each by the one decoder that
+fits it.
 
-A position carries the id of its topic, last in its array: older brokers skip it (KIP-848 keeps it
+A committed offset carries its topic id, last in its array: older brokers skip it (KIP-848 keeps it
 in OffsetCommitValue v4 as a tagged field, for the same reason).
 """
 
@@ -50,34 +50,33 @@ class RecordKind(IntEnum):
 
 VERSION: Final = 0
 KEY_STARTS_REMEMBERED = 2_000
-"""Groups commit to the same topics again and again."""
-# Plain numbers: an enumeration's members take longer to look up and to encode, and of positions
-# there are many.
+"""Maximum cached key prefixes: groups commit to the same topics again and again."""
+# Plain ints: enum members take longer to look up and to encode, and offset records are many.
 OFFSET: Final = int(RecordKind.OFFSET)
 _PENDING_OFFSET: Final = int(RecordKind.PENDING_OFFSET)
 
 
 class OffsetValue(msgspec.Struct, array_like=True, tag="o", frozen=True, gc=False):
-    """A committed position."""
+    """A committed offset."""
 
     offset: int
     leader_epoch: int
     metadata: str
     committed_ms: int
     sequence: int
-    """Counts the shard's commits: which of two came later."""
+    """Number of the commit within the shard; orders two commits."""
     expires_ms: int = -1
-    """Set by commits up to v4 that bring their own retention; -1: the broker's retention."""
+    """Expiry set by commits up to v4 that carry their own retention; -1: the broker's retention."""
     topic_id: bytes = b""
-    """The topic it is a position in; empty in records of versions that did not keep it."""
+    """Id of the offset's topic; empty in records of versions that did not store it."""
 
     def is_in(self, topic_id: bytes) -> bool:
-        """True if it is a position in this topic, and not in a deleted one of the same name."""
+        """True if the offset belongs to this topic, not to a deleted one of the same name."""
         return not self.topic_id or self.topic_id == topic_id
 
 
 class PendingValue(msgspec.Struct, array_like=True, tag="p", frozen=True, gc=False):
-    """A position that counts once its producer's transaction commits."""
+    """An offset that is committed once its producer's transaction commits."""
 
     producer_epoch: int
     offset: int
@@ -90,7 +89,7 @@ class PendingValue(msgspec.Struct, array_like=True, tag="p", frozen=True, gc=Fal
 
 
 class ProducerValue(msgspec.Struct, array_like=True, tag="e", frozen=True, gc=False):
-    """The epoch of the last transaction that ended here: what fences its late requests."""
+    """Epoch of the last transaction that ended here; fences the producer's late requests."""
 
     producer_epoch: int
     ended_ms: int
@@ -105,11 +104,11 @@ class ClassicGroupValue(msgspec.Struct, array_like=True, tag="g", frozen=True):
     protocol: str | None
     leader: str | None
     since_ms: int
-    """When this generation, or the group's emptiness, began."""
+    """Start of this generation, or the time at which the group became empty."""
 
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Assignor names with the member's subscription in each one's words, most wanted first."""
+"""Assignor names with the member's subscription encoded for each, in order of preference."""
 
 
 class ClassicMemberValue(msgspec.Struct, array_like=True, tag="m", frozen=True):
@@ -125,24 +124,24 @@ class ClassicMemberValue(msgspec.Struct, array_like=True, tag="m", frozen=True):
 
 
 class ConsumerGroupValue(msgspec.Struct, array_like=True, tag="G", frozen=True):
-    """A consumer group's epochs."""
+    """Epochs of a consumer group."""
 
     epoch: int
     assignment_epoch: int
-    """The group epoch from which the target was computed."""
+    """Group epoch for which the target assignment was computed."""
     topics_hash: int
-    """What the subscribed topics looked like at this epoch."""
+    """Hash of the subscribed topics at this epoch."""
 
 
 class Embedded(msgspec.Struct, array_like=True, frozen=True):
-    """The classic side of a member that speaks the old protocol inside a consumer group."""
+    """Classic-protocol data of a member that speaks the old protocol inside a consumer group."""
 
     session_timeout_ms: int
     protocols: Protocols
 
 
 class ConsumerMemberValue(msgspec.Struct, array_like=True, tag="M", frozen=True):
-    """A member of a consumer group: who it is and what it wants."""
+    """A member of a consumer group: its identity and subscription."""
 
     instance_id: str | None
     rack_id: str | None
@@ -152,11 +151,11 @@ class ConsumerMemberValue(msgspec.Struct, array_like=True, tag="M", frozen=True)
     topics: tuple[str, ...]
     """Sorted, without duplicates."""
     regex: str
-    """Empty: none."""
+    """Subscription pattern; empty: none."""
     assignor: str | None
     embedded: Embedded | None
     principal: str = ""
-    """Who it is, where it subscribes by pattern; empty otherwise."""
+    """The member's principal if it subscribes by pattern; empty otherwise."""
 
 
 Owned = tuple[tuple[TopicId, tuple[int, ...]], ...]
@@ -164,13 +163,13 @@ Owned = tuple[tuple[TopicId, tuple[int, ...]], ...]
 
 
 class TargetValue(msgspec.Struct, array_like=True, tag="T", frozen=True):
-    """What a member shall own in the end."""
+    """Target assignment of a member."""
 
     owned: tuple[tuple[bytes, tuple[int, ...]], ...]
 
 
 class CurrentValue(msgspec.Struct, array_like=True, tag="C", frozen=True):
-    """Where a member is on its way to the target."""
+    """Progress of a member towards its target assignment."""
 
     epoch: int
     previous_epoch: int
@@ -180,17 +179,17 @@ class CurrentValue(msgspec.Struct, array_like=True, tag="C", frozen=True):
 
 
 class ShareGroupValue(msgspec.Struct, array_like=True, tag="S", frozen=True):
-    """A share group's epoch, and the topics it has positions in."""
+    """Epoch of a share group, and the topics in which it has delivery state."""
 
     epoch: int
     topics_hash: int
-    """What the subscribed topics looked like at this epoch."""
+    """Hash of the subscribed topics at this epoch."""
     topics: tuple[bytes, ...]
-    """Ids of all topics that members have read since they were last taken off it; sorted."""
+    """Ids of all topics that members have read, until they are removed from the group; sorted."""
 
 
 class ShareMemberValue(msgspec.Struct, array_like=True, tag="s", frozen=True):
-    """A member of a share group: who it is and what it wants."""
+    """A member of a share group: its identity and subscription."""
 
     rack_id: str | None
     client_id: str
@@ -222,7 +221,7 @@ read_share_member: Final = msgspec.msgpack.Decoder(ShareMemberValue).decode
 
 
 def kind_of(key: bytes) -> int:
-    """The kind of a key that this code understands, or -1.
+    """Kind of a key that this version understands, or -1.
 
     Kinds and versions stay below 128 and ids below 14, so each of the first three is one byte.
     """
@@ -232,8 +231,8 @@ def kind_of(key: bytes) -> int:
 
 
 def has_unspeakable_name(key: bytes) -> bool:
-    """True if a name in the key is longer than Kafka's protocol can carry: such names were once
-    taken over HTTP."""
+    """True if a name in the key is too long for Kafka's protocol: such names were once accepted
+    over HTTP."""
     names = (part for part in msgspec.msgpack.decode(key) if isinstance(part, str))
     return any(len(name.encode()) > STRING_BYTES_MAX for name in names)
 
@@ -244,7 +243,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 @lru_cache(maxsize=KEY_STARTS_REMEMBERED)
 def offset_key_start(group: str, topic: str) -> bytes:
-    """What the keys of a topic's positions begin with; the partition follows, encoded."""
+    """Prefix of the keys of a topic's offsets; the encoded partition follows."""
     return offset_key(group, topic, 0)[:-1]
 
 

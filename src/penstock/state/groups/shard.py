@@ -1,14 +1,15 @@
-"""All groups of one partition of the internal topic: what the host talks to.
+"""All groups of one partition of the internal topic, as the host's single entry point.
 
-`GroupShard` owns the groups, the positions and the order of deadlines; it routes each request to
-its group, turns groups from one type to the other, and forgets those that are over. Membership
-requests are in `membership`, positions and listings in `reading`; both work on this object.
+`GroupShard` owns the groups, their committed offsets and the order of deadlines. It routes each
+request to its group, converts groups from one type to the other, and drops those that have ended.
+Membership requests are in `member_requests`, offsets and listings in `queries`; both work on this
+object.
 
-Contract with the host: `handle` (or `tick`, `topics_changed`, `complete_transaction`) gives a
-Decision; the host calls `apply` for each of its records, appends them in one batch (with those of
-other decisions, perhaps), and hands out the replies once they are committed. If the append fails,
-the shard is thrown away and loaded anew: soft state may be ahead of what is kept. `Refused` means
-that nothing has changed.
+Contract with the host: `handle` (or `tick`, `topics_changed`, `complete_transaction`) returns a
+Decision. The host calls `apply` for each of its records, appends them in one batch (perhaps with
+those of other decisions), and sends the replies once they are committed. If the append fails, the
+shard is discarded and reloaded: soft state may be ahead of what is persisted. After `Refused`
+nothing has changed.
 """
 
 import heapq
@@ -49,7 +50,7 @@ READING = queries.HANDLERS | admin.HANDLERS
 
 
 class GroupShard:
-    """The machine behind one partition of `__consumer_offsets`."""
+    """State machine behind one partition of `__consumer_offsets`."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class GroupShard:
     def handle(
         self, name: str, request: Any, token: Token, caller: GroupCaller, now_ms: int
     ) -> Decision:
-        """Answers the request by its Kafka name; without a reply for it, the token is parked."""
+        """Handles a request by its Kafka name; without a reply in the decision, parks its token."""
         outcome = CallResult()
         answer = member_requests.HANDLERS.get(name)
         if answer is None:
@@ -97,15 +98,15 @@ class GroupShard:
     def complete_transaction(
         self, producer_id: int, producer_epoch: int, is_committed: bool, token: Token, now_ms: int
     ) -> Decision:
-        """The marker of a transaction's end has come; the reply to the token is None."""
+        """Applies a transaction marker; the reply to the token is None."""
         records = complete(
             self.offsets, producer_id, producer_epoch, is_committed, self.topics, now_ms
         )
         return Decision(tuple(records), ((token, None),))
 
     def topics_changed(self, view: Mapping[str, tuple[TopicId, int]], now_ms: int) -> Decision:
-        """Takes note of the cluster's topics, or of other rights to them; positions in topics
-        that are gone go too."""
+        """Updates the cluster's topics or the permissions on them; deletes the offsets of topics
+        that are gone."""
         before, self.topics = self.topics, TopicCatalogue.of(view)
         self.patterns.topics_changed(self.topics)
         for group in self.groups.values():
@@ -127,14 +128,14 @@ class GroupShard:
         return outcome.decision()
 
     def positions(self) -> Iterator[tuple[str, list[tuple[OffsetKey, OffsetValue]]]]:
-        """Groups with what they have committed in topics that exist; what changes meanwhile may be
+        """Groups with their committed offsets in existing topics; concurrent changes may be
         missed."""
         for group_id, places in list(self.offsets.committed.items()):
             id_of = self.topics.id_of
             yield group_id, [row for row in places.items() if row[1].is_in(id_of(row[0][0]))]
 
     def dropped(self, token: Token) -> None:
-        """The member stays; only nobody waits for its answer any longer."""
+        """Forgets a client that no longer waits for its response; the member stays."""
         group = self.groups.get(self.parked.pop(token, ""))
         if isinstance(group, ClassicGroup):
             group.forget(token)
@@ -142,10 +143,10 @@ class GroupShard:
     # Records
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Makes one record part of the state; kinds that are not known are left alone."""
+        """Applies one record to the state; unknown kinds are skipped."""
         kind = kind_of(key)
         if len(key) > STRING_BYTES_MAX and has_unspeakable_name(key):
-            return  # No client could name it, and no answer that lists it could be read.
+            return  # No client could name it, and no client could read a response that lists it.
         if kind == OFFSET:
             self.offsets.apply_offset(key, value)
         elif kind == RecordKind.PENDING_OFFSET:
@@ -162,7 +163,7 @@ class GroupShard:
         self._sweep.start(now_ms)
 
     def durable_state(self) -> dict[str, Any]:
-        """All that replay must bring back; for comparison."""
+        """All state that replay must restore; for comparison."""
         groups = {
             group_id: (group.type_name, group.durable_state())
             for group_id, group in sorted(self.groups.items())
@@ -201,7 +202,7 @@ class GroupShard:
         return outcome.decision()
 
     def settle(self, group_id: str) -> None:
-        """After a group has moved: its deadline, or its end if nothing of it is left."""
+        """Updates the deadline of a changed group, or drops the group if nothing is left."""
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup) and member_requests.is_over(group):
             del self.groups[group_id]
@@ -227,7 +228,7 @@ class GroupShard:
             )
             if is_all and queries.is_deletable(group):
                 records += group.tombstones()
-            # A group that this very tick has emptied is left for the next round.
+            # A group that this tick has emptied is left for the next pass.
             if not touched.intersection(key for key, _ in records):
                 outcome.records += records
         if self._sweep.is_round_over:

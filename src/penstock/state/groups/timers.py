@@ -2,7 +2,7 @@
 
 Invariant: `floor` is never later than the earliest deadline, and may be earlier. A deadline that
 only moves later, as a session's does with every heartbeat, therefore costs one dict write; the
-true minimum is looked for when the floor is reached.
+true minimum is searched for when the floor is reached.
 """
 
 from collections.abc import Hashable
@@ -39,7 +39,7 @@ class Timers(Generic[K]):
         self.floor = None
 
     def take_due(self, now_ms: int) -> list[K]:
-        """Removes and returns what is due, earliest first, in the order of setting among equals."""
+        """Removes and returns the due names, earliest first; ties in the order of setting."""
         if self.floor is None or self.floor > now_ms:
             return []
         due = sorted((at, n) for n, at in enumerate(self.at.values()) if at <= now_ms)

@@ -1,12 +1,12 @@
-"""Topic names by regular expression, through RE2 (KIP-848).
+"""Topic subscription by regular expression, through RE2 (KIP-848).
 
-The machine does not bring an engine: the host gives `compile_pattern`, which returns a full-match
-test or raises `Refused(INVALID_REGULAR_EXPRESSION)`. RE2 needs linear time, so a pattern may be
-run against every topic. What matched is remembered until the topics change.
+The state machine has no regex engine: the host passes `compile_pattern`, which returns a
+full-match test or raises `Refused(INVALID_REGULAR_EXPRESSION)`. RE2 runs in linear time, so a
+pattern may be run against every topic. Matches are cached until the topics change.
 
-A pattern finds only what its member may see: else whoever may join a group would be given
-partitions of topics that it can neither read nor even know of, and nobody would read them. The
-host gives `may_see`, too, and says when rights have changed (`topics_changed`).
+A pattern matches only topics that its member may see. Otherwise any principal that may join a
+group would be assigned partitions that it may neither read nor know of, and they would stay
+unread. The host also passes `may_see`, and reports changed permissions (`topics_changed`).
 """
 
 from collections.abc import Callable
@@ -25,19 +25,20 @@ REMEMBERED_MAX: Final = 1_000
 
 
 def refuse_patterns(pattern: str) -> NameMatcher:
-    """For hosts without RE2."""
+    """Pattern compiler of hosts without RE2: refuses every pattern."""
     raise Refused(
-        ErrorCode.INVALID_REGULAR_EXPRESSION, f"no engine for regular expressions: {pattern}"
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"cannot subscribe by pattern {pattern!r}: this broker has no regular expression engine",
     )
 
 
 def see_everything(principal: str, address: str, topic: str) -> bool:
-    """For hosts without rights."""
+    """Visibility check of hosts without permissions: allows every topic."""
     return True
 
 
 class Patterns:
-    """Which of the present topics match a pattern."""
+    """Cache of the topics that match each pattern."""
 
     def __init__(self, compile_pattern: CompilePattern, may_see: MaySee = see_everything) -> None:
         self._compile = compile_pattern
@@ -47,20 +48,20 @@ class Patterns:
         self._seen: dict[tuple[str, str, str], frozenset[str]] = {}
 
     def topics_changed(self, topics: TopicCatalogue) -> None:
-        """Or the rights to them."""
+        """Replaces the topics and clears the cache; also called when permissions change."""
         self._topics = topics
         self._found.clear()
         self._seen.clear()
 
     def check(self, pattern: str) -> None:
-        """Raises Refused where the pattern cannot be used."""
+        """Raises Refused if the pattern cannot be used."""
         if pattern and pattern not in self._found:
             self._match(pattern)
 
     def matching(self, pattern: str, principal: str, client_host: str) -> frozenset[str]:
-        """A kept pattern that the engine no longer takes matches nothing.
+        """Topics that match a stored pattern; none if the engine no longer accepts it.
 
-        Of members that an earlier version has kept it is not known who they are.
+        `principal` is empty for members stored by an earlier version: they see every topic.
         """
         if not pattern:
             return frozenset()
@@ -89,7 +90,10 @@ class Patterns:
 
     def _match(self, pattern: str) -> frozenset[str]:
         if len(pattern) > PATTERN_CHARS_MAX:
-            raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, "the pattern is too long")
+            raise Refused(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"pattern of {len(pattern)} characters is too long: at most {PATTERN_CHARS_MAX}",
+            )
         matches = self._compile(pattern)
         if len(self._found) >= REMEMBERED_MAX:
             self._found.clear()

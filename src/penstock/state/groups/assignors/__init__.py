@@ -1,6 +1,6 @@
 """Server-side assignors by name: members and topics in, partitions per member out.
 
-An assignor is a pure function. It gives every partition of a subscribed topic to exactly one
+An assignor is a pure function. It assigns every partition of a subscribed topic to exactly one
 member that subscribes to the topic.
 """
 

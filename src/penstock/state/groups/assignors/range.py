@@ -1,4 +1,4 @@
-"""The range assignor: of every topic, each subscriber gets one stretch of neighbours.
+"""Range assignor: each subscriber of a topic gets one contiguous range of its partitions.
 
 Members with the same subscriptions get the same partition numbers of every topic, which keeps
 co-partitioned topics together.

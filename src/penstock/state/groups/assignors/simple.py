@@ -1,8 +1,8 @@
-"""The simple assignor of share groups: every partition has readers, every member has partitions.
+"""Simple assignor of share groups: every partition has readers, every member has partitions.
 
 With fewer members than partitions each partition goes to one member; with more, members share
-partitions. Who reads what follows from who is there: nothing needs to be remembered, and where
-nobody owns a partition it costs nothing that it moves.
+partitions. The assignment depends only on the current members, so nothing is stored. Share group
+members do not own partitions, so moving one costs nothing.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 def assign_simple(
     subscriptions: Mapping[str, frozenset[bytes]], partitions: Mapping[bytes, int]
 ) -> dict[str, set[tuple[bytes, int]]]:
-    """Partitions by member; `partitions` says how many each topic has, in the order of names."""
+    """Partitions by member; `partitions` has the number of each topic's, ordered by topic name."""
     members = sorted(subscriptions)
     given: dict[str, set[tuple[bytes, int]]] = {member: set() for member in members}
     readers = {
@@ -27,7 +27,7 @@ def assign_simple(
             given[readers[topic_id][turn % len(readers[topic_id])]].add((topic_id, index))
             sharing[topic_id, index] = 1
             turn += 1
-    # Those who went away empty-handed join where the fewest read so far.
+    # Members without a partition join the ones that have the fewest readers so far.
     for member in members:
         wanted = [slot for slot in sharing if slot[0] in subscriptions[member]]
         if not given[member] and wanted:

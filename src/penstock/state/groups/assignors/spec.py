@@ -1,4 +1,4 @@
-"""What an assignor is told."""
+"""Input of an assignor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Spec:
-    """Members, their topics and what they had. Topic ids stand in for topics that exist."""
+    """Members, their subscriptions and previous targets. Only existing topics have an id here."""
 
     subscriptions: Mapping[str, frozenset[bytes]]
-    """By member: ids of existing topics."""
+    """Ids of existing topics, by member."""
     partitions: Mapping[bytes, int]
-    """By topic id: how many partitions. Ordered by topic name."""
+    """Number of partitions, by topic id. Ordered by topic name."""
     previous: Mapping[str, set[tuple[bytes, int]]]
-    """By member: the last target; may name topics and members that are gone."""
+    """Last target, by member; may contain topics and members that are gone."""
     instance_ids: Mapping[str, str | None]
-    """By member: its static name. Static members come first in every order."""
+    """Instance id, by member. Static members come first in every order."""
 
     @cached_property
     def order(self) -> list[str]:
-        """Static members by their names, then the others by their ids."""
+        """Static members by instance id, then dynamic ones by member id."""
 
         def rank(member: str) -> tuple[bool, str]:
             instance_id = self.instance_ids.get(member)

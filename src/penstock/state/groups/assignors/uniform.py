@@ -1,8 +1,8 @@
-"""The uniform assignor: balanced, and sticky: a partition moves only if balance needs it.
+"""Uniform assignor: balanced and sticky; a partition moves only if balance requires it.
 
-Where all subscribe to the same topics, every member ends with the same number of partitions, give
-or take one, and the fewest possible move. Where subscriptions differ, partitions go to the least
-loaded subscriber and then from the fullest to the emptiest member until no move helps.
+If all members have the same subscriptions, their numbers of partitions differ by at most one, and
+as few as possible move. If subscriptions differ, partitions go to the least loaded subscriber and
+then from the most to the least loaded member until no move helps.
 """
 
 import heapq
@@ -21,7 +21,7 @@ def assign_uniform(spec: Spec) -> dict[str, Slots]:
 
 
 def _kept(spec: Spec) -> tuple[dict[str, Slots], Slots]:
-    """What members had and may still have, and what is left over."""
+    """Partitions that members had and may keep, and those left to assign."""
     subscribed = frozenset().union(*spec.subscriptions.values())
     free = {
         (topic_id, partition)
@@ -43,7 +43,7 @@ def _alike(spec: Spec) -> dict[str, Slots]:
     kept, free = _kept(spec)
     total = len(free) + sum(len(slots) for slots in kept.values())
     each, extra = divmod(total, len(spec.order))
-    # The members that already have one more than the others keep it, as many as may.
+    # Members that already have one more than the rest keep it, as many of them as possible.
     rich = [member for member in spec.order if len(kept[member]) > each]
     quota = dict.fromkeys(spec.order, each)
     for member in rich[:extra]:
@@ -72,13 +72,13 @@ def _different(spec: Spec) -> dict[str, Slots]:
         for topic_id in spec.partitions
     }
     rank = {member: n for n, member in enumerate(spec.order)}
-    # What few can take is given first, so that those who could take anything fill the gaps.
+    # Partitions with few possible readers go first, so that flexible members fill the gaps.
     for slot in sorted(free, key=lambda slot: (len(readers[slot[0]]), slot)):
         taker = min(readers[slot[0]], key=lambda m: (len(given[m]), rank[m]))
         given[taker].add(slot)
     total = sum(len(slots) for slots in given.values())
-    # Every move brings two loads closer, so the sum of squares falls: this ends by itself, and the
-    # bound is only there to say so.
+    # Every move brings two loads closer, so the sum of squares falls and the loop ends by itself;
+    # the bound only makes that explicit.
     for _ in range(total * len(spec.order) + 1):
         if not _move_one(given, readers, rank):
             break

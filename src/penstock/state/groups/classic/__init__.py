@@ -1,1 +1,1 @@
-"""The classic group protocol: members join, one of them assigns, all sync."""
+"""Classic group protocol: members join, the leader assigns, all members sync."""

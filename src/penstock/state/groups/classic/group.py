@@ -1,12 +1,13 @@
-"""One classic group: the turn from one generation to the next.
+"""One classic group and its transition from one generation to the next.
 
-States: Empty (no members), PreparingRebalance (members are asked to join again),
-CompletingRebalance (all have joined; the leader's assignment is awaited), Stable.
+States: Empty (no members), PreparingRebalance (members are asked to rejoin), CompletingRebalance
+(all have joined; the leader's assignment is awaited), Stable.
 
-A generation is kept when all have joined and again when the leader has assigned, so that its number
-is never given out twice. A group that is loaded starts from what was kept, every session anew.
+A generation is persisted when all members have joined and again when the leader has assigned, so
+that its number is never used twice. A loaded group starts from what was persisted, with fresh
+sessions.
 
-Requests are decided in `joining` and `staying`; members and what is kept of them are in `roster`.
+Requests are handled in `join` and `sync_heartbeat_leave`; members and their records in `members`.
 """
 
 from typing import Any, Final
@@ -26,7 +27,7 @@ from penstock.state.groups.config import GroupConfig
 from penstock.wire.messages.classic_groups import JoinGroupResponseMember, SyncGroupResponse
 
 RETRY_MS_MIN: Final = 1_000
-"""A group that nobody joins is not looked at more often than this."""
+"""Minimum time between two attempts to complete a rebalance that no member joins."""
 
 
 class ClassicGroup(Roster):
@@ -43,9 +44,9 @@ class ClassicGroup(Roster):
         self.initial_delay_ms = 0
 
     def settle(self, now_ms: int) -> None:
-        """Starts from what was kept: after loading, or when the group came from a consumer group.
+        """Restores the persisted state after loading, or after a migration from a consumer group.
 
-        A generation that was interrupted goes on: who has joined may join or sync again.
+        An interrupted generation continues: its members may join or sync again.
         """
         kept = self.kept
         if kept is None:
@@ -67,14 +68,14 @@ class ClassicGroup(Roster):
             self._await_syncs(now_ms)
 
     def remove(self, member_id: str, outcome: CallResult) -> None:
-        """Takes a member out, answering whatever it waits for."""
+        """Removes a member and answers its waiting requests."""
         self.pending_sync.pop(member_id, None)
         super().remove(member_id, outcome)
 
     # From one generation to the next
 
     def rebalance(self, outcome: CallResult, now_ms: int) -> None:
-        """Asks every member to join again; an empty group first waits for more to come."""
+        """Asks every member to rejoin; an empty group first waits for more members."""
         if self.state == COMPLETING:
             for member in self.members.values():
                 if member.sync is not None:
@@ -108,7 +109,8 @@ class ClassicGroup(Roster):
         return not self.pending and all(m.join is not None for m in self.members.values())
 
     def join_timer_fired(self, outcome: CallResult, now_ms: int) -> None:
-        """The first rebalance waits on while members keep coming, up to the rebalance timeout."""
+        """Completes the join phase; the first rebalance waits while new members arrive, up to the
+        rebalance timeout."""
         if self.is_first_rebalance and self.has_new_member and self.initial_remaining_ms > 0:
             self.has_new_member = False
             delay_ms = min(self.config.initial_rebalance_delay_ms, self.initial_remaining_ms)
@@ -119,16 +121,16 @@ class ClassicGroup(Roster):
             self.begin_generation(outcome, now_ms)
 
     def begin_generation(self, outcome: CallResult, now_ms: int) -> None:
-        """Leaves behind who has not joined, and tells the others.
+        """Starts a generation: removes members that have not joined, and answers those that have.
 
-        Static members stay without having joined: only their session ends their membership.
+        Static members stay without having joined: only the end of their session removes them.
         """
         self.timers.cancel(JOIN_TIMER)
         for member in list(self.members.values()):
             if member.join is None and member.value.instance_id is None:
                 self.remove(member.member_id, outcome)
         if self.members and not self._elect_leader():
-            # Nobody joined: only static members are left, and their sessions decide.
+            # Only static members are left and none has joined: their sessions decide.
             self.timers.set(JOIN_TIMER, now_ms + max(self.rebalance_timeout_ms(), RETRY_MS_MIN))
             return
         self.is_first_rebalance = False
@@ -168,7 +170,7 @@ class ClassicGroup(Roster):
         )
 
     def _elect_leader(self) -> bool:
-        """The leader stays if it has joined; else the first that has."""
+        """Keeps the leader if it has joined, else elects the first member that has."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join is None:
             leader = next((m for m in self.members.values() if m.join is not None), None)

@@ -1,8 +1,8 @@
 """JoinGroup (api 11), versions 0-9, for a classic group.
 
-From v4 a member without an id is given one and told to come again with it. v5 has static members:
-a known instance id replaces the member that had it, without a rebalance where the group is stable
-and its protocol stays. v9 tells a replaced leader to skip the assignment.
+From v4 a member without an id is given one and told to join again with it. v5 has static members:
+a known instance id replaces the member that had it, without a rebalance if the group is stable and
+its protocol stays. v9 tells a replaced leader to skip the assignment.
 
 A cooperative member that was told to revoke partitions joins again so that the leader can assign
 them. If its instance is replaced before that, the new one does not know: Kafka leaves the
@@ -34,7 +34,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 
 def check_join(request: JoinGroupRequest, config: GroupConfig) -> None:
-    """What can be said without looking at the group."""
+    """Checks that do not depend on the group."""
     if not request.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID)
     timeout_ms = request.session_timeout_ms
@@ -42,7 +42,10 @@ def check_join(request: JoinGroupRequest, config: GroupConfig) -> None:
         raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT)
     size = sum(len(p.name) + len(p.metadata) for p in request.protocols)
     if size > config.member_metadata_bytes_max:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"member metadata of {size} bytes")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"member metadata has {size} bytes: at most {config.member_metadata_bytes_max} are allowed",
+        )
 
 
 def join(
@@ -77,7 +80,8 @@ def join(
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """Who is in stays in; while all are asked to join again, the first to come are in."""
+    """True if the member fits; a member that is in stays, and during a rebalance the first to
+    join are in."""
     size_max = group.config.group_size_max
     member = group.members.get(member_id)
     if member_id in group.pending:
@@ -119,7 +123,7 @@ def _join_known(
 def _update(
     member: ClassicMember, request: JoinGroupRequest, wait: Wait, outcome: CallResult
 ) -> None:
-    """The member comes (again); an earlier call of it that still waits will not be answered."""
+    """Updates a (re)joining member; its earlier JoinGroup that still waits is refused."""
     member.answer_join(outcome, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     value = member.value
     member.value = ClassicMemberValue(
@@ -169,7 +173,7 @@ def _replace_static(
     outcome: CallResult,
     now_ms: int,
 ) -> None:
-    """The instance came back under a new member id; the old id is fenced from now on."""
+    """Replaces a static member that came back under a new member id; the old id is fenced."""
     instance_id = request.group_instance_id
     assert instance_id is not None
     leader_before = group.leader
@@ -196,9 +200,9 @@ def _replace_static(
 def _resume(
     group: ClassicGroup, member: ClassicMember, leader_before: str | None, outcome: CallResult
 ) -> None:
-    """The generation goes on; a leader is told not to assign, in words its version knows.
+    """Continues the generation; tells a leader not to assign, in a form that its version knows.
 
-    Before v9 the old leader's id says so: the member does not find itself in it.
+    Before v9 the response carries the old leader's id, so that the member is not the leader.
     """
     assert member.join is not None
     group.keep(outcome)

@@ -1,7 +1,7 @@
-"""One member of a classic group, as the coordinator sees it now.
+"""One member of a classic group, as the coordinator knows it.
 
-A member waits in a join or in a sync; `join` and `sync` say that it does and for whom. A `Wait`
-without a token is a wait whose connection is gone: the member still counts as having come.
+`join` and `sync` hold the member's waiting JoinGroup or SyncGroup. A `Wait` without a token has
+lost its connection: the member still counts as joined or synced.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from penstock.wire.messages.classic_groups import (
 
 @dataclass(slots=True)
 class Wait:
-    """A call that waits, and the version its answer is written in."""
+    """A waiting request, and the version of its response."""
 
     token: Token | None
     api_version: int
@@ -28,12 +28,12 @@ class Wait:
 
 @dataclass(slots=True)
 class ClassicMember:
-    """A member; what is kept of it is `value`."""
+    """A member; `value` is its persisted part."""
 
     member_id: str
     value: ClassicMemberValue
     is_new: bool = False
-    """Has not finished its first join; does not heartbeat yet."""
+    """True while the member has not finished its first join and does not heartbeat yet."""
     join: Wait | None = None
     sync: Wait | None = None
 
@@ -45,7 +45,7 @@ class ClassicMember:
         return next((data for name, data in self.value.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """The member's favourite among what everybody speaks."""
+        """First of the member's protocols that is among the candidates."""
         return next(name for name in self.protocol_names if name in candidates)
 
     def answer_join(self, outcome: CallResult, response: JoinGroupResponse) -> None:
@@ -65,7 +65,7 @@ class ClassicMember:
 
 
 def rebalance_timeout_of(request: JoinGroupRequest) -> int:
-    """Version 0 has one timeout for both."""
+    """Rebalance timeout of the request; version 0 has only the session timeout."""
     is_given = request.rebalance_timeout_ms >= 0
     return request.rebalance_timeout_ms if is_given else request.session_timeout_ms
 
@@ -75,7 +75,7 @@ def protocols_of(request: JoinGroupRequest) -> Protocols:
 
 
 def for_version(response: JoinGroupResponse, api_version: int) -> JoinGroupResponse:
-    """A missing protocol name is null from version 7 on, and empty before."""
+    """Adapts a response: a missing protocol name is null from version 7 on, and empty before."""
     if api_version < 7 and response.protocol_name is None:
         response.protocol_name = ""
     return response

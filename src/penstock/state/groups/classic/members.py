@@ -1,8 +1,8 @@
-"""Who is in a classic group, what they speak and read, and what is kept of them.
+"""Members of a classic group: their protocols, subscriptions and persisted records.
 
-Kept: the last generation (`kept`, `kept_members`); only `apply_*` changes it. Everything else is
-soft: the members as they are now, those that have an id but have not joined (`pending`), timers.
-How a generation comes to be is `group`'s.
+Persisted: the last generation (`kept`, `kept_members`); only `apply_*` changes it. Everything else
+is soft: the current members, those that have an id but have not joined (`pending`), timers.
+Generations are driven by `group`.
 """
 
 from collections.abc import Iterable
@@ -29,14 +29,14 @@ from penstock.wire.messages.classic_groups import JoinGroupResponseMember
 
 
 class Roster:
-    """The members of a classic group. Only `apply_*` changes what is kept."""
+    """Members of a classic group. Only `apply_*` changes persisted state."""
 
     def __init__(self, group_id: str, config: GroupConfig) -> None:
         self.group_id = group_id
         self.config = config
         self.kept: ClassicGroupValue | None = None
         self.kept_members: dict[str, ClassicMemberValue] = {}
-        # Soft from here on.
+        # Soft state from here on.
         self.state = EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
@@ -49,7 +49,7 @@ class Roster:
         self.timers: Timers[tuple[str, str]] = Timers()
         self.subscribed: frozenset[str] | None = None
 
-    # What is kept
+    # Persisted state
 
     def apply_group(self, value: ClassicGroupValue | None) -> None:
         self.kept = value
@@ -62,14 +62,14 @@ class Roster:
 
     @property
     def is_void(self) -> bool:
-        """Nothing is kept of it."""
+        """True if nothing of the group is persisted."""
         return self.kept is None and not self.kept_members
 
     def durable_state(self) -> Any:
         return (self.kept, dict(sorted(self.kept_members.items())))
 
     def keep(self, outcome: CallResult) -> None:
-        """Records for what has changed since the last time."""
+        """Adds records for everything that differs from the persisted state."""
         group = self.group_id
         for member_id in sorted(self.kept_members.keys() - self.members.keys()):
             outcome.keep(member_key(RecordKind.CLASSIC_MEMBER, group, member_id), None)
@@ -106,7 +106,7 @@ class Roster:
         self.timers.set(session_timer(member.member_id), now_ms + timeout_ms)
 
     def remove(self, member_id: str, outcome: CallResult) -> None:
-        """Takes a member out, answering whatever it waits for."""
+        """Removes a member and answers its waiting requests."""
         self.pending.pop(member_id, None)
         self.timers.cancel(session_timer(member_id))
         member = self.members.pop(member_id, None)
@@ -133,7 +133,7 @@ class Roster:
         return sum(member.join is not None for member in self.members.values())
 
     def speaks(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member with these protocols fits in."""
+        """True if a member with these protocols is compatible with the group."""
         if self.state == EMPTY:
             return bool(protocol_type) and bool(names)
         if self.protocol_type != protocol_type:
@@ -148,7 +148,8 @@ class Roster:
         return set.intersection(*sets) if sets else set()
 
     def select_protocol(self) -> str:
-        """Each member votes for its favourite of those all speak; ties go by the members' order."""
+        """Elects the protocol: each member votes for its first one that all support; ties go to the
+        member order."""
         candidates = self._common_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -157,7 +158,7 @@ class Roster:
         return max(votes, key=lambda name: votes[name])
 
     def roster(self) -> list[JoinGroupResponseMember]:
-        """What the leader is told."""
+        """Members as the leader receives them."""
         return [
             JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -170,7 +171,7 @@ class Roster:
     # Topics
 
     def read_topics(self) -> frozenset[str] | None:
-        """What its consumers read; None where the group does not say."""
+        """Topics that the group's consumers subscribe to; None if unknown."""
         if self.protocol_type != CONSUMER:
             return None
         topics: set[str] = set()

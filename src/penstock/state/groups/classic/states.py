@@ -1,4 +1,4 @@
-"""A classic group's states, by Kafka's names, and the names of its timers."""
+"""States of a classic group, by Kafka's names, and the names of its timers."""
 
 from typing import Final
 

@@ -40,7 +40,7 @@ def sync(
     outcome: CallResult,
     now_ms: int,
 ) -> None:
-    """Hands out assignments once the leader has brought them."""
+    """Answers with the assignment, or keeps the token until the leader has sent it."""
     if group.state == EMPTY:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -100,7 +100,7 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> He
 def leave(
     group: ClassicGroup, leaving: list[MemberIdentity], outcome: CallResult, now_ms: int
 ) -> list[LeaveGroupMemberResponse]:
-    """Takes members out one by one; each has its own answer."""
+    """Removes members one by one; each has its own result."""
     rows = []
     has_left = False
     for identity in leaving:
@@ -133,21 +133,21 @@ def _leaving_id(group: ClassicGroup, identity: MemberIdentity) -> str:
 
 
 def after_removal(group: ClassicGroup, outcome: CallResult, now_ms: int) -> None:
-    """What a smaller membership means for the generation."""
+    """Continues the generation, or rebalances, after members have been removed."""
     if group.state in (STABLE, COMPLETING):
         group.rebalance(outcome, now_ms)
     elif group.state == PREPARING and not group.members and not group.pending:
-        # The last one left while the first rebalance still waited for more.
+        # The last member left while the first rebalance still waited for more.
         group.begin_generation(outcome, now_ms)
     else:
         group.complete_if_all_joined(outcome, now_ms)
 
 
 def tick(group: ClassicGroup, outcome: CallResult, now_ms: int) -> None:
-    """Sessions end, joins and syncs have waited long enough."""
+    """Handles ended sessions and expired joins and syncs."""
     for kind, member_id in group.timers.take_due(now_ms):
         if (kind, member_id) in group.timers.at:
-            continue  # Set anew by what an earlier one led to: a rebalance renews sessions.
+            continue  # Set again by an earlier one's effect: a rebalance renews sessions.
         if (kind, member_id) == JOIN_TIMER:
             if group.state == PREPARING:
                 group.join_timer_fired(outcome, now_ms)

@@ -1,1 +1,1 @@
-"""Consumer groups of KIP-848: the coordinator assigns, members follow at their own pace."""
+"""Consumer groups of KIP-848: the coordinator assigns, members reconcile at their own pace."""

@@ -1,8 +1,8 @@
 """Members that speak the classic protocol inside a consumer group (KIP-848, migration).
 
-JoinGroup tells them the epoch as their generation, SyncGroup gives them their assignment in the
-consumer protocol's bytes, Heartbeat says REBALANCE_IN_PROGRESS when they should join again to move
-a step. Nobody is told to be the leader: the coordinator assigns.
+JoinGroup returns the epoch as their generation, SyncGroup returns their assignment in the consumer
+protocol's encoding, and Heartbeat returns REBALANCE_IN_PROGRESS when they must rejoin to advance a
+step. No member is told to be the leader: the coordinator assigns.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ from penstock.wire.messages.classic_groups import (
 def join(
     draft: PendingChange, request: JoinGroupRequest, caller: GroupCaller, now_ms: int
 ) -> JoinGroupResponse:
-    """The draft holds the member's next step; the caller keeps it and arms the timers."""
+    """Drafts the member's next step; the caller persists it and arms the timers."""
     instance_id = request.group_instance_id
     member_id = request.member_id
     if not member_id:
@@ -81,7 +81,7 @@ def join(
 
 
 def _check_protocols(draft: PendingChange, request: JoinGroupRequest) -> None:
-    """One of the member's protocols must be spoken by all classic members."""
+    """Requires that one of the member's protocols is supported by all classic members."""
     others = [
         {name for name, _ in member.embedded.protocols}
         for member in draft.members.values()
@@ -116,7 +116,7 @@ def _subscription(request: JoinGroupRequest) -> Subscription:
 def arm_after_join(
     group: ConsumerGroup, request: JoinGroupRequest, member_id: str, now_ms: int
 ) -> None:
-    """The member must sync within its rebalance timeout."""
+    """Arms the sync timer: the member must sync within its rebalance timeout."""
     group.is_stale = False
     group.timers.cancel(("join", member_id))
     group.timers.cancel(("rebalance", member_id))
@@ -135,7 +135,9 @@ def _classic(
 ) -> tuple[ConsumerMemberValue, Embedded]:
     member = group.check_member(member_id, instance_id)
     if member.embedded is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a classic member")
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} does not use the classic protocol"
+        )
     if group.currents.get(member_id, JOINING).epoch != generation:
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
     return member, member.embedded
@@ -184,7 +186,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> H
 
 
 def _is_blocked(group: ConsumerGroup, member_id: str) -> bool:
-    """Something the member waits for is still held by another."""
+    """True while another member still owns a partition that this one waits for."""
     missing = flat(group.targets.get(member_id, NO_TARGET).owned) - flat(
         group.currents[member_id].assigned
     )

@@ -1,11 +1,12 @@
-"""One consumer group: what is kept of it, who owns what, and its timers.
+"""One consumer group: its persisted state, its partition owners and its timers.
 
-Kept: the group's epochs, and per member its subscription, its target and its current place
-(`reconcile`). Only `apply_*` changes them. Derived from them: the owner of every partition, the
-static members. Soft: session, rebalance, join and sync deadlines, when the last target was computed
-(unknown after loading), and `is_stale`, which asks the next heartbeat to look at the topics again.
+Persisted: the group's epochs, and per member its subscription, target and current assignment
+(`reconciliation`). Only `apply_*` changes them. Derived from them: the owner of every partition,
+the static members. Soft: session, rebalance, join and sync deadlines, the time of the last target
+(unknown after loading), and `is_stale`, which makes the next heartbeat check the topics again.
 
-Decisions are drafted in `draft` and made in `heartbeat`, `embedded` and `leaving`.
+Decisions are drafted in `pending_change` and made in `heartbeat`, `classic_members` and
+`member_removal`.
 """
 
 from collections.abc import Iterable
@@ -30,11 +31,11 @@ NEW: Final = ConsumerGroupValue(0, 0, 0)
 NO_TARGET: Final = TargetValue(())
 
 LEFT_FOR_NOW: Final = -2
-"""The epoch of a static member that said it will be back."""
+"""Epoch of a static member that left and announced that it will be back."""
 
 
 class ConsumerGroup:
-    """A consumer group. Only `apply_*` changes what is kept."""
+    """A consumer group. Only `apply_*` changes persisted state."""
 
     type_name: Final = "Consumer"
 
@@ -47,12 +48,12 @@ class ConsumerGroup:
         self.currents: dict[str, CurrentValue] = {}
         self.statics: dict[str, str] = {}
         self.owners: dict[Slot, str] = {}
-        # Soft from here on.
+        # Soft state from here on.
         self.timers: Timers[tuple[str, str]] = Timers()
         self.is_stale = False
         self.assigned_ms: int | None = None
 
-    # What is kept
+    # Persisted state
 
     def apply_group(self, value: ConsumerGroupValue | None) -> None:
         self.kept = value
@@ -98,7 +99,7 @@ class ConsumerGroup:
         )
 
     def settle(self, now_ms: int) -> None:
-        """Sessions begin anew after loading; so does the time to revoke."""
+        """Restarts sessions and revocation timeouts after loading."""
         self.is_stale = True
         for member_id, member in sorted(self.members.items()):
             self.extend_session(member_id, now_ms)
@@ -117,7 +118,7 @@ class ConsumerGroup:
         if self.kept is not None:
             yield group_key(RecordKind.CONSUMER_GROUP, self.group_id), None
 
-    # What can be asked
+    # Queries
 
     @property
     def value(self) -> ConsumerGroupValue:

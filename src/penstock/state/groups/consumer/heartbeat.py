@@ -1,11 +1,11 @@
 """ConsumerGroupHeartbeat (api 68), versions 0-1.
 
-Epoch 0 joins, a positive one stays, -1 leaves, -2 leaves for now (static members). A member that
-joins though it is there, having lost what it was told, gets its epoch and its assignment as they
-are, and holds nothing of what it was to give up. A null field means "as before". v1 has regular
-expressions, and requires the client to bring its member id.
+Epoch 0 joins, a positive one stays, -1 leaves, -2 leaves temporarily (static members). A known
+member that joins again has lost its state: it gets its epoch and assignment as they are, and owns
+nothing of what it was asked to revoke. A null field means "unchanged". v1 has regular expressions,
+and requires the client to generate its member id.
 
-The assignment is told when it changed, and when the member sent everything there is to say.
+The response carries the assignment when it changed, and when the request was a full one.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ JOIN = 0
 LEAVE = -1
 CLIENT_MADE_IDS_SINCE = 1
 UNRELEASED_MS: Final = 500
-"""How soon a member calls again that waits for partitions which others are about to give up."""
+"""Heartbeat interval of a member that waits for partitions which others are revoking."""
 
 _NONE: Final = int(ErrorCode.NONE)
 
@@ -44,7 +44,7 @@ def check_heartbeat(
     config: GroupConfig,
     patterns: Patterns,
 ) -> None:
-    """What can be said without looking at the group."""
+    """Checks that do not depend on the group."""
     _require(request.group_id.strip(), "GroupId can't be empty.")
     _require(
         request.instance_id is None or request.instance_id.strip(), "InstanceId can't be empty."
@@ -77,7 +77,7 @@ def check_heartbeat(
     if assignor is not None and assignor not in config.consumer_assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"{assignor} is not one of {', '.join(config.consumer_assignors)}",
+            f"unknown assignor {assignor}: use one of {', '.join(config.consumer_assignors)}",
         )
     if request.subscribed_topic_regex is not None:
         patterns.check(request.subscribed_topic_regex)
@@ -95,7 +95,7 @@ def heartbeat(
     outcome: CallResult,
     now_ms: int,
 ) -> ConsumerGroupHeartbeatResponse:
-    """Joins or stays."""
+    """Handles a heartbeat that joins or stays."""
     group = draft.group
     member_id = request.member_id or caller.fresh_id
     check_room(draft, member_id)
@@ -122,7 +122,7 @@ def heartbeat(
     is_told = is_full or current.assigned != before.assigned
     response = beat_response(group.settings, member_id, current, is_told)
     if draft.assignment_epoch != draft.epoch:
-        # Who joined meanwhile is to hear of its partitions as soon as there is a target.
+        # A member that joined meanwhile should get its partitions as soon as there is a target.
         wait_ms = max(draft.wait_ms(now_ms), 1)
         response.heartbeat_interval_ms = min(response.heartbeat_interval_ms, wait_ms)
     return response
@@ -131,7 +131,7 @@ def heartbeat(
 def beat(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now_ms: int
 ) -> ConsumerGroupHeartbeatResponse | None:
-    """The common case, nothing new on either side; None where there may be."""
+    """Fast path of a heartbeat that changes nothing; None if it may change something."""
     member_id = request.member_id
     current = group.currents.get(member_id)
     if (
@@ -170,7 +170,7 @@ def _enter(
     member_id: str,
     reported: set[Slot] | None,
 ) -> ConsumerMemberValue:
-    """The member as it was; a newcomer is blank, a static one that is back takes its old place."""
+    """Member before this call: UNKNOWN for a new one, the old state for a returning static one."""
     instance_id = request.instance_id
     if request.member_epoch == JOIN and instance_id is not None:
         old_id = draft.statics.get(instance_id)
@@ -185,7 +185,10 @@ def _enter(
                 draft.currents[member_id] = CurrentValue(0, 0, MEMBER_STABLE, place.assigned, ())
             return draft.members[member_id]
         if member_id in draft.members:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not {instance_id}")
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"member {member_id} is not instance {instance_id}: rejoin",
+            )
         return UNKNOWN
     if request.member_epoch == JOIN and member_id not in draft.members:
         return UNKNOWN
@@ -193,7 +196,7 @@ def _enter(
     if request.member_epoch != JOIN:
         _check_epoch(draft.current(member_id), request.member_epoch, reported)
     elif member.embedded is not None:
-        # A classic member that was moved here comes back speaking the new protocol.
+        # A migrated classic member comes back speaking the new protocol.
         place = draft.current(member_id)
         draft.currents[member_id] = CurrentValue(0, 0, MEMBER_STABLE, place.assigned, ())
     return member
@@ -207,7 +210,8 @@ def _check_same(old_id: str, member_id: str, instance_id: str) -> None:
 
 
 def _check_epoch(current: CurrentValue, epoch: int, reported: set[Slot] | None) -> None:
-    """The epoch before is accepted too: the answer that told the new one may be lost."""
+    """Checks the epoch; the previous one is accepted too: the response with the new one may be
+    lost."""
     if epoch == current.epoch:
         return
     is_lost_answer = epoch == current.previous_epoch and (
@@ -216,7 +220,7 @@ def _check_epoch(current: CurrentValue, epoch: int, reported: set[Slot] | None) 
     if not is_lost_answer:
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"member epoch {epoch}, but the coordinator has {current.epoch}: "
+            f"member epoch {epoch} does not match the coordinator's {current.epoch}: "
             "abandon all partitions and rejoin",
         )
 

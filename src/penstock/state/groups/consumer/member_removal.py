@@ -1,8 +1,8 @@
-"""How members leave a consumer group: by saying so, by silence, by not giving up in time.
+"""Removal of members from a consumer group: by leaving, session timeout, or late revocation.
 
-Everybody who leaves in one call leaves in one draft and one new epoch. Where the last member of
-the consumer protocol goes and only classic ones stay, the group goes back to being classic
-(`migration`); that is the shard's to decide.
+All members removed by one call are removed in one draft and one new epoch. If the last member of
+the consumer protocol leaves and only classic ones stay, the group is downgraded to a classic one
+(`migration`); the shard decides that.
 """
 
 from penstock.base.errors import ErrorCode, Refused
@@ -19,7 +19,7 @@ from penstock.wire.messages.consumer_groups import (
 def leave(
     draft: PendingChange, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """Epochs -1 and -2 of ConsumerGroupHeartbeat."""
+    """Leaves the group: epochs -1 and -2 of ConsumerGroupHeartbeat."""
     member_id = request.member_id
     draft.group.check_member(member_id, request.instance_id)
     if request.member_epoch == LEFT_FOR_NOW:
@@ -40,7 +40,7 @@ def leave(
 def leave_classic(
     draft: PendingChange, leaving: list[MemberIdentity]
 ) -> list[LeaveGroupMemberResponse]:
-    """LeaveGroup of members that speak the classic protocol."""
+    """Removes members that speak the classic protocol (LeaveGroup)."""
     rows, gone = [], []
     for identity in leaving:
         member_id = identity.member_id
@@ -69,25 +69,27 @@ def _leaving_id(draft: PendingChange, identity: MemberIdentity) -> str:
         member_id = draft.group.statics.get(instance_id, "")
     member = draft.group.check_member(member_id, instance_id)
     if member.embedded is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a classic member")
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} does not use the classic protocol"
+        )
     return member_id
 
 
 def remove(draft: PendingChange, member_ids: list[str]) -> None:
-    """The partitions of those who go are free at once."""
+    """Removes members; their partitions are free at once."""
     for member_id in member_ids:
         draft.remove(member_id)
     draft.refresh(must_bump=True)
 
 
 def due_members(group: ConsumerGroup, now_ms: int) -> list[str]:
-    """Whose session, revocation, join or sync has taken too long; each once, in order."""
+    """Members whose session, revocation, join or sync has timed out; each once, in order."""
     due = dict.fromkeys(member_id for _, member_id in group.timers.take_due(now_ms))
     return [member_id for member_id in due if member_id in group.members]
 
 
 def must_downgrade(draft: PendingChange) -> bool:
-    """Consumer members were here, and only classic ones are left."""
+    """True if the draft removes the last consumer-protocol member and leaves only classic ones."""
     group = draft.group
     had = any(member.embedded is None for member in group.members.values())
     return (

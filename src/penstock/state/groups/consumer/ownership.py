@@ -1,4 +1,4 @@
-"""Partitions as a set to reckon with, and as sorted tuples to keep."""
+"""Owned partitions, as a set for computation and as sorted tuples for records."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,7 +23,7 @@ def packed(slots: Iterable[Slot]) -> Owned:
 
 
 def from_names(named: Iterable[ProtocolTopicPartitions], topics: TopicCatalogue) -> set[Slot]:
-    """Topics that are gone are left out."""
+    """Partitions by topic id; topics that are gone are omitted."""
     slots: set[Slot] = set()
     for row in named:
         known = topics.by_name.get(row.topic)
@@ -33,6 +33,6 @@ def from_names(named: Iterable[ProtocolTopicPartitions], topics: TopicCatalogue)
 
 
 def to_names(owned: Owned, names: Mapping[TopicId, str]) -> list[ProtocolTopicPartitions]:
-    """Sorted by name; topics that are gone are left out."""
+    """Partitions by topic name, sorted; topics that are gone are omitted."""
     known = [(names[topic_id], rows) for topic_id, rows in owned if topic_id in names]
     return [ProtocolTopicPartitions(topic=n, partitions=rows) for n, rows in sorted(known)]

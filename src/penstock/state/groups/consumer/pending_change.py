@@ -1,9 +1,8 @@
-"""A change to a consumer group that is being thought through.
+"""Draft of a change to a consumer group.
 
-A draft begins as a shallow copy of what is kept and is changed freely; `records` is the difference.
-The group itself stays as it is until those records are applied. One draft serves one call.
-
-Order of the records: what goes, then subscriptions, epochs, targets, current places.
+A draft begins as a shallow copy of the persisted state and is changed freely; `records` is the
+difference. The group itself is unchanged until those records are applied. One draft serves one
+call. Order of the records: tombstones, then subscriptions, epochs, targets, current assignments.
 """
 
 import hashlib
@@ -36,7 +35,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 class PendingChange:
-    """What the group would be after this call."""
+    """State of the group after this call."""
 
     def __init__(self, group: ConsumerGroup, topics: TopicCatalogue, patterns: Patterns) -> None:
         self.group = group
@@ -67,7 +66,7 @@ class PendingChange:
             del self.statics[member.instance_id]
 
     def replace(self, old_id: str, member_id: str) -> None:
-        """A static member came back under a new id: it takes over all that the old one had."""
+        """Replaces a static member that came back under a new id; the new id inherits all."""
         member, target = self.members[old_id], self.targets.get(old_id)
         current = self.currents.get(old_id, JOINING)
         self.remove(old_id)
@@ -82,13 +81,13 @@ class PendingChange:
     # Topics
 
     def topics_of(self, member: ConsumerMemberValue) -> frozenset[str]:
-        """Names of existing topics only."""
+        """Names of the existing topics that the member subscribes to."""
         by_pattern = self.patterns.matching(member.regex, member.principal, member.client_host)
         named = by_pattern.union(member.topics)
         return named & self.topics.by_name.keys()
 
     def refresh(self, must_bump: bool) -> None:
-        """Begins a new epoch if asked to, or if the subscribed topics have changed."""
+        """Begins a new epoch if requested, or if the subscribed topics have changed."""
         names = frozenset[str]().union(*(self.topics_of(m) for m in self.members.values()))
         shape = [(name, *self.topics.by_name[name]) for name in sorted(names)]
         digest = hashlib.blake2b(encode(shape), digest_size=7).digest()
@@ -100,7 +99,7 @@ class PendingChange:
     # Assignment
 
     def assignor(self) -> str:
-        """The one most members ask for, else the default."""
+        """Assignor that most members request, else the default."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             if member.assignor is not None:
@@ -109,10 +108,10 @@ class PendingChange:
         return max(sorted(votes), key=lambda name: votes[name], default=known[0])
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long it is until the next target may be computed (KIP-1263); 0: it may be now.
+        """Time until the next target may be computed (KIP-1263); 0: it may be computed now.
 
-        Classic members are asked to join again until they have their target, so nobody waits in a
-        group that has some.
+        Classic members are asked to rejoin until they have their target, so a group that has some
+        does not wait.
         """
         assigned_ms = self.group.assigned_ms
         if assigned_ms is None or any(m.embedded is not None for m in self.members.values()):
@@ -120,10 +119,10 @@ class PendingChange:
         return max(0, assigned_ms + self.group.settings.assignment_interval_ms - now_ms)
 
     def retarget(self, now_ms: int) -> None:
-        """Computes the target of the newest epoch, where it has none yet.
+        """Computes the target of the newest epoch, unless it has one.
 
-        Not sooner after the last one than the group's assignment interval says: many who join at
-        once are then assigned at once, by a later heartbeat.
+        The group's assignment interval must have passed since the last one: members that join in
+        a burst are then assigned together, by a later heartbeat.
         """
         if self.assignment_epoch == self.epoch or self.wait_ms(now_ms):
             return
@@ -142,7 +141,7 @@ class PendingChange:
         self.assignment_epoch = self.epoch
 
     def advance(self, member_id: str, reported: set[Slot] | None) -> CurrentValue:
-        """Brings one member a step closer to its target."""
+        """Advances one member a step towards its target."""
         target = self.targets.get(member_id, NO_TARGET)
         owned = tuple((TopicId(topic_id), rows) for topic_id, rows in target.owned)
         current = reconcile(
@@ -156,7 +155,7 @@ class PendingChange:
         return current
 
     def is_free(self, slot: Slot, for_member: str) -> bool:
-        """Nobody else owns the partition or is still giving it up."""
+        """True if no other member owns the partition or is still revoking it."""
         owner = self.owners.get(slot)
         if owner is None or owner == for_member:
             return True
@@ -167,7 +166,7 @@ class PendingChange:
             return False
         return slot not in flat(current.assigned) and slot not in flat(current.revoking)
 
-    # The difference
+    # Difference
 
     def records(self) -> list[Record]:
         group, group_id = self.group, self.group.group_id

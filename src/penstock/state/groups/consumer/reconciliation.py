@@ -1,10 +1,10 @@
-"""One member's way from what it owns to what it shall own.
+"""Reconciliation of one member: from the partitions it owns to its target.
 
-Stable: at its epoch, with all of that epoch's target. Unrevoked: asked to give up partitions and
+Stable: at its epoch, with all of that epoch's target. Unrevoked: asked to revoke partitions, and
 held at its epoch until it has. Unreleased: at the target's epoch, waiting for partitions that
-others have not given up yet.
+other members have not revoked yet.
 
-Invariant: a partition is given to a member only when no other owns it or is still revoking it.
+Invariant: a partition is assigned to a member only when no other owns it or is still revoking it.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ UNREVOKED: Final = "unrevoked"
 UNRELEASED: Final = "unreleased"
 
 JOINING: Final = CurrentValue(0, 0, MEMBER_STABLE, (), ())
-"""Where a member begins."""
+"""Initial state of a member."""
 
 
 def reconcile(
@@ -28,7 +28,7 @@ def reconcile(
     reported: set[Slot] | None,
     is_free: Callable[[Slot], bool],
 ) -> CurrentValue:
-    """The member's next step. `reported` is what it says it owns; None: it did not say."""
+    """Next state of the member. `reported` is what it reports to own; None: it did not report."""
     if current.state == MEMBER_STABLE:
         if current.epoch == target_epoch:
             return current
@@ -36,13 +36,13 @@ def reconcile(
     if current.state == UNREVOKED:
         if _owns_any(reported, flat(current.revoking)):
             return current
-        # The revocation is done, so the member has earned the epoch that asked for it.
+        # The revocation is done, so the member reaches the epoch that required it.
         return _advance(current, current.epoch + 1, target_epoch, target, reported, is_free)
     return _advance(current, current.epoch, target_epoch, target, reported, is_free)
 
 
 def _owns_any(reported: set[Slot] | None, slots: set[Slot]) -> bool:
-    """A member that does not say owns whatever it was given."""
+    """True if the member owns any of the slots; one that does not report owns all of them."""
     return reported is None or not reported.isdisjoint(slots)
 
 

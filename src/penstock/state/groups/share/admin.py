@@ -1,8 +1,8 @@
-"""Share groups as administrators see them: ShareGroupDescribe (api 77), version 1, and which topics
-a group has positions in.
+"""Administration of share groups: ShareGroupDescribe (api 77), version 1, and the list of topics in
+which a group has delivery state.
 
-The positions lie beside their partitions. The group knows in which topics there are any, so that
-all of them can be described, and forgotten with it.
+The delivery state is stored beside its partitions. The group knows the topics that have any, so
+that all of it can be described, and deleted with the group.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LookAtShareGroup:
-    """Not on the wire: the node itself asks about a share group, and notes its topics."""
+    """Internal request, not on the wire: returns a share group's topics, and may change them."""
 
     NAME: ClassVar[str] = "LookAtShareGroup"
 
     group_id: str
     must_be_empty: bool = False
     creates: bool = False
-    """Whether the group comes into being, where there is none."""
+    """Create the group if it does not exist."""
     add: tuple[bytes, ...] = ()
-    """Topic ids that it has positions in from now on."""
+    """Topic ids in which the group has delivery state from now on."""
     remove: tuple[bytes, ...] = ()
 
 
 class ShareGroupView(NamedTuple):
     topics: tuple[bytes, ...]
-    """Ids of the topics it has positions in."""
+    """Ids of the topics in which the group has delivery state."""
     subscribed: frozenset[str]
-    """Names of those that its members read."""
+    """Names of the topics that its members subscribe to."""
 
 
 def describe_share(
@@ -71,7 +71,7 @@ def look_at_share(
     outcome: CallResult,
     now_ms: int,
 ) -> ShareGroupView:
-    """What whoever administers a share group's positions must know, and changes."""
+    """Returns the topics of a share group for its administration, and applies changes to them."""
     group = find(shard, request.group_id)
     if group is None and request.creates:
         check_groups_max(shard, request.group_id)

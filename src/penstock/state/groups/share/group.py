@@ -1,11 +1,11 @@
-"""One share group: what is kept of it, and its timers (KIP-932).
+"""One share group: its persisted state and its timers (KIP-932).
 
-Kept: its epoch, the topics it has positions in, and per member its subscription. Who reads what
-follows from these and the cluster's topics (`assign.simple`), and is worked out when somebody asks.
-Soft: session deadlines, the epoch that each member was last told, and `is_stale`, which asks the
-next heartbeat to look at the topics again.
+Persisted: its epoch, the topics in which it has delivery state, and per member its subscription.
+Assignments follow from these and the cluster's topics (`assign_simple`), and are computed on
+demand. Soft: session deadlines, the epoch last sent to each member, and `is_stale`, which makes
+the next heartbeat check the topics again.
 
-The positions themselves are not here: each is kept beside its partition (`penstock.state.queues`).
+Delivery state is not here: it is stored beside each partition (`penstock.state.queues`).
 Decisions are made in `heartbeat`.
 """
 
@@ -33,7 +33,7 @@ ASSIGNOR: Final = "simple"
 
 
 class ShareGroup:
-    """A share group. Only `apply_*` changes what is kept."""
+    """A share group. Only `apply_*` changes persisted state."""
 
     type_name: Final = "Share"
 
@@ -42,13 +42,13 @@ class ShareGroup:
         self.config = config
         self.kept: ShareGroupValue | None = None
         self.members: dict[str, ShareMemberValue] = {}
-        # Soft from here on.
+        # Soft state from here on.
         self.timers: Timers[str] = Timers()
         self.told: dict[str, int] = {}
         self.is_stale = False
         self._assigned: tuple[int, dict[str, Owned]] | None = None
 
-    # What is kept
+    # Persisted state
 
     def apply_group(self, value: ShareGroupValue | None) -> None:
         self.kept = value
@@ -70,7 +70,7 @@ class ShareGroup:
         return (self.kept, dict(sorted(self.members.items())))
 
     def settle(self, now_ms: int) -> None:
-        """Sessions begin anew after loading."""
+        """Restarts sessions after loading."""
         self.is_stale = True
         for member_id in sorted(self.members):
             self.extend_session(member_id, now_ms)
@@ -81,7 +81,7 @@ class ShareGroup:
         if self.kept is not None:
             yield group_key(RecordKind.SHARE_GROUP, self.group_id), None
 
-    # What can be asked
+    # Queries
 
     @property
     def value(self) -> ShareGroupValue:
@@ -98,14 +98,16 @@ class ShareGroup:
     def check_member(self, member_id: str) -> ShareMemberValue:
         member = self.members.get(member_id)
         if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id}")
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"unknown member {member_id}: rejoin the group"
+            )
         return member
 
     def extend_session(self, member_id: str, now_ms: int) -> None:
         self.timers.set(member_id, now_ms + self.settings.session_timeout_ms)
 
     def assignment(self, member_id: str, topics: TopicCatalogue) -> Owned:
-        """What a member shall read at the group's epoch."""
+        """Partitions of a member at the group's epoch."""
         epoch = self.value.epoch
         if self._assigned is None or self._assigned[0] != epoch:
             self._assigned = epoch, assignments(self.members, topics)
@@ -113,7 +115,7 @@ class ShareGroup:
 
 
 def subscribed(members: Iterable[ShareMemberValue], topics: TopicCatalogue) -> list[str]:
-    """The existing topics that somebody reads, by name."""
+    """Names of existing topics with at least one subscriber, sorted."""
     wanted = {name for member in members for name in member.topics}
     return sorted(wanted & topics.by_name.keys())
 

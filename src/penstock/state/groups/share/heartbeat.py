@@ -1,8 +1,8 @@
-"""ShareGroupHeartbeat (api 76), version 1; and what administrators change of a share group.
+"""ShareGroupHeartbeat (api 76), version 1, and administrative changes of a share group.
 
-Epoch 0 joins, a positive one stays, -1 leaves. A null field means "as before". The client brings
-its member id. The answer names the group's epoch; the assignment comes along whenever the member
-named another one, so an answer that was lost is simply given again.
+Epoch 0 joins, a positive one stays, -1 leaves. A null field means "unchanged". The client
+generates its member id. The response carries the group's epoch, and the assignment whenever the
+member's epoch differs, so a lost response is simply repeated.
 
 A declaration makes a group known that reads without members, as gateways do; it changes no member.
 
@@ -39,7 +39,7 @@ LEAVE = -1
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest, config: GroupConfig) -> None:
-    """What can be said without looking at the group."""
+    """Checks that do not depend on the group."""
     _require(request.group_id.strip(), "GroupId can't be empty.")
     _require(request.member_id.strip(), "MemberId can't be empty.")
     _require(request.rack_id is None or request.rack_id.strip(), "RackId can't be empty.")
@@ -63,12 +63,14 @@ def beat(
     outcome: CallResult,
     now_ms: int,
 ) -> ShareGroupHeartbeatResponse:
-    """Joins or stays."""
+    """Handles a heartbeat that joins or stays."""
     member_id, epoch = request.member_id, request.member_epoch
     member = group.members.get(member_id)
     if member is None:
         if epoch != JOIN:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id}")
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"unknown member {member_id}: rejoin the group"
+            )
         if len(group.members) >= group.config.share_group_size_max:
             raise Refused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -78,7 +80,7 @@ def beat(
     elif epoch > group.value.epoch:
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"member epoch {epoch}, but the group has {group.value.epoch}: rejoin",
+            f"member epoch {epoch} is ahead of the group's {group.value.epoch}: rejoin",
         )
     updated = _updated(member, request, caller)
     members = {**group.members, member_id: updated}
@@ -96,7 +98,7 @@ def beat(
     group.told[member_id] = value.epoch
     owned: Owned | None = None
     if epoch == value.epoch:
-        pass  # It was told before.
+        pass  # The member already has this assignment.
     elif value.epoch == group.value.epoch:
         owned = group.assignment(member_id, topics)
     else:
@@ -139,7 +141,7 @@ def _next_value(
     topics: TopicCatalogue,
     must_bump: bool,
 ) -> ShareGroupValue:
-    """The group after a change of members or topics."""
+    """Group value after a change of members or topics."""
     value = group.value
     names = subscribed(members.values(), topics)
     shape = topics_hash(names, topics)
@@ -167,7 +169,7 @@ def leave(
 def remove(
     group: ShareGroup, member_ids: Iterable[str], topics: TopicCatalogue, outcome: CallResult
 ) -> None:
-    """Members go, by saying so or by silence; all of one call in one new epoch."""
+    """Removes members that left or timed out; all of one call in one new epoch."""
     members = dict(group.members)
     for member_id in member_ids:
         del members[member_id]
@@ -184,7 +186,7 @@ def tick(group: ShareGroup, topics: TopicCatalogue, outcome: CallResult, now_ms:
 
 
 def without_topics(group: ShareGroup, gone: Iterable[bytes]) -> list[Record]:
-    """The group has no positions in these topics any more."""
+    """Records that the group has no delivery state in these topics any more."""
     value = group.value
     left = tuple(topic_id for topic_id in value.topics if topic_id not in set(gone))
     if left == value.topics:
@@ -194,7 +196,7 @@ def without_topics(group: ShareGroup, gone: Iterable[bytes]) -> list[Record]:
 
 
 def with_topics(group: ShareGroup, more: Iterable[bytes]) -> list[Record]:
-    """The group has positions in these topics from now on."""
+    """Records that the group has delivery state in these topics."""
     value = group.value
     topics = tuple(sorted({*value.topics, *more}))
     if group.kept is not None and topics == value.topics:
