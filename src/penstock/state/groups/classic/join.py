@@ -44,7 +44,7 @@ def check_join(request: JoinGroupRequest, config: GroupConfig) -> None:
     if size > config.member_metadata_bytes_max:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"member metadata has {size} bytes: at most {config.member_metadata_bytes_max} are allowed",
+            f"member metadata has {size} bytes: at most {config.member_metadata_bytes_max}",
         )
 
 
