@@ -13,8 +13,7 @@ import msgspec
 
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Record
-from penstock.state.groups.assignors import ASSIGNORS
-from penstock.state.groups.assignors.spec import Spec
+from penstock.state.groups.assignors import ASSIGNORS, Spec
 from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
 from penstock.state.groups.consumer.ownership import Slot, flat, packed

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.groups.assignors.simple import assign_simple
+from penstock.state.groups.assignors import assign_simple
 from penstock.state.groups.config import GroupConfig, ShareGroupConfig, TopicCatalogue
 from penstock.state.groups.consumer.ownership import packed
 from penstock.state.groups.records import (

@@ -2,7 +2,7 @@
 
 import random
 
-from penstock.state.groups.assignors.simple import assign_simple
+from penstock.state.groups.assignors import assign_simple
 
 T, U = b"t", b"u"
 

@@ -1,4 +1,4 @@
-"""The assignors by themselves."""
+"""Uniform and range assignors."""
 
 from collections import Counter
 
@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.state.groups.assignors import ASSIGNORS
-from penstock.state.groups.assignors.spec import Spec
-from penstock.state.groups.assignors.uniform import assign_uniform
+from penstock.state.groups.assignors import ASSIGNORS, Spec, assign_uniform
 
 Slots = set[tuple[bytes, int]]
 
