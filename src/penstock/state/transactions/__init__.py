@@ -1,1 +1,1 @@
-"""The transaction coordinator as a pure machine (KIP-98, KIP-360, KIP-588, KIP-890, KIP-1228)."""
+"""Transaction coordinator as a pure state machine (KIP-98, 360, 588, 890, 1228)."""

@@ -1,6 +1,6 @@
-"""AddPartitionsToTxn taken apart and put together, and the codes each version understands.
+"""AddPartitionsToTxn requests and responses, and the error codes that each version understands.
 
-A request up to v3 is one transaction of a client; from v4 on it is a batch of brokers', whose
+A request up to v3 is one transaction of a client. From v4 on it is a batch sent by a broker, whose
 transactions may belong to several shards. Handlers pass one `AddPartitionsToTxnTransaction` at a
 time to its shard and join the results here.
 """
@@ -29,7 +29,8 @@ _KNOWS_FENCED_SINCE: Final = {
 }
 _PRODUCE_KNOWS_ABORTABLE_SINCE: Final = 11
 PRODUCE_ADDS_SINCE: Final = 12
-"""From this version of Produce on a write enters its partition (KIP-890); before, it is checked."""
+"""From this version on Produce adds its partition to the transaction (KIP-890); before, it only
+verifies it."""
 
 _NOT_NOW: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -40,17 +41,16 @@ _NOT_NOW: Final = (
 
 
 def for_version(refused: Refused, api: str, version: int) -> Refused:
-    """The refusal in a version's words: older clients do not know PRODUCER_FENCED (KIP-588)."""
+    """Maps a refusal to a version's codes: older clients do not know PRODUCER_FENCED (KIP-588)."""
     if refused.code is ErrorCode.PRODUCER_FENCED and version < _KNOWS_FENCED_SINCE[api]:
         return Refused(ErrorCode.INVALID_PRODUCER_EPOCH, refused.message)
     return refused
 
 
 def for_produce(code: ErrorCode, version: int) -> ErrorCode:
-    """What Produce answers when the coordinator refuses the partition (KIP-890).
+    """Maps a coordinator's refusal of the partition to Produce's error code (KIP-890).
 
-    What only means «not now» becomes an error that every producer retries without asking for
-    metadata.
+    Transient codes become an error that every producer retries without a metadata refresh.
     """
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -93,7 +93,7 @@ def partitions_of(transaction: AddPartitionsToTxnTransaction) -> list[Partition]
 def result_of(
     transaction: AddPartitionsToTxnTransaction, codes: dict[Partition, ErrorCode]
 ) -> AddPartitionsToTxnResult:
-    """One transaction's result: the code of each partition, NONE where nothing is said."""
+    """Result of one transaction: the code of each partition, NONE where none is given."""
     return AddPartitionsToTxnResult(
         transactional_id=transaction.transactional_id,
         topic_results=[
@@ -115,5 +115,5 @@ def result_of(
 def refused_result(
     transaction: AddPartitionsToTxnTransaction, code: ErrorCode
 ) -> AddPartitionsToTxnResult:
-    """The same code for every partition, as when the transaction was refused."""
+    """Result with the same code for every partition, for a transaction that was refused."""
     return result_of(transaction, dict.fromkeys(partitions_of(transaction), code))

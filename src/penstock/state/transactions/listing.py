@@ -1,8 +1,8 @@
-"""Transactions as tools see them: ListTransactions v0-2, DescribeTransactions v0.
+"""Descriptions of transactions: ListTransactions v0-2, DescribeTransactions v0.
 
-Reads only. ListTransactions spans every shard of a broker, so this gives the rows of one and the
+Reads only. ListTransactions spans every shard of a broker: this returns the rows of one, and the
 handler joins them. The pattern of v2 (KIP-1152) is RE2 syntax; the handler compiles it and passes
-what it matches.
+the matcher.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,11 +18,11 @@ from penstock.wire.messages.transactions import (
 )
 
 _PASSING_STATES = ("Dead", "PrepareEpochFence")
-"""Kafka's names for states that nobody ever sees here: known to filters, never found."""
+"""Kafka's names for states that never occur here: accepted in filters, never found."""
 
 
 def unknown_states(request: ListTransactionsRequest) -> list[str]:
-    """The state filters that name no state, in the order they came."""
+    """State filters that name an unknown state, in request order."""
     known = (*STATE_NAMES.values(), *_PASSING_STATES)
     return [name for name in dict.fromkeys(request.state_filters) if name not in known]
 
@@ -84,7 +84,7 @@ def describe_row(
 
 
 def refused_row(transactional_id: str, code: ErrorCode) -> DescribeTransactionsTransactionState:
-    """The row of a transactional id that cannot be told about."""
+    """Row of a transactional id that cannot be described."""
     return DescribeTransactionsTransactionState(
         error_code=code,
         transactional_id=transactional_id,

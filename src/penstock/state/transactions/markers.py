@@ -1,9 +1,9 @@
-"""Markers as data: what the host must write to partitions, and what it reports back.
+"""Transaction markers as data: the host writes them to partitions and reports back.
 
-The host asks the shard for `WriteMarkers` right after it applied a decision's records and writes
+The host takes `WriteMarkers` from the shard right after it applied a decision's records. It writes
 them once these records are committed, never before: an outcome that may still be lost must not be
-visible anywhere. It may write them late, twice, or again after a crash; the log takes a repeated
-marker for the same epoch. Partitions whose marker is committed in their log (or that no longer
+visible anywhere. It may write them late, twice, or again after a crash; the log accepts a repeated
+marker of the same epoch. Partitions whose marker is committed in their log (or that no longer
 exist) are reported back with the same `WriteMarkers`.
 """
 
@@ -13,17 +13,17 @@ from penstock.state.transactions.records import Partition, TxnRecord, TxnState
 
 
 class WriteMarkers(NamedTuple):
-    """End one transaction on these partitions."""
+    """Order to end one transaction on these partitions."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     number: int
-    """Which transaction of the id: clients before KIP-890 keep their epoch from one to the next,
-    so a late report could otherwise be taken for one of the next transaction's."""
+    """Number of the transaction within its id: clients before KIP-890 keep their epoch from one
+    to the next, so a late report could otherwise be attributed to the next transaction."""
     committed: bool
     transaction_version: int
-    """For WriteTxnMarkers v2 and the log's check: 2 wants an epoch above the data's (KIP-1228)."""
+    """For WriteTxnMarkers v2 and the log's check: 2 needs an epoch above the data's (KIP-1228)."""
     partitions: tuple[Partition, ...]
 
 

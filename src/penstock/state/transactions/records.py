@@ -1,9 +1,9 @@
-"""What is kept of a transactional id: one key and one value of the internal topic.
+"""Persisted records of transactional ids: one key and one value of `__transaction_state` each.
 
 The value is the whole state, so the last record of a key is all that recovery needs. A key is a
 msgpack array `[kind, version, transactional id]`, a value a tagged msgpack array; the same state
-always gives the same bytes. A key of an unknown kind or version is skipped when loading, and
-values may grow at their end, so that an older broker can read what a newer one wrote.
+always gives the same bytes. Keys of an unknown kind or version are skipped on load, and values may
+grow at their end, so that an older broker can read what a newer one wrote.
 """
 
 from enum import IntEnum
@@ -28,7 +28,7 @@ TRANSACTIONS_V2: Final = 2
 
 
 class TxnState(IntEnum):
-    """Where the transaction of an id stands; Kafka's numbers."""
+    """State of an id's transaction, by Kafka's numbers."""
 
     EMPTY = 0
     ONGOING = 1
@@ -39,7 +39,7 @@ class TxnState(IntEnum):
 
 
 PREPARED: Final = (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
-"""The outcome is decided, markers are still to be written."""
+"""States in which the outcome is decided and markers are still to be written."""
 
 STATE_NAMES: Final = {
     TxnState.EMPTY: "Empty",
@@ -52,7 +52,7 @@ STATE_NAMES: Final = {
 
 
 class ProducerEpoch(NamedTuple):
-    """Who a producer says it is; an older epoch of the same id is an older self."""
+    """Producer id and epoch; a lower epoch of the same id is an older instance of the producer."""
 
     id: int
     epoch: int
@@ -62,26 +62,26 @@ NOBODY: Final = ProducerEpoch(NO_ID, NO_EPOCH)
 
 
 class TxnRecord(msgspec.Struct, array_like=True, tag="t", frozen=True):
-    """The durable state of one transactional id."""
+    """Durable state of one transactional id."""
 
     state: TxnState
     producer_id: int
     producer_epoch: int
-    """Once prepared, the epoch of the markers."""
+    """In a prepared state, the epoch of the markers."""
     timeout_ms: int
     updated_ms: int
     previous_id: int = NO_ID
     previous_epoch: int = NO_EPOCH
-    """Who may repeat the request that led to the current id and epoch (KIP-360, KIP-890)."""
+    """Producer that may repeat the request which led to the current id and epoch (KIP-360, 890)."""
     next_id: int = NO_ID
-    """The producer id to go on with, at epoch 0, when the epochs of this one are used up."""
+    """Next producer id, starting at epoch 0, when the epochs of this one are used up."""
     start_ms: int = NO_TIME
     number: int = 0
-    """Counts the transactions of this id, so that each has a name of its own."""
+    """Number of the transaction within this id; identifies it."""
     version: int = TRANSACTIONS_V0
-    """The transaction version (KIP-890) by which the last transaction ended."""
+    """Transaction version (KIP-890) with which the last transaction ended."""
     partitions: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Sorted; of the open or prepared transaction."""
+    """Partitions of the open or prepared transaction; sorted."""
 
     @property
     def producer(self) -> ProducerEpoch:
@@ -93,7 +93,7 @@ class TxnRecord(msgspec.Struct, array_like=True, tag="t", frozen=True):
 
     @property
     def successor(self) -> ProducerEpoch:
-        """Who the producer is once the prepared transaction is complete."""
+        """Producer after the prepared transaction is complete."""
         return self.producer if self.next_id == NO_ID else ProducerEpoch(self.next_id, 0)
 
 
@@ -102,7 +102,7 @@ _key_decoder: msgspec.msgpack.Decoder[_Key] = msgspec.msgpack.Decoder(_Key)
 _value_decoder = msgspec.msgpack.Decoder(TxnRecord)
 _encode = msgspec.msgpack.Encoder().encode
 _OURS: Final = _encode((TXN, VERSION, ""))[:3]
-"""How every key of ours begins: array of three, kind, version."""
+"""Prefix of all our keys: array of three, kind, version."""
 
 
 def encode_record(transactional_id: str, record: TxnRecord | None) -> Record:
@@ -111,7 +111,7 @@ def encode_record(transactional_id: str, record: TxnRecord | None) -> Record:
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id, or None for a key that this version does not know."""
+    """Transactional id, or None for a key that this version does not know."""
     if key[:3] != _OURS:
         return None
     return _key_decoder.decode(key)[2]
@@ -121,11 +121,11 @@ def decode_value(value: bytes) -> TxnRecord:
     try:
         return _value_decoder.decode(value)
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"not a record of a transactional id: {error}") from error
+        raise Corrupt(f"invalid record of a transactional id: {error}") from error
 
 
 def group_partitions(partitions: list[Partition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The form in which a record holds them: by topic, everything sorted."""
+    """Groups partitions by topic, everything sorted, as a record holds them."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

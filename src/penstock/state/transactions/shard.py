@@ -1,14 +1,14 @@
-"""The transactional ids of one partition of `__transaction_state`: what the host talks to.
+"""Transactional ids of one partition of `__transaction_state`, as the host's single entry point.
 
-Routes requests to the machine of their id, turns the states they decide on into records, decodes
-records, and keeps the time of all of them. Nothing is parked: every call is answered by the
-decision it gets, once that decision's records are committed.
+Routes requests to the state machine of their id, encodes its decisions as records, decodes
+records, and tracks the deadlines of all ids. No request is parked: every call is answered by its
+decision, once that decision's records are committed.
 
-Invariants: only `apply` changes durable state; the state after a replay equals the state that was
-live. Bounds: `ids_max` ids, `partitions_max` partitions each, `TICK_MAX` records per tick.
+Invariants: only `apply` changes durable state; replayed state equals live state.
+Bounds: `ids_max` ids, `partitions_max` partitions each, `TICK_MAX` records per tick.
 
-Left to the host: committing records before replies and markers go out, writing markers, keeping
-producer ids in stock, which shard an id belongs to, and everything about authorization.
+Left to the host: committing records before it sends replies and markers, writing markers,
+reserving producer ids, mapping ids to shards, and authorization.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,14 +50,14 @@ from penstock.wire.messages.transactions import (
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TICK_MAX: Final = 1_000
-"""Transactions ended, and ids forgotten, in one tick; the next is due at once if more are left."""
+"""Maximum transactions aborted, and ids expired, per tick; the rest is due at once."""
 RETRY_MS: Final = 1_000
-"""A timeout that needs a producer id when none is in stock is tried again after this long."""
+"""Retry interval of a transaction timeout that finds no reserved producer id."""
 _END_TXN_V2_SINCE: Final = 5
 
 
 class TxnShard:
-    """The machines of one partition of the internal topic."""
+    """State machines of one partition of the internal topic."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class TxnShard:
     def handle(
         self, request_name: str, request: Any, token: Token, caller: TransactionCaller, now_ms: int
     ) -> Decision:
-        """Decides on a request by its API's name; the reply is that API's response.
+        """Handles a request by its API's name; the reply is that API's response.
 
         AddPartitionsToTxn takes one `AddPartitionsToTxnTransaction` and replies with its
-        `AddPartitionsToTxnResult`; see `rows` for the request around it.
+        `AddPartitionsToTxnResult`; see `add_partitions` for the enclosing request.
         """
         version = caller.api_version
         try:
@@ -104,7 +104,7 @@ class TxnShard:
         token: Token,
         now_ms: int,
     ) -> Decision:
-        """Enters what a Produce (v12+) or TxnOffsetCommit (v5+) is about to write (KIP-890)."""
+        """Adds partitions that a Produce (v12+) or TxnOffsetCommit (v5+) will write (KIP-890)."""
         producer = ProducerEpoch(producer_id, epoch)
         return self._add(transactional_id, producer, partitions, token, ErrorCode.NONE, now_ms)
 
@@ -113,7 +113,7 @@ class TxnShard:
     ) -> None:
         """Refuses an older Produce or TxnOffsetCommit to a partition outside the transaction.
 
-        A read: the host answers it once everything appended before it is committed.
+        A read: the host answers once all records appended before it are committed.
         """
         txn = self._find(transactional_id)
         txn.verify(ProducerEpoch(producer_id, epoch), (topic, partition))
@@ -135,7 +135,10 @@ class TxnShard:
         elif len(self._txns) < self.config.ids_max:
             record = begin(self._take_producer_id(), timeout_ms, now_ms)
         else:
-            raise Refused(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
+            raise Refused(
+                ErrorCode.POLICY_VIOLATION,
+                f"too many transactional ids: this shard already has {self.config.ids_max}",
+            )
         if record.state is TxnState.EMPTY:
             reply = InitProducerIdResponse(
                 error_code=ErrorCode.NONE,
@@ -143,7 +146,7 @@ class TxnShard:
                 producer_epoch=record.producer_epoch,
             )
         else:
-            # The open transaction is aborted first. The producer asks again until that is done.
+            # The open transaction is aborted first. The producer retries until that is done.
             reply = InitProducerIdResponse(
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NOBODY.epoch
             )
@@ -189,7 +192,10 @@ class TxnShard:
             record
             and sum(len(indexes) for _, indexes in record.partitions) > self.config.partitions_max
         ):
-            raise Refused(ErrorCode.INVALID_REQUEST, "too many partitions in one transaction")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"too many partitions in one transaction: at most {self.config.partitions_max}",
+            )
         return _decision(transactional_id, record, token, reply)
 
     def _end_txn(
@@ -210,28 +216,29 @@ class TxnShard:
 
     def _find(self, transactional_id: str) -> Txn:
         if not transactional_id:
-            raise Refused(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            raise Refused(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
         txn = self._txns.get(transactional_id)
         if txn is None:
             raise Refused(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                "the transactional id has no producer id, or no longer",
+                f"transactional id {transactional_id} has no producer id (it may have expired): "
+                "call InitProducerId first",
             )
         return txn
 
     # Markers.
 
     def take_markers(self) -> tuple[WriteMarkers, ...]:
-        """The markers of transactions prepared by the records applied since the last call.
+        """Markers of transactions prepared by the records applied since the last call.
 
-        To be asked for right after a decision's records were applied (or everything was loaded),
-        and to be written once these are committed.
+        The host calls this right after it applied a decision's records (or has loaded everything),
+        and writes the markers once these records are committed.
         """
         prepared, self._newly_prepared = self._newly_prepared, {}
         return self._markers_of(list(prepared))
 
     def pending_markers(self) -> tuple[WriteMarkers, ...]:
-        """Every marker not yet reported as written, by committed records or not."""
+        """Every marker not yet reported as written, of committed and uncommitted records."""
         return self._markers_of(list(self._txns))
 
     def _markers_of(self, transactional_ids: list[str]) -> tuple[WriteMarkers, ...]:
@@ -245,9 +252,10 @@ class TxnShard:
     def marker_written(
         self, write: WriteMarkers, partitions: Sequence[Partition], now_ms: int
     ) -> Decision:
-        """These partitions have their marker (or are gone); the last one completes the transaction.
+        """Handles a report that these partitions have their marker or are gone; the last report
+        completes the transaction.
 
-        A report about another transaction than the prepared one is late and changes nothing.
+        A late report, about another transaction than the prepared one, changes nothing.
         """
         txn = self._txns.get(write.transactional_id)
         if txn is None or txn.record.state not in PREPARED:
@@ -264,15 +272,15 @@ class TxnShard:
         if owed:
             txn.owed = owed
             return NOTHING
-        # What is owed is left as it is: if the record is lost with this coordinator, the next one
-        # writes the markers again.
+        # The owed markers stay: if the record is lost with this coordinator, the next one writes
+        # the markers again.
         completed = txn.complete(now_ms)
         return Decision(records=(encode_record(write.transactional_id, completed),))
 
     # State and time.
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Makes one record part of the state; the only place that changes durable state."""
+        """Applies one record; the only method that changes durable state."""
         transactional_id = decode_key(key)
         if transactional_id is None:
             return
@@ -291,18 +299,18 @@ class TxnShard:
             self._newly_prepared[transactional_id] = None
 
     def loaded(self, now_ms: int) -> None:
-        """Everything was replayed; `take_markers` has all that are still to be written."""
+        """Completes replay; `take_markers` then returns all markers still to be written."""
         self._expiry_check_ms = now_ms + self.config.expiration_check_interval_ms
 
     def deadline(self) -> int | None:
-        """When `tick` must be called next; None before everything is loaded."""
+        """Time of the next `tick`; None before replay is complete."""
         check_ms, floor_ms = self._expiry_check_ms, self._timeouts.floor_ms
         if check_ms is None or floor_ms is None:
             return check_ms
         return min(check_ms, floor_ms)
 
     def tick(self, now_ms: int) -> Decision:
-        """Aborts the transactions that took too long and forgets the ids that are unused."""
+        """Aborts transactions that timed out, and deletes expired ids."""
         records = []
         for name in self._timeouts.due(now_ms, TICK_MAX):
             txn = self._txns[name]
@@ -324,7 +332,7 @@ class TxnShard:
         return [name for name, txn in self._txns.items() if txn.is_expired(now_ms, expiration_ms)]
 
     def dropped(self, token: Token) -> None:
-        """Nobody waits for this call's reply any longer; no call is parked, so nothing to do."""
+        """Does nothing: no call is parked, so a client that stops waiting leaves no state."""
 
     # Reads.
 
@@ -341,11 +349,11 @@ class TxnShard:
 
     @property
     def open_count(self) -> int:
-        """How many transactions are open: each of them has a timeout."""
+        """Number of open transactions: each of them has a timeout."""
         return len(self._timeouts.at_ms)
 
     def durable_state(self) -> dict[str, TxnRecord]:
-        """What a replay must bring back exactly."""
+        """State that a replay must restore exactly."""
         return {name: txn.record for name, txn in self._txns.items()}
 
 

@@ -1,8 +1,8 @@
-"""When open transactions time out.
+"""Timeouts of open transactions.
 
-Invariant: `floor` is never later than the earliest deadline, and may be earlier. Nearly every
+Invariant: `floor_ms` is never later than the earliest deadline, and may be earlier. Nearly every
 transaction ends long before its deadline, so starting and ending one costs a dict write each; the
-true minimum is looked for when the floor is reached.
+true minimum is searched for when the floor is reached.
 """
 
 
@@ -25,7 +25,7 @@ class Timeouts:
             self.floor_ms = at_ms
 
     def due(self, now_ms: int, count_max: int) -> list[str]:
-        """Those whose time has come, the earliest first. They stay until they are moved."""
+        """Transactions whose deadline has passed, earliest first. They stay until moved."""
         if self.floor_ms is None or self.floor_ms > now_ms:
             return []
         found = sorted((at_ms, name) for name, at_ms in self.at_ms.items() if at_ms <= now_ms)

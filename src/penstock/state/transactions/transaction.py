@@ -1,27 +1,27 @@
-"""One transactional id: who its producer is and where its transaction stands.
+"""One transactional id: its producer and the state of its transaction.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                     \\-> PrepareAbort  -> CompleteAbort  -> Ongoing ...
 
-Each method looks at the state and returns the state to move to, or raises `Refused`; only `apply`
-moves. Rules:
+Each method reads the state and returns the next state, or raises `Refused`; only `apply` changes
+the state. Rules:
 
-- Requests of anyone but the current producer id and epoch are refused: INVALID_PRODUCER_ID_MAPPING
-  for another id, PRODUCER_FENCED for another epoch. While markers are being written, whoever will
-  be the producer afterwards is told CONCURRENT_TRANSACTIONS, which makes clients wait.
-- InitProducerId bumps the epoch, which fences whoever had it; an open transaction is aborted
-  first. A producer that names its id and epoch (KIP-360) must be the current one, or the one
-  that asked the same before and missed the answer.
+- Requests of any but the current producer id and epoch are refused: INVALID_PRODUCER_ID_MAPPING
+  for another id, PRODUCER_FENCED for another epoch. While markers are being written, the producer
+  that continues afterwards gets CONCURRENT_TRANSACTIONS, which makes clients wait.
+- InitProducerId bumps the epoch, which fences the previous producer; an open transaction is
+  aborted first. A producer that sends its id and epoch (KIP-360) must be the current one, or the
+  one that sent the same request before and missed the response.
 - EndTxn of clients with transactions v2 (KIP-890) bumps the epoch every time, so that a late
-  Produce or EndTxn of the finished transaction meets a newer epoch wherever it arrives. Whoever
-  ended the last transaction may ask again and learns the same outcome and the same next epoch.
+  Produce or EndTxn of the finished transaction meets a newer epoch everywhere. The producer that
+  ended the last transaction may repeat the request and gets the same outcome and next epoch.
 - A timeout, and an InitProducerId that finds an open transaction, abort it under a bumped epoch.
-  After a timeout the producer may abort or initialise and go on; after another producer's
+  After a timeout the producer may abort or initialise and continue; after another producer's
   InitProducerId it is fenced.
 - The last epoch is for markers only: a producer that would get it gets a new producer id instead.
 
-A transaction without partitions has no markers to wait for and completes at once. Which markers
-were written is soft state: after a crash all of them are written again.
+A transaction without partitions has no markers to wait for and completes at once. The set of
+written markers is soft state: after a crash all of them are written again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,15 +45,15 @@ from penstock.state.transactions.records import (
 )
 
 TakeId: TypeAlias = Callable[[], int]
-"""Takes a producer id nobody has from the host's stock; refuses when the stock is empty."""
+"""Takes an unused producer id from the host's reserved ones; refuses if there is none."""
 
 
 _NONE: Final[Mapping[Partition, None]] = {}
-"""Shared by the many ids that have nothing open."""
+"""Shared by all ids without an open transaction."""
 
 
 class Txn:
-    """The machine of one transactional id."""
+    """State machine of one transactional id."""
 
     __slots__ = ("owed", "partitions", "record")
 
@@ -67,14 +67,14 @@ class Txn:
         self.record = record
         self.partitions = dict.fromkeys(each_partition(record)) if record.partitions else _NONE
         self.owed = self.partitions if record.state in PREPARED else _NONE
-        """Partitions whose marker is not yet known to be written; replaced, never changed."""
+        """Partitions whose marker is not known to be written; replaced, never mutated."""
 
     # InitProducerId.
 
     def initialise(
         self, timeout_ms: int, expected: ProducerEpoch, now_ms: int, take_id: TakeId
     ) -> TxnRecord:
-        """The state to move to: Empty with the producer to answer, or an abort to wait for."""
+        """Next state: Empty with the producer to return, or an abort to wait for."""
         record = self.record
         if record.state in PREPARED:
             raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being ended")
@@ -104,7 +104,7 @@ class Txn:
     def add(
         self, producer: ProducerEpoch, added: Sequence[Partition], now_ms: int
     ) -> TxnRecord | None:
-        """The state with these partitions in the transaction; None when they are in already."""
+        """Next state with these partitions in the transaction; None if they are in already."""
         self._check_current(producer)
         record, now_ms = self.record, self._later(now_ms)
         is_open = record.state is TxnState.ONGOING
@@ -126,7 +126,8 @@ class Txn:
         self._check_current(producer)
         if partition not in self.partitions:
             raise Refused(
-                ErrorCode.TRANSACTION_ABORTABLE, "the partition is not in the transaction"
+                ErrorCode.TRANSACTION_ABORTABLE,
+                f"partition {partition[0]}-{partition[1]} is not in the transaction: abort it",
             )
 
     # EndTxn.
@@ -134,7 +135,7 @@ class Txn:
     def end(
         self, producer: ProducerEpoch, committed: bool, version: int, now_ms: int, take_id: TakeId
     ) -> TxnRecord | None:
-        """The state to move to; None for a repetition of what has been done already."""
+        """Next state; None for a repeated request that was already executed."""
         record = self.record
         state = record.state
         outcome = TxnState.PREPARE_COMMIT if committed else TxnState.PREPARE_ABORT
@@ -145,18 +146,18 @@ class Txn:
         if state is TxnState.ONGOING:
             return self._prepare(outcome, version, producer, now_ms, take_id)
         if version >= TRANSACTIONS_V2 and not committed:
-            # The client may have begun a transaction of which nothing arrived here. The epoch
-            # must be bumped all the same: what did not arrive may still be on its way.
+            # The client may have begun a transaction of which no request arrived. The epoch must be
+            # bumped all the same: a delayed request may still arrive.
             return self._prepare(outcome, version, producer, now_ms, take_id)
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no transaction to end")
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "no open transaction to end: begin one first")
 
     def fence(self, now_ms: int, take_id: TakeId, previous: ProducerEpoch) -> TxnRecord:
-        """Aborts the open transaction on nobody's request but `previous`'s, who may go on."""
+        """Aborts the open transaction without an EndTxn; only `previous` may continue."""
         assert self.record.state is TxnState.ONGOING
         return self._prepare(TxnState.PREPARE_ABORT, TRANSACTIONS_V2, previous, now_ms, take_id)
 
     def complete(self, now_ms: int) -> TxnRecord:
-        """The state once every marker is written."""
+        """Next state once every marker is written."""
         return _completed(self.record, self._later(now_ms))
 
     # Time.
@@ -172,7 +173,7 @@ class Txn:
         return is_idle and record.updated_ms + expiration_ms <= now_ms
 
     def _later(self, now_ms: int) -> int:
-        """Time never goes back for a transaction, whatever the wall clock does."""
+        """Current time, never earlier than the last update even if the wall clock goes back."""
         return max(now_ms, self.record.updated_ms)
 
     # Checks.
@@ -184,15 +185,16 @@ class Txn:
         if producer.id != record.producer_id:
             raise Refused(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                f"producer id {producer.id} is not the transactional id's",
+                f"producer id {producer.id} does not belong to this transactional id: "
+                "call InitProducerId again",
             )
         if producer.epoch != record.producer_epoch:
             raise _fenced(producer, record)
 
     def _is_repetition(self, producer: ProducerEpoch, version: int) -> bool:
-        """Whether this producer, in this version, has already ended the last transaction.
+        """True if this producer, in this version, has already ended the last transaction.
 
-        Before KIP-890 the epoch does not tell: it is a repetition if no transaction is open.
+        Before KIP-890 the epoch cannot tell: the request is a repetition if no transaction is open.
         """
         record = self.record
         if record.state in (TxnState.EMPTY, TxnState.ONGOING):
@@ -202,10 +204,13 @@ class Txn:
         return producer == record.producer
 
     def _check_outcome(self, committed: bool) -> None:
-        """Refuses a repetition that wants another outcome, or that comes before its end."""
+        """Refuses a repetition that wants another outcome, or that arrives before the end."""
         state = self.record.state
         if committed != (state in (TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT)):
-            raise Refused(ErrorCode.INVALID_TXN_STATE, f"the transaction is in {state.name}")
+            raise Refused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction is in {state.name}: its outcome cannot be changed",
+            )
         if state in PREPARED:
             raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction is being ended")
 
@@ -237,7 +242,7 @@ class Txn:
 
 
 def begin(producer_id: int, timeout_ms: int, now_ms: int) -> TxnRecord:
-    """The first state of a transactional id."""
+    """First state of a transactional id."""
     return TxnRecord(
         state=TxnState.EMPTY,
         producer_id=producer_id,
@@ -274,6 +279,6 @@ def _bumped(producer: ProducerEpoch, take_id: TakeId) -> ProducerEpoch:
 def _fenced(producer: ProducerEpoch, record: TxnRecord) -> Refused:
     return Refused(
         ErrorCode.PRODUCER_FENCED,
-        f"producer {producer.id} at epoch {producer.epoch} is not the current one, "
-        f"which is at epoch {record.producer_epoch}",
+        f"producer {producer.id} at epoch {producer.epoch} is fenced: "
+        f"the current epoch is {record.producer_epoch}",
     )
