@@ -1,1 +1,1 @@
-"""The schema registry as a machine without I/O: schemas, ids, versions, and who can read whom."""
+"""Schema registry as a state machine without I/O: schemas, ids, versions and compatibility."""

@@ -1,7 +1,7 @@
-"""The work that a new schema makes: understanding it, and comparing it with those before it.
+"""Parsing of a new schema, and its comparison with earlier versions.
 
-May take a while, so it is done by a worker, on a `CheckPlan` that holds all it needs; what came of
-it is brought back to the machine as a `CompatibilityVerdict`.
+This may take a while, so a worker does it, on a `CheckPlan` that holds all it needs. The result
+returns to the state machine as a `CompatibilityVerdict`.
 """
 
 import hashlib
@@ -16,44 +16,44 @@ from penstock.state.registry.subject_names import DEFAULT_CONTEXT, short_for
 
 
 class CheckPlan(NamedTuple):
-    """A schema, and what it must go with."""
+    """A schema, and the versions it must be compatible with."""
 
     revision: int
-    """Of the state that this was made from."""
+    """Revision of the state that the plan was made from."""
     source: SchemaSource
     extras: tuple[Any, Any]
     """Metadata and rules."""
     normalizes: bool
     level: Level
     previous: tuple[tuple[int, SchemaSource], ...]
-    """Versions to compare with, the last one first."""
+    """Versions to compare with, newest first."""
     known: frozenset[str]
-    """Guids for which no comparison is needed: they are versions of the subject."""
+    """Guids that need no comparison: they are versions of the subject."""
     other_extras: tuple[Any, Any] | None = None
-    """Metadata and rules to register it with, if they differ from those it came with."""
+    """Metadata and rules to register it with, if they differ from the request's."""
     context: str = DEFAULT_CONTEXT
 
 
 class CompatibilityVerdict(NamedTuple):
-    """What a schema says, and what speaks against it."""
+    """Result of parsing a schema and comparing it with the plan's versions."""
 
     text: str
     guid: str
     record_name: str | None
     messages: tuple[str, ...] = ()
-    """Why it does not go with the versions before it; nothing: it does."""
+    """Incompatibilities with earlier versions; empty: compatible."""
     other_guid: str | None = None
-    """With the plan's other extras."""
+    """Guid with the plan's other extras."""
 
 
 def judge(plan: CheckPlan) -> CompatibilityVerdict:
-    """Raises Rejected when the schema is none."""
+    """Executes a plan; raises Rejected if the schema is invalid."""
     parsed = parse(plan.source)
     text, canonical = parsed.text, parsed.canonical
     if plan.normalizes:
         text = canonical = parsed.normalized()
     kind = plan.source.type
-    # What says the same in two contexts is the same.
+    # References that mean the same in two contexts give the same guid.
     references = tuple(
         Reference(one.name, short_for(plan.context, one.subject), one.version)
         for one in plan.source.references
@@ -73,7 +73,7 @@ def format_text(source: SchemaSource, form: str) -> str:
 
 
 def _incompatible(parsed: Parsed, plan: CheckPlan) -> list[str]:
-    """The first version that does not fit says why."""
+    """Reasons of the first incompatible version."""
     for version, source in plan.previous:
         before = parse(source)
         found: list[str] = []
@@ -87,7 +87,7 @@ def _incompatible(parsed: Parsed, plan: CheckPlan) -> list[str]:
 
 
 def _guid(kind: str, canonical: str, references: tuple[Reference, ...], extras: Any) -> str:
-    """The same for schemas that say the same."""
+    """Id derived from the content: equal schemas have equal guids."""
     digest = hashlib.md5(usedforsecurity=False)
     for part in (kind, canonical, write_sorted_json([list(one) for one in references])):
         digest.update(part.encode("utf-8", "surrogatepass"))

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """Which schemas of a subject must be able to read what which others wrote."""
+    """Directions in which the schemas of a subject must be able to read each other's data."""
 
     NONE = "NONE"
     BACKWARD = "BACKWARD"
@@ -16,29 +16,29 @@ class Level(StrEnum):
 
     @property
     def is_transitive(self) -> bool:
-        """Against every version that is not deleted, instead of the last one."""
+        """True if the level applies to every version that is not deleted, not just the last one."""
         return self.name.endswith("_TRANSITIVE")
 
     @property
     def is_backward(self) -> bool:
-        """The new schema reads what the old ones wrote."""
+        """True if the new schema must read data written with the old ones."""
         return self.name.startswith(("BACKWARD", "FULL"))
 
     @property
     def is_forward(self) -> bool:
-        """The old schemas read what the new one writes."""
+        """True if the old schemas must read data written with the new one."""
         return self.name.startswith(("FORWARD", "FULL"))
 
 
 class SubjectMode(StrEnum):
-    """What may be done to a subject."""
+    """Operations allowed on a subject."""
 
     READWRITE = "READWRITE"
     READONLY = "READONLY"
     READONLY_OVERRIDE = "READONLY_OVERRIDE"
-    """Of the whole registry: read-only whatever single subjects say."""
+    """Only for the whole registry: read-only regardless of the modes of subjects."""
     IMPORT = "IMPORT"
-    """Schemas come with their ids and versions, as another registry gave them; unchecked."""
+    """Schemas are imported with the ids and versions of another registry; unchecked."""
 
 
 DEFAULT_LEVEL = Level.BACKWARD

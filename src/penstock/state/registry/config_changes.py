@@ -1,7 +1,7 @@
-"""Calls that change settings, or delete: each decides on records, and on its answer.
+"""Calls that change settings or delete schemas: each returns records and its response.
 
-Deleting has two steps, as in Confluent's registry: first a version is hidden and may still be found
-by its id; then, when asked again with `permanent`, it is gone. What others refer to stays.
+Deletion has two steps, as in Confluent's registry. First a version is soft deleted and can still
+be found by its id; a second call with `permanent` removes it. Referenced versions stay.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ from penstock.state.registry.subject_names import (
 )
 
 ChangeOutcome = tuple[list[Record], Any]
-"""Records to keep, and the answer."""
+"""Records to persist, and the response."""
 LEVELS = ", ".join(Level)
 SETTABLE = ", ".join(SubjectMode)
 
@@ -116,7 +116,7 @@ def _hidden(kept: KeptSchema) -> KeptSchema:
 
 
 def _forgotten(state: RegistryState, rows: list[KeptSchema]) -> list[Record]:
-    """An id that goes with its last version is not given again."""
+    """Tombstones; the highest id is recorded first, so that a deleted id is never reused."""
     records = [forgotten_schema(*kept.place) for kept in rows]
     for context in sorted({kept.context for kept in rows}):
         highest = state.numbering(context).highest_id
@@ -126,7 +126,7 @@ def _forgotten(state: RegistryState, rows: list[KeptSchema]) -> list[Record]:
 
 
 def delete_context(state: RegistryState, call: requests.DeleteContext) -> ChangeOutcome:
-    """Its numbers go with it: whoever makes it anew begins with 1."""
+    """Deletes an empty context with its ids: if it is created again, they begin with 1."""
     context = context_of(call.subject)
     if context == DEFAULT_CONTEXT:
         raise Rejected(RegistryErrorCode.NOT_PERMITTED, "The default context cannot be deleted.")
@@ -151,7 +151,7 @@ def _forgotten_settings(state: RegistryState, subject: str) -> list[Record]:
 
 
 def _require_unreferenced(state: RegistryState, rows: list[KeptSchema], *, permanent: bool) -> None:
-    """References between versions that go together do not count."""
+    """Refuses to delete referenced versions; references between the rows do not count."""
     going = {kept.place for kept in rows}
     for kept in rows:
         for other in state.referred_by(kept.place, deleted=permanent):
@@ -178,7 +178,9 @@ def put_config(state: RegistryState, call: requests.PutConfig) -> ChangeOutcome:
         check_subject(seen_from(context_of(subject), call.alias))
     if call.group is not None and len(call.group) > limits.SUBJECT_CHARS_MAX:
         raise Rejected(
-            RegistryErrorCode.NOT_PERMITTED, "the name of the compatibility group is too long"
+            RegistryErrorCode.NOT_PERMITTED,
+            f"the name of the compatibility group has {len(call.group)} characters: "
+            f"at most {limits.SUBJECT_CHARS_MAX}",
         )
     said = KeptConfig(
         call.level.upper() if call.level is not None else None,
@@ -193,7 +195,7 @@ def put_config(state: RegistryState, call: requests.PutConfig) -> ChangeOutcome:
     if len(write_sorted_json(msgspec.to_builtins(said))) > 2 * limits.EXTRAS_BYTES_MAX:
         raise Rejected(
             RegistryErrorCode.SCHEMA_TOO_LARGE,
-            f"a config may have {2 * limits.EXTRAS_BYTES_MAX} bytes at most",
+            f"the config is too large: at most {2 * limits.EXTRAS_BYTES_MAX} bytes",
         )
     new = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
     after = msgspec.structs.replace(state.configs.get(subject) or KeptConfig(), **new)
@@ -230,12 +232,12 @@ def put_mode(state: RegistryState, call: requests.PutMode) -> ChangeOutcome:
                 RegistryErrorCode.NOT_PERMITTED,
                 "Cannot import since found existing subjects; delete them first, or use force=true",
             )
-        # What is only hidden would be in the way of what comes.
+        # Soft-deleted versions would conflict with imported ones.
         hidden = [kept for one in in_the_way for kept in state.versions(one, deleted=True)]
         if len(hidden) > limits.VERSIONS_MAX:
             raise Rejected(
                 RegistryErrorCode.NOT_PERMITTED,
-                f"more than {limits.VERSIONS_MAX} deleted versions would have to go for good; "
+                f"more than {limits.VERSIONS_MAX} deleted versions would be removed permanently: "
                 "delete some of them with permanent=true first",
             )
         _require_unreferenced(state, hidden, permanent=True)
@@ -260,7 +262,7 @@ def delete_mode(state: RegistryState, call: requests.DeleteMode) -> ChangeOutcom
 
 
 def _is_within(one: str | None, scope: str | None) -> bool:
-    """True if a subject is the scope, or is in the context that the scope is."""
+    """True if a subject is the scope, or belongs to the context that the scope is."""
     context, name = split_subject(scope or "")
     return one == scope or scope == EVERYWHERE or (not name and context_of(one) == context)
 
@@ -269,7 +271,8 @@ def _check_room(state: RegistryState, subject: str | None) -> None:
     is_new = subject not in state.configs and subject not in state.modes
     if is_new and len(state.configs) + len(state.modes) >= limits.SETTINGS_MAX:
         raise Rejected(
-            RegistryErrorCode.NOT_PERMITTED, "too many subjects have settings of their own"
+            RegistryErrorCode.NOT_PERMITTED,
+            f"too many subjects have settings: at most {limits.SETTINGS_MAX}, delete some first",
         )
 
 

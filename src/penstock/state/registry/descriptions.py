@@ -1,8 +1,8 @@
-"""Metadata and rules of a schema: its own, those of the version before, and as set.
+"""Metadata and rules of a schema: its own, the previous version's, and the config's.
 
-A schema that comes without has those of the last version of its subject; then what the config says
-by default goes below it and what it overrides goes above. So the same text with and without them is
-one schema, as in Confluent's registry.
+A schema without any inherits those of the last version of its subject. The config's defaults are
+then merged below them and its overrides above. So the same text with and without them is one
+schema, as in Confluent's registry.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ RULE_LISTS = ("migrationRules", "domainRules", "encodingRules")
 
 
 def merged_metadata(below: Table | None, above: Table | None) -> Table | None:
-    """Tags and properties by name; of one name that above counts."""
+    """Merges tags and properties by name; `above` wins."""
     if below is None or above is None:
         return above if below is None else below
     merged: Table = {}
@@ -27,7 +27,7 @@ def merged_metadata(below: Table | None, above: Table | None) -> Table | None:
 
 
 def merged_rules(below: Table | None, above: Table | None) -> Table | None:
-    """Rules by name; of one name that above counts."""
+    """Merges rules by name; `above` wins."""
     if below is None or above is None:
         return above if below is None else below
     merged = {**below, **above}
@@ -49,7 +49,7 @@ def described(
     before: tuple[Table | None, Table | None],
     config: KeptConfig | None,
 ) -> tuple[Table | None, Table | None]:
-    """Metadata and rules that a schema is registered with."""
+    """Metadata and rules with which a schema is registered."""
     metadata = own[0] if own[0] is not None else before[0]
     rules = own[1] if own[1] is not None else before[1]
     if config is None:

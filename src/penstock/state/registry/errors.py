@@ -1,7 +1,7 @@
-"""Why the registry says no, by the numbers of Confluent's REST API.
+"""Refusals of the registry, by the error codes of Confluent's REST API.
 
-A `Rejected` is a refusal like any other inside the node; the registry's door shows its `number`
-and message. The first three digits of a number are the HTTP status.
+Inside the node a `Rejected` is a refusal like any other; the registry's endpoint returns its
+`number` and message. The first three digits of a number are the HTTP status.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ from penstock.base.errors import ErrorCode, Refused
 
 
 class RegistryErrorCode(IntEnum):
-    """The numbers that clients of the registry tell refusals apart by."""
+    """Error codes by which clients of the registry distinguish refusals."""
 
     SUBJECT_NOT_FOUND = 40401
     VERSION_NOT_FOUND = 40402
@@ -40,7 +40,7 @@ class RegistryErrorCode(IntEnum):
 
 
 class Rejected(Refused):
-    """A refusal with the registry's own number."""
+    """A refusal with the registry's own error code."""
 
     def __init__(self, number: RegistryErrorCode, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, message)
@@ -48,5 +48,5 @@ class Rejected(Refused):
 
 
 def invalid(message: str) -> Rejected:
-    """The schema itself is at fault."""
+    """Refusal of a schema that is itself invalid."""
     return Rejected(RegistryErrorCode.INVALID_SCHEMA, f"Invalid schema: {message}")

@@ -1,6 +1,6 @@
-"""The formats by name, and parsing a schema together with what it refers to.
+"""Schema formats by name, and parsing of a schema with its references.
 
-Protobuf needs a package that may not be installed, and is loaded when it is first asked for.
+Protobuf needs a package that may be missing, and is imported on first use.
 """
 
 from functools import lru_cache
@@ -21,7 +21,7 @@ from penstock.state.registry.parsed_schemas import (
 
 REMEMBERED_MAX = 512
 REMEMBERED_BYTES_MAX = 16 << 10
-"""Only small schemas are remembered: most are."""
+"""Maximum size of a cached schema: most are smaller."""
 MESSAGES_MAX = 20
 
 
@@ -37,13 +37,13 @@ def format_of(kind: str) -> SchemaFormat:
         from penstock.state.registry.protobuf.schema import ProtobufFormat
     except ImportError:
         raise invalid(
-            "this node cannot read Protobuf: install it with pip install 'penstock-mq[registry]'"
+            "this node cannot read Protobuf schemas: run pip install 'penstock-mq[registry]' on it"
         ) from None
     return ProtobufFormat()
 
 
 def parse(source: SchemaSource) -> Parsed:
-    """Understands a schema; raises Rejected if it cannot be."""
+    """Parses a schema; raises Rejected if it is invalid."""
     size = len(source.text) + sum(len(one.text) for one in source.closure)
     if size <= REMEMBERED_BYTES_MAX:
         return _parse_remembered(source)
@@ -60,7 +60,7 @@ def _parse(source: SchemaSource) -> Parsed:
             )
         return format_of(source.type).parse(source.text, _named(source.references, done))
     except RecursionError:
-        raise invalid("it is nested too deep") from None
+        raise invalid("nested too deep") from None
 
 
 _parse_remembered = lru_cache(maxsize=REMEMBERED_MAX)(_parse)
@@ -73,11 +73,11 @@ def _named(
 
 
 def unreadable(reader: Parsed, writer: Parsed) -> list[str]:
-    """What `reader` cannot read of what `writer` writes, in words; nothing: all is well."""
+    """Reasons why `reader` cannot read data of `writer`; empty: it can."""
     if reader.type != writer.type:
         return [f"the schema's type changed from {writer.type} to {reader.type}"]
     try:
         found = format_of(reader.type).unreadable(reader, writer, StepBudget())
     except RecursionError:
-        raise invalid("it is nested too deep to be compared") from None
+        raise invalid("nested too deep to be compared") from None
     return list(dict.fromkeys(found))[:MESSAGES_MAX]

@@ -1,4 +1,4 @@
-"""JSON texts of schemas, with errors as rejections and the order of keys kept."""
+"""JSON text of schemas: parse errors become rejections, the order of keys is kept."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ def read_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise invalid(f"it is no JSON: {error}") from None
+        raise invalid(f"not valid JSON: {error}") from None
     except RecursionError:
-        raise invalid("it is nested too deep") from None
+        raise invalid("nested too deep") from None
 
 
 def write_json(value: object) -> str:
-    """Without a blank, keys in the order they came in."""
+    """Compact JSON, keys in their original order."""
     return msgspec.json.encode(value).decode()
 
 
 def write_sorted_json(value: object) -> str:
-    """Without a blank, keys by name: equal for values that are equal."""
+    """Compact JSON, keys sorted: equal text for equal values."""
     return msgspec.json.encode(value, order="sorted").decode()

@@ -1,7 +1,7 @@
-"""Under which subject a record's schema is registered: the three strategies of Confluent's clients.
+"""Subject naming: the three strategies of Confluent's clients.
 
-A topic says by `confluent.value.subject.name.strategy` which of them its producers use; a strategy
-may be written with the Java package in front of it.
+A topic's `confluent.value.subject.name.strategy` says which of them its producers use; a strategy
+may be written with its Java package.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ class Strategy(StrEnum):
 
 
 def strategy_of(written: str) -> Strategy | None:
-    """None: there is no such strategy."""
+    """Parses a strategy's name; None if it is unknown."""
     name = written.rpartition(".")[2]
     return Strategy(name) if name in set(Strategy) else None
 
@@ -22,7 +22,7 @@ def strategy_of(written: str) -> Strategy | None:
 def subject_of(
     strategy: Strategy, topic: str, record_name: str | None, *, is_key: bool
 ) -> str | None:
-    """None: the strategy needs the name of a record, and the schema has none."""
+    """Subject of a record's schema; None if the strategy needs a record name and it has none."""
     if strategy is Strategy.TOPIC:
         return f"{topic}-{'key' if is_key else 'value'}"
     if record_name is None:

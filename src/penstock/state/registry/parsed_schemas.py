@@ -1,7 +1,7 @@
-"""What every format's parsed schema can do, and what it is parsed from.
+"""Interfaces of schema formats: parsed schemas and their sources.
 
-A schema is parsed with everything that it refers to: `closure` lists those in an order in which
-each comes after what it needs itself. Whoever makes a `SchemaSource` has bounded it.
+A schema is parsed with all schemas that it references: `closure` lists them in dependency order.
+The creator of a `SchemaSource` has checked its size.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ SCHEMA_TYPES = (AVRO, JSON, PROTOBUF)
 
 
 class Reference(NamedTuple):
-    """Another schema, by the name that this one uses for it."""
+    """A reference to another schema, with the name used for it."""
 
     name: str
     subject: str
@@ -34,7 +34,7 @@ class Dependency(NamedTuple):
 
 
 class SchemaSource(NamedTuple):
-    """A schema's text, and those of all schemas that it needs."""
+    """A schema's text, and the texts of all schemas that it needs."""
 
     type: str
     text: str
@@ -43,32 +43,32 @@ class SchemaSource(NamedTuple):
 
 
 class Parsed(Protocol):
-    """A schema that was understood."""
+    """A parsed schema."""
 
     @property
     def type(self) -> str: ...
 
     @property
     def text(self) -> str:
-        """What is kept and given out."""
+        """Text that is stored and returned."""
         ...
 
     @property
     def canonical(self) -> str:
-        """The same for texts that say the same in different ways."""
+        """Canonical text: the same for equivalent texts."""
         ...
 
     @property
     def record_name(self) -> str | None:
-        """Of the record or message; what RecordNameStrategy takes for a subject."""
+        """Name of the record or message, used by RecordNameStrategy."""
         ...
 
     def normalized(self) -> str:
-        """The text with everything in order whose order has no meaning."""
+        """Text with everything sorted whose order has no meaning."""
         ...
 
     def formatted(self, form: str) -> str:
-        """The text in another form, where the format has it."""
+        """Text in another form, if the format has it."""
         ...
 
 
@@ -78,5 +78,5 @@ class SchemaFormat(Protocol):
     def parse(self, text: str, references: Mapping[str, Parsed]) -> Parsed: ...
 
     def unreadable(self, reader: Parsed, writer: Parsed, budget: StepBudget) -> list[str]:
-        """What `reader` cannot read of what `writer` writes, in words."""
+        """Reasons why `reader` cannot read data of `writer`."""
         ...

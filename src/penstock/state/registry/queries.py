@@ -1,7 +1,7 @@
-"""Calls that only look: subjects, versions, ids, references, configs, modes.
+"""Read-only calls: subjects, versions, ids, references, configs, modes.
 
-Answers are what the REST API shows. What is not there is a `Rejected` with the number that says
-what is missing.
+Results are what the REST API returns. A missing object is a `Rejected` with the code of what is
+missing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ from penstock.state.registry.subject_names import (
 
 T = TypeVar("T")
 LISTED_BYTES_MAX = 16 << 20
-"""Of the texts in one listing of schemas."""
+"""Maximum size of all texts in one listing of schemas."""
 
 
 def no_subject(subject: str) -> Rejected:
@@ -62,11 +62,11 @@ def metadata_properties(metadata: dict[str, Any] | None) -> dict[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
-# -- how schemas are shown ----------------------------------------------------------------------
+# -- representation of schemas ------------------------------------------------------------------
 
 
 def show_text(kept: KeptSchema, *, qualified: bool = False) -> dict[str, Any]:
-    """A schema without its place: what an id stands for."""
+    """Schema without subject and version: what an id stands for."""
     shown: dict[str, Any] = {}
     if kept.schemaType != AVRO:
         shown["schemaType"] = kept.schemaType
@@ -116,7 +116,7 @@ def _page(rows: Iterable[T], page: requests.ListPage) -> list[T]:
 
 
 def _subjects(state: RegistryState, prefix: str, everywhere: bool) -> Iterator[str]:
-    """Of the context that the prefix names, or of every one."""
+    """Subjects of the context that the prefix names, or of every one."""
     context, beginning = split_subject(prefix)
     for subject in sorted(state.subjects):
         own, name = split_subject(subject)
@@ -154,7 +154,7 @@ def list_schemas(state: RegistryState, call: requests.ListSchemas) -> list[dict[
     if sum(len(kept.schema) for kept in page) > LISTED_BYTES_MAX:
         raise Rejected(
             RegistryErrorCode.SCHEMA_TOO_LARGE,
-            "there is too much to list: ask with a smaller limit",
+            f"the listing exceeds {LISTED_BYTES_MAX} bytes: request a smaller limit",
         )
     return [show_version(kept) for kept in page]
 
@@ -165,7 +165,7 @@ def list_contexts(state: RegistryState, call: requests.ListContexts) -> list[str
 
 
 def elsewhere(state: RegistryState, subject: str) -> Iterator[str]:
-    """Subjects that a subject of the default context may mean, if that context lacks it."""
+    """Subjects that a subject of the default context may mean if that context lacks it."""
     if context_of(subject) == DEFAULT_CONTEXT:
         yield from (join_subject(context, subject) for context in state.others())
 
@@ -202,11 +202,11 @@ def get_referrers(state: RegistryState, call: requests.GetReferrers) -> list[int
 def find_by_id(
     state: RegistryState, schema_id: int, subject: str | None, *, anywhere: bool
 ) -> tuple[dict[SubjectVersion, KeptSchema], KeptSchema | None]:
-    """Places of an id, and the last version of the subject that has it.
+    """Versions that have an id, and the subject's last version among them.
 
-    The subject says in which context to look: it may be one alone (`:.sales:`). With `anywhere` a
-    subject of the default context that has no such id is looked for in the other contexts, before
-    the id is what it is in the default context.
+    The subject selects the context; it may be a context alone (`:.sales:`). With `anywhere` a
+    subject of the default context that lacks the id is searched for in the other contexts, before
+    the id gets its meaning in the default context.
     """
     named = state.named(subject or "")
     name = split_subject(named)[1]
@@ -223,7 +223,7 @@ def find_by_id(
 
 def get_by_id(state: RegistryState, call: requests.GetById) -> dict[str, Any]:
     if context_of(call.subject) != DEFAULT_CONTEXT and not isinstance(call, requests.GetByIdThere):
-        raise no_schema(call.id)  # It was asked for as if there were no contexts.
+        raise no_schema(call.id)  # Sent by a node that does not know contexts.
     places, mine = find_by_id(state, call.id, call.subject, anywhere=call.anywhere)
     kept = mine or next(iter(places.values()))
     shown = show_text(kept, qualified=call.qualified)
@@ -235,7 +235,7 @@ def get_by_id(state: RegistryState, call: requests.GetById) -> dict[str, Any]:
 
 
 def _of_guid(state: RegistryState, guid: str) -> list[KeptSchema]:
-    """One of each context, the default one first."""
+    """One version per context, the default one first."""
     known = (state.contexts[one].by_guid.get(guid.lower(), {}) for one in sorted(state.contexts))
     rows = [next(iter(places.values())) for places in known if places]
     if not rows:
@@ -260,10 +260,10 @@ def list_ids_of_guid(state: RegistryState, call: requests.ListIdsOfGuid) -> list
 def what_is_shown(
     state: RegistryState, call: requests.RegistryCall, shown: dict[str, Any]
 ) -> KeptSchema:
-    """The version whose schema an answer shows."""
+    """Version whose schema a response shows."""
     if "subject" in shown:
         kept = state.get(shown["subject"], shown["version"], deleted=True)
-        assert kept is not None, "it was found a moment ago"
+        assert kept is not None, "this call has just found it"
         return kept
     if isinstance(call, requests.GetById):
         places, _ = find_by_id(state, call.id, call.subject, anywhere=call.anywhere)
@@ -324,12 +324,12 @@ def get_mode(state: RegistryState, call: requests.GetMode) -> dict[str, str]:
 
 
 def vouch(state: RegistryState, call: requests.Vouch) -> dict[str, Any]:
-    """Those of the ids and guids that a record of the topic may be written with.
+    """The ids and guids with which a record of the topic may be written.
 
-    Records say no context, so that they mean the default one.
+    Records carry no context, so the default one applies.
     """
     strategy = strategy_of(call.strategy)
-    assert strategy is not None, "configs hold strategies that there are"
+    assert strategy is not None, "configs hold only known strategies"
     here = state.numbering(DEFAULT_CONTEXT)
 
     def is_known(places: Iterable[KeptSchema]) -> bool:

@@ -1,13 +1,13 @@
-"""What the registry keeps in its topic: JSON keys and values, as Confluent's registry writes them.
+"""Persisted records of the registry: JSON keys and values, as Confluent's registry writes them.
 
-A schema's key is its subject and version, so compaction keeps the last word on each; a value of
-null is a version that is gone for good. Beside Confluent's there is `ID`: the highest id that was
-ever given, written when the version that had it goes, because an id is never given again. For a
-context that is said in its own record, `CONTEXT`.
+A schema's key is its subject and version, so compaction keeps its latest state; a null value is a
+permanently deleted version. In addition to Confluent's there is `ID`: the highest id ever
+assigned, written when the version that had it is deleted, because an id is never reused. For a
+context the same is stored in its own record, `CONTEXT`.
 
-A schema of a context other than the default one has a key of its own kind, `CONTEXT_SCHEMA`: nodes
-of a version that knows no contexts pass over it, where with `SCHEMA` they would take its id for one
-of the default context.
+A schema of a context other than the default one has its own kind of key, `CONTEXT_SCHEMA`: nodes
+of a version without contexts skip it. With `SCHEMA` they would take its id for one of the default
+context.
 """
 
 from typing import Any, Final
@@ -28,7 +28,7 @@ ID: Final = "ID"
 
 
 class RegistryKey(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of every record."""
+    """Key of every record."""
 
     keytype: str
     subject: str | None = None
@@ -40,11 +40,11 @@ class RegistryKey(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptReference(msgspec.Struct, frozen=True):
-    """A reference of a kept schema."""
+    """A reference of a stored schema."""
 
     name: str
     subject: str
-    """Without the context, if it is in that of the schema that refers to it."""
+    """Without context, if it is the context of the referring schema."""
     version: int
 
 
@@ -56,14 +56,14 @@ class KeptSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int
     schema: str
     guid: str
-    """Made from what the schema says, so that it is the same for schemas that say the same."""
+    """Derived from the content, so that equal schemas have equal guids."""
     schemaType: str = AVRO
     references: tuple[KeptReference, ...] = ()
     metadata: dict[str, Any] | None = None
     ruleSet: dict[str, Any] | None = None
     deleted: bool = False
     recordName: str | None = None
-    """Of the record or message; what RecordNameStrategy takes for a subject."""
+    """Name of the record or message, used by RecordNameStrategy."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -83,7 +83,7 @@ class KeptSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Settings of a subject, or of a context's subjects that have none; None: nothing is set."""
+    """Settings of a subject, or of a context for its subjects without any; None: not set."""
 
     compatibilityLevel: str | None = None
     normalize: bool | None = None
@@ -102,19 +102,19 @@ class KeptMode(msgspec.Struct, frozen=True):
 
 
 class KeptId(msgspec.Struct, frozen=True):
-    """The highest id that was given."""
+    """The highest id ever assigned."""
 
     id: int
 
 
 class KeptContext(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A context that is there, whether or not it has a schema at the moment."""
+    """An existing context, with or without schemas."""
 
     context: str
     tenant: str | None = None
-    """Always the same: Confluent's registry wants one."""
+    """Constant: Confluent's registry requires one."""
     highestId: int = 0
-    """That was given, as far as that cannot be seen from its schemas."""
+    """Highest id ever assigned, as far as the context's schemas do not show it."""
 
 
 Kept = KeptSchema | KeptConfig | KeptMode | KeptId | KeptContext
@@ -149,7 +149,7 @@ def mode_record(subject: str | None, mode: str | None) -> Record:
 
 
 def id_record(context: str, highest: int) -> Record:
-    """The highest id that was given in a context."""
+    """Record of the highest id assigned in a context."""
     if context != DEFAULT_CONTEXT:
         return context_record(context, highest)
     return _encode_key(RegistryKey(ID, magic=0)), msgspec.json.encode(KeptId(highest))
@@ -164,7 +164,7 @@ def forgotten_context(context: str) -> Record:
 
 
 def read_record(key: bytes, value: bytes | None) -> tuple[RegistryKey, Kept | None] | None:
-    """None: of a kind that is not known here."""
+    """Decodes a record; None for an unknown kind."""
     read = _decode_key(key)
     kind = VALUES.get(read.keytype)
     if kind is None:

@@ -1,8 +1,8 @@
-"""A schema on its way to becoming a version of a subject: plan, verdict, decision.
+"""Registration of a schema as a version of a subject: plan, verdict, decision.
 
-`plan_for` gathers what a worker needs to judge the schema; once it did, `register`, `look_up` and
-`check` decide on what the registry holds then. A plan made from an older state than that does not
-count, and is made anew: see `Outdated`.
+`plan_for` collects what a worker needs to check the schema. With its verdict, `register`,
+`look_up` and `check` decide on the registry's current state. A plan made from an older state is
+rejected and made again: see `Outdated`.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ ID_MAX = 2**31 - 1
 
 
 class Outdated(Refused):
-    """The registry changed since the plan was made."""
+    """The registry has changed since the plan was made."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.INVALID_UPDATE_VERSION)
@@ -52,7 +52,7 @@ class Outdated(Refused):
 
 
 def plan_for(state: RegistryState, call: requests.Proposal) -> CheckPlan:
-    """Raises Rejected for what needs no look at the schema itself."""
+    """Makes a plan; raises Rejected for errors that can be found without parsing the schema."""
     _check_proposal(call)
     subject = state.named(call.subject)
     if isinstance(call, requests.LookUp) and call.anywhere:
@@ -90,7 +90,7 @@ def plan_for(state: RegistryState, call: requests.Proposal) -> CheckPlan:
 
 
 def _first_known(state: RegistryState, subject: str) -> str:
-    """A schema is looked up as one of the context where there is such a subject."""
+    """The subject, or the first context's subject of this name that exists."""
     known = (one for one in chain([subject], elsewhere(state, subject)) if one in state.subjects)
     return next(known, subject)
 
@@ -112,14 +112,14 @@ def _check_proposal(call: requests.Proposal) -> None:
     if not call.schema.strip():
         raise Rejected(RegistryErrorCode.INVALID_SCHEMA, "Empty schema")
     if len(call.references) > limits.REFERENCES_MAX:
-        raise invalid(f"it has more than {limits.REFERENCES_MAX} references")
+        raise invalid(f"more than {limits.REFERENCES_MAX} references")
     if any(len(one.name) > limits.REFERENCE_CHARS_MAX for one in call.references):
-        raise invalid(f"a reference's name has more than {limits.REFERENCE_CHARS_MAX} characters")
+        raise invalid(f"a reference name has more than {limits.REFERENCE_CHARS_MAX} characters")
     extras = len(write_sorted_json((call.metadata, call.rules)))
     if extras > limits.EXTRAS_BYTES_MAX:
         raise Rejected(
             RegistryErrorCode.SCHEMA_TOO_LARGE,
-            f"metadata and rules may have {limits.EXTRAS_BYTES_MAX} bytes at most",
+            f"metadata and rules are too large: at most {limits.EXTRAS_BYTES_MAX} bytes",
         )
 
 
@@ -131,16 +131,16 @@ def _check_mode(state: RegistryState, call: requests.Register, subject: str) -> 
     if call.id is None and mode is SubjectMode.IMPORT:
         raise Rejected(RegistryErrorCode.NOT_PERMITTED, f"{said} not in read-write mode")
     if call.id is not None and not 0 <= call.id <= ID_MAX:
-        raise invalid(f"an id goes from 0 to {ID_MAX}")
+        raise invalid(f"invalid id {call.id}: must be from 0 to {ID_MAX}")
     if call.version is not None and not -1 <= call.version <= ID_MAX:
-        raise invalid(f"a version goes from 1 to {ID_MAX}")
+        raise invalid(f"invalid version {call.version}: must be from 1 to {ID_MAX}, or -1")
     return mode
 
 
 def _previous(
     state: RegistryState, subject: str, level: Level, metadata: dict[str, Any] | None
 ) -> list[KeptSchema]:
-    """What a new version must go with, the last one first."""
+    """Versions that a new one must be compatible with, newest first."""
     if level is Level.NONE:
         return []
     rows = _of_same_group(state, subject, metadata)
@@ -150,7 +150,7 @@ def _previous(
 def _of_same_group(
     state: RegistryState, subject: str, metadata: dict[str, Any] | None
 ) -> list[KeptSchema]:
-    """With a compatibility group, only versions whose metadata has the same value there count."""
+    """Versions to compare with: given a compatibility group, those with the same value in it."""
     rows = state.versions(subject)
     config = state.config_of(subject)
     group = config.compatibilityGroup if config is not None else None
@@ -181,7 +181,7 @@ def _checked_against(
 def _references(
     state: RegistryState, context: str, written: Iterable[requests.NamedReference]
 ) -> tuple[Reference, ...]:
-    """With their contexts, and versions instead of `latest`; refuses what is not there."""
+    """References with contexts, and with numbers for `latest`; refuses missing versions."""
     found: list[Reference] = []
     names: set[str] = set()
     for one in written:
@@ -192,7 +192,7 @@ def _references(
                 f'No schema reference found for subject "{subject[:200]}" and version {one.version}'
             )
         if one.name in names:
-            raise invalid(f'there are two references "{one.name[:200]}"')
+            raise invalid(f'duplicate reference name "{one.name[:200]}"')
         names.add(one.name)
         found.append(Reference(one.name, subject, kept.version))
     return tuple(found)
@@ -205,12 +205,12 @@ def kept_source(state: RegistryState, kept: KeptSchema) -> SchemaSource:
 def source_of(
     state: RegistryState, kind: str, text: str, references: tuple[Reference, ...]
 ) -> SchemaSource:
-    """A schema and all that it needs, those first that need nothing."""
+    """A schema and all that it needs, in dependency order."""
     closure: dict[tuple[str, int], Dependency] = {}
 
     def gather(wanted: tuple[Reference, ...], depth: int) -> None:
         if wanted and depth > limits.REFERENCE_DEPTH_MAX:
-            raise invalid(f"references go deeper than {limits.REFERENCE_DEPTH_MAX}")
+            raise invalid(f"references are nested deeper than {limits.REFERENCE_DEPTH_MAX} levels")
         for one in wanted:
             place = (one.subject, one.version)
             if place in closure:
@@ -223,7 +223,7 @@ def source_of(
                 )
             gather(kept.referred, depth + 1)
             if len(closure) >= limits.REFERENCED_MAX:
-                raise invalid(f"it needs more than {limits.REFERENCED_MAX} other schemas")
+                raise invalid(f"more than {limits.REFERENCED_MAX} schemas are needed")
             closure[place] = Dependency(*place, kept.schemaType, kept.schema, kept.referred)
 
     gather(references, 1)
@@ -231,13 +231,13 @@ def source_of(
 
 
 def check_amount(plan: CheckPlan) -> None:
-    """How much is to be read for one comparison."""
+    """Limits how much one comparison reads."""
     amount = sum(len(one.text) for _, one in plan.previous)
     if amount > limits.COMPARED_BYTES_MAX:
         raise Rejected(
             RegistryErrorCode.SCHEMA_TOO_LARGE,
-            "there is too much to compare with; delete old versions, or choose a level that is "
-            "not transitive",
+            f"the versions to compare with exceed {limits.COMPARED_BYTES_MAX} bytes: delete old "
+            "versions, or choose a level that is not transitive",
         )
 
 
@@ -292,14 +292,14 @@ def _registered(kept: KeptSchema) -> dict[str, Any]:
 def _id_for(
     state: RegistryState, call: requests.Register, context: str, verdict: CompatibilityVerdict
 ) -> int:
-    """An id is given to what a schema says, under whatever subjects of a context it is."""
+    """Id of the schema: equal schemas share one, in all subjects of a context."""
     numbering = state.numbering(context)
     known = numbering.by_guid.get(verdict.guid)
     if call.id is None:
         if known:
             return next(iter(known.values())).id
         if numbering.highest_id >= ID_MAX:
-            raise Rejected(RegistryErrorCode.STORE, "there are no ids left")
+            raise Rejected(RegistryErrorCode.STORE, f"no ids left: {ID_MAX} is in use")
         return numbering.highest_id + 1
     others = numbering.by_id.get(call.id, {})
     if any(kept.guid != verdict.guid for kept in others.values()):
@@ -322,7 +322,7 @@ def _version_for(state: RegistryState, call: requests.Register, subject: str) ->
 
 
 def _replaced(state: RegistryState, kept: KeptSchema) -> list[Record]:
-    """An import may put another schema in a version's place: the id that goes stays given."""
+    """Record for an import that replaces a version's schema: the replaced id stays in use."""
     before = state.get(*kept.place, deleted=True)
     highest = state.numbering(kept.context).highest_id
     if before is None or before.id == kept.id or before.id < highest:
@@ -336,14 +336,14 @@ def _first_of_context(state: RegistryState, kept: KeptSchema) -> list[Record]:
     if len(state.contexts) > limits.CONTEXTS_MAX:
         raise Rejected(
             RegistryErrorCode.NOT_PERMITTED,
-            f"there may be {limits.CONTEXTS_MAX} contexts at most beside the default one; delete "
-            "one that is empty first",
+            f"too many contexts: at most {limits.CONTEXTS_MAX} beside the default one; delete "
+            "an empty one first",
         )
     return [context_record(kept.context)]
 
 
 def _superseded(state: RegistryState, kept: KeptSchema) -> list[Record]:
-    """Deleted versions of the same schema make room for it, unless somebody refers to them."""
+    """Tombstones for deleted versions of the same schema, unless they are referenced."""
     return [
         forgotten_schema(*one.place)
         for one in state.versions(kept.subject, deleted=True)
@@ -356,10 +356,15 @@ def _check_room(state: RegistryState, kept: KeptSchema) -> None:
     if len(state.subjects.get(kept.subject, {})) >= limits.VERSIONS_MAX:
         raise Rejected(
             RegistryErrorCode.NOT_PERMITTED,
-            f"a subject may have {limits.VERSIONS_MAX} versions at most",
+            f"subject {kept.subject[:200]} has {limits.VERSIONS_MAX} versions, the maximum: "
+            "delete old ones with permanent=true",
         )
     if state.count >= limits.SCHEMAS_MAX or state.text_bytes >= limits.TOTAL_BYTES_MAX:
-        raise Rejected(RegistryErrorCode.NOT_PERMITTED, "the registry is full")
+        raise Rejected(
+            RegistryErrorCode.NOT_PERMITTED,
+            f"the registry is full: at most {limits.SCHEMAS_MAX} versions and "
+            f"{limits.TOTAL_BYTES_MAX} bytes",
+        )
 
 
 def look_up(

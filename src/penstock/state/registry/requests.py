@@ -1,7 +1,7 @@
-"""What can be asked of the registry: one small class for each, which may travel between nodes.
+"""Calls to the registry: one small class for each, which may travel between nodes.
 
-Doors make them from requests; the node that leads the registry's topic answers. An answer is what
-the REST API answers with, as values that JSON has.
+Endpoints create them from requests; the leader of the registry's partition handles them. A
+response is what the REST API returns, as JSON values.
 """
 
 from typing import Any
@@ -10,16 +10,16 @@ import msgspec
 
 LATEST = -1
 LIMIT_MAX = 10_000
-"""Of a listing, if nothing smaller is asked for."""
+"""Maximum rows of a listing."""
 
 
 class RegistryCall(msgspec.Struct, frozen=True, tag_field="call", tag="Call"):
-    """Anything that can be asked. Tags travel between nodes and are in the audit log: each class
-    says its own, which stays when the class is renamed."""
+    """Base of all calls. Tags travel between nodes and are in the audit log: each class declares
+    its own, which stays when the class is renamed."""
 
 
 class ListPage(RegistryCall, frozen=True, tag="Page"):
-    """A stretch of a listing."""
+    """A call that returns a page of a listing."""
 
     offset: int = 0
     limit: int = LIMIT_MAX
@@ -34,7 +34,7 @@ class NamedReference(msgspec.Struct, frozen=True):
 
 
 class Proposal(RegistryCall, frozen=True, tag="Proposal"):
-    """A schema that a client shows."""
+    """A call with a schema from a client."""
 
     subject: str
     schema: str
@@ -46,26 +46,26 @@ class Proposal(RegistryCall, frozen=True, tag="Proposal"):
 
 
 class Register(Proposal, frozen=True, tag="Register"):
-    """Makes it a version of the subject. Id and version: as another registry gave them."""
+    """Registers the schema as a version. Id and version: those of another registry."""
 
     id: int | None = None
     version: int | None = None
 
 
 class LookUp(Proposal, frozen=True, tag="LookUp"):
-    """Which version of the subject it is."""
+    """Finds the subject's version that equals the schema."""
 
     deleted: bool = False
     form: str = ""
     anywhere: bool = False
-    """In another context, if the default one has no such thing.
+    """Search other contexts if the default one lacks the subject.
 
-    Who asks so checks the rights to what is found; nodes that know no contexts do not.
+    The sender checks the permissions on the result; nodes that know no contexts do not.
     """
 
 
 class CheckProposal(Proposal, frozen=True, tag="CheckProposal"):
-    """Whether it could be registered. `version`: only with that one beside it."""
+    """Checks compatibility. `version`: compare with that one only."""
 
     version: int | None = None
     verbose: bool = False
@@ -76,7 +76,7 @@ class ListSubjects(ListPage, frozen=True, tag="ListSubjects"):
     deleted: bool = False
     deleted_only: bool = False
     everywhere: bool = False
-    """In every context a subject whose name there begins so."""
+    """Match the prefix in every context."""
 
 
 class ListVersions(ListPage, frozen=True, tag="ListVersions"):
@@ -102,12 +102,12 @@ class GetVersion(RegistryCall, frozen=True, tag="GetVersion"):
     deleted: bool = False
     form: str = ""
     qualified: bool = False
-    """References are shown with their contexts."""
+    """Show references with their contexts."""
     anywhere: bool = False
 
 
 class GetByMetadata(RegistryCall, frozen=True, tag="GetByMetadata"):
-    """The last version whose metadata has all of these properties."""
+    """Finds the last version whose metadata has all of these properties."""
 
     subject: str
     properties: dict[str, str]
@@ -131,9 +131,9 @@ class GetById(RegistryCall, frozen=True, tag="GetById"):
 
 
 class GetByIdThere(GetById, frozen=True, tag="GetByIdThere"):
-    """In a context other than the default one.
+    """GetById in a context other than the default one.
 
-    Nodes that know no contexts would answer `GetById` with a schema of the default one, and refuse
+    Nodes that know no contexts would answer `GetById` with a schema of the default one; they refuse
     this.
     """
 
@@ -148,14 +148,14 @@ class ListIdsOfGuid(RegistryCall, frozen=True, tag="ListIdsOfGuid"):
 
 
 class ListPlaces(ListPage, frozen=True, tag="ListPlaces"):
-    """Subjects, or subjects and versions, that have an id."""
+    """Lists subjects, or subjects and versions, that have an id."""
 
     id: int = 0
     subject: str | None = None
     deleted: bool = False
     with_versions: bool = False
     found_by: str | None = None
-    """All subjects of the context in which the id is found by way of this one."""
+    """List all subjects of the context in which this subject finds the id."""
 
 
 class DeleteVersion(RegistryCall, frozen=True, tag="DeleteVersion"):
@@ -170,7 +170,7 @@ class DeleteSubject(RegistryCall, frozen=True, tag="DeleteSubject"):
 
 
 class DeleteContext(RegistryCall, frozen=True, tag="DeleteContext"):
-    """An empty one; `subject` is its name as the prefix of subjects, `:.sales:`."""
+    """Deletes an empty context; `subject` is its name as the prefix of subjects, `:.sales:`."""
 
     subject: str
 
@@ -213,7 +213,7 @@ class DeleteMode(RegistryCall, frozen=True, tag="DeleteMode"):
 
 
 class Vouch(RegistryCall, frozen=True, tag="Vouch"):
-    """Which of these ids and guids are schemas of the subject that a topic's records have."""
+    """Returns those ids and guids that are schemas of the subject of a topic's records."""
 
     topic: str
     is_key: bool
@@ -249,7 +249,7 @@ AnyCall = (
     | DeleteMode
     | Vouch
 )
-"""All of them: what `decode_call` understands."""
+"""All calls that `decode_call` accepts."""
 
 encode_call = msgspec.json.Encoder().encode
 decode_call = msgspec.json.Decoder(AnyCall).decode

@@ -1,7 +1,7 @@
-"""The registry as a machine: calls in, records and answers out.
+"""The registry as a state machine: calls in, records and replies out.
 
-There is one of it in a cluster, on the one partition of the registry's topic. A call that shows a
-schema takes two steps: `plan` before the schema is judged, `conclude` after; all others take one.
+A cluster has one, on the single partition of the registry's topic. A call with a schema takes two
+steps: `plan` before the schema is checked, `conclude` after; all others take one.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ CHANGES: Final[
 
 
 class Unformed(NamedTuple):
-    """An answer whose schema is asked for in another form, which takes a worker to make."""
+    """A result whose schema was requested in another form, which a worker must produce."""
 
     shown: dict[str, Any]
     source: SchemaSource
@@ -52,7 +52,7 @@ class Unformed(NamedTuple):
 
 
 class RegistryShard:
-    """The machine; `penstock.base.state_machine` says how it is run."""
+    """State machine of the registry; see `penstock.base.state_machine` for how it is run."""
 
     def __init__(self) -> None:
         self.state = RegistryState()
@@ -75,7 +75,7 @@ class RegistryShard:
     # -- calls ------------------------------------------------------------------------------
 
     def answer(self, call: requests.RegistryCall, token: Token) -> Decision:
-        """Of every call that shows no schema."""
+        """Handles a call that brings no schema."""
         look = LOOKS.get(type(call))
         if look is not None:
             shown = self._shown(call, look(self.state, call))
@@ -91,7 +91,7 @@ class RegistryShard:
     def conclude(
         self, call: requests.Proposal, plan: CheckPlan, verdict: CompatibilityVerdict, token: Token
     ) -> Decision:
-        """Raises `Outdated` when a new plan must be made."""
+        """Decides on the verdict; raises `Outdated` when a new plan must be made."""
         if isinstance(call, requests.Register):
             records, reply = registration.register(self.state, call, plan, verdict)
             return Decision(tuple(records), ((token, reply),))

@@ -1,8 +1,8 @@
-"""Everything the registry knows: versions of subjects, ids, references, configs and modes.
+"""State of the registry: versions of subjects, ids, references, configs and modes.
 
-Changed by `apply` only, from records; everything else here looks things up. Deleted versions stay
-until they are deleted for good, and an id answers for as long as one version has it. Each context
-numbers its schemas by itself; subjects, configs and modes have their context in front.
+Only `apply` changes it, from records; everything else reads. Deleted versions stay until they are
+deleted permanently, and an id resolves as long as one version has it. Each context numbers its
+schemas separately; subjects, configs and modes have their context as a prefix.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ SubjectVersion = tuple[str, int]
 
 
 class Numbering:
-    """The ids of one context."""
+    """Ids of one context."""
 
     __slots__ = ("by_guid", "by_id", "highest_id")
 
@@ -45,18 +45,18 @@ class Numbering:
 
 
 class RegistryState:
-    """What the records so far come to."""
+    """State built from the records applied so far."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, dict[int, KeptSchema]] = {}
         """Versions in ascending order."""
         self.contexts: dict[str, Numbering] = {DEFAULT_CONTEXT: Numbering()}
-        """The default one is always there."""
+        """Ids by context; always contains the default one."""
         self.referrers: dict[SubjectVersion, dict[SubjectVersion, None]] = {}
-        """Which versions refer to one, deleted ones included."""
+        """Versions that refer to a version, deleted ones included."""
         self.configs: dict[str | None, KeptConfig] = {}
         self.modes: dict[str | None, SubjectMode] = {}
-        """As the configs: by subject, or by context; None: the default context."""
+        """Like `configs`: by subject, or by context; None: the default context."""
         self.count = 0
         self.text_bytes = 0
         self.revision = 0
@@ -111,7 +111,7 @@ class RegistryState:
         return numbering
 
     def _forget_context(self, context: str) -> None:
-        """Only when it is empty: whatever is there needs its numbers."""
+        """Drops a context if it is empty: schemas in it need its ids."""
         if context != DEFAULT_CONTEXT and not self.numbering(context).by_id:
             self.contexts.pop(context, None)
 
@@ -140,20 +140,20 @@ class RegistryState:
     # -- looking up -------------------------------------------------------------------------
 
     def numbering(self, context: str) -> Numbering:
-        """Empty for a context that is not there."""
+        """Ids of a context; empty for a missing one."""
         return self.contexts.get(context) or Numbering()
 
     def others(self) -> list[str]:
-        """The contexts beside the default one."""
+        """All contexts but the default one."""
         return sorted(self.contexts.keys() - {DEFAULT_CONTEXT})
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[KeptSchema]:
-        """Of a subject, oldest first; with `deleted`, those that are deleted as well."""
+        """Versions of a subject, oldest first; with `deleted`, including deleted ones."""
         kept = self.subjects.get(subject, {})
         return [one for one in kept.values() if deleted or not one.deleted]
 
     def get(self, subject: str, version: int, *, deleted: bool = False) -> KeptSchema | None:
-        """A version; below zero, the last one."""
+        """Returns a version; a negative number means the last one."""
         if version < 0:
             known = self.versions(subject, deleted=deleted)
             return known[-1] if known else None
@@ -171,7 +171,7 @@ class RegistryState:
         return next(self.configs_of(subject), None)
 
     def configs_of(self, subject: str | None) -> Iterator[KeptConfig]:
-        """Settings that apply to a subject, the nearest first."""
+        """Settings that apply to a subject, the most specific first."""
         return (self.configs[one] for one in _scopes(subject) if one in self.configs)
 
     def level_of(self, subject: str) -> Level:

@@ -1,8 +1,8 @@
 """Subjects, contexts and versions as clients write them.
 
-A context is a registry of its own within the registry: `:.sales:orders-value` is the subject
-`orders-value` of the context `.sales`. A subject that says no context is in the default one, `.`,
-and is kept without it. What is set for a context is kept under `:.sales:`, which no subject has.
+A context is a separate registry within the registry: `:.sales:orders-value` is the subject
+`orders-value` of the context `.sales`. A subject without a context is in the default one, `.`, and
+is stored without it. Settings of a context are stored under `:.sales:`, which is not a subject.
 """
 
 import unicodedata
@@ -15,7 +15,7 @@ RESERVED = ("__GLOBAL", "__EMPTY")
 DEFAULT_CONTEXT = "."
 EVERY_CONTEXT = ":*:"
 EVERYWHERE = ":.__GLOBAL:"
-"""Scope whose settings count in every context that has nothing set."""
+"""Scope whose settings apply in every context without its own."""
 MARKS = (":.", EVERY_CONTEXT)
 """Prefixes of a subject with a context."""
 VERSION_MAX = 2**31 - 1
@@ -26,7 +26,7 @@ DIGITS_MAX = 10
 
 
 def split_subject(subject: str) -> tuple[str, str]:
-    """The context, and the name there; `*` stands for every context."""
+    """Splits a subject into context and name; `*` stands for every context."""
     if not subject.startswith(MARKS):
         return DEFAULT_CONTEXT, subject
     context, _, name = subject[1:].partition(":")
@@ -42,39 +42,39 @@ def join_subject(context: str, name: str) -> str:
 
 
 def plain_subject(written: str) -> str:
-    """Without the name of the default context."""
+    """Removes the default context's prefix."""
     return join_subject(*split_subject(written))
 
 
 def subject_in(context: str, written: str) -> str:
-    """A subject as a request to a context writes it: what names another context stays there."""
+    """Full subject of a name in a request to a context; an explicit context wins."""
     if written.startswith(MARKS):
         return plain_subject(written)
     return join_subject(context, written)
 
 
 def seen_from(context: str, written: str) -> str:
-    """A subject as a schema or a config of a context writes it, which cannot mean the default."""
+    """Full subject of a name in a context's schema or config, which cannot mean the default one."""
     own, name = split_subject(written)
     return join_subject(context if own == DEFAULT_CONTEXT else own, name)
 
 
 def short_for(context: str, subject: str) -> str:
-    """Inverse of `seen_from`: the name that it makes the subject of."""
+    """Inverse of `seen_from`: the name by which the context knows the subject."""
     own, name = split_subject(subject)
     return name if own == context else subject
 
 
 def read_context(written: str) -> str:
-    """`sales`, `.sales` and `:.sales:` are the same one. Raises Rejected for what cannot be one."""
+    """Parses a context; `sales`, `.sales` and `:.sales:` are equal. Raises Rejected if invalid."""
     context = written.removeprefix(":").removesuffix(":")
     if not context.startswith(DEFAULT_CONTEXT):
         context = DEFAULT_CONTEXT + context
     if ":" in context or not _is_sound(context, ""):
         raise Rejected(
             RegistryErrorCode.INVALID_SUBJECT,
-            f"'{written[:200]}' is no context: a name has {CONTEXT_CHARS_MAX} characters at most, "
-            "none of them a colon or a control character",
+            f"invalid context '{written[:200]}': a name has at most {CONTEXT_CHARS_MAX} "
+            "characters, without colons and control characters",
         )
     return context
 
@@ -83,7 +83,7 @@ def read_context(written: str) -> str:
 
 
 def check_subject(written: str) -> str:
-    """A subject that may be registered."""
+    """Returns the subject in its stored form; raises Rejected if it must not be registered."""
     context, name = split_subject(written)
     subject = join_subject(context, name)
     is_fit = name and name not in RESERVED and subject != EVERYWHERE + name
@@ -96,7 +96,7 @@ def check_subject(written: str) -> str:
 
 
 def check_scope(written: str) -> str:
-    """Checks the name of a scope, which may have settings: a subject, or a context."""
+    """Checks the name of a scope for settings: a subject, or a context."""
     context, name = split_subject(written)
     if name or context == DEFAULT_CONTEXT or not _is_sound(context, name):
         return check_subject(written)

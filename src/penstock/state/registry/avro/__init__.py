@@ -1,1 +1,1 @@
-"""Avro schemas: read, written in one way, and compared as reader and writer (Avro 1.12)."""
+"""Avro schemas: parsed, written in canonical form, compared as reader and writer (Avro 1.12)."""

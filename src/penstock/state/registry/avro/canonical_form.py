@@ -1,8 +1,8 @@
-"""An Avro schema in one way, whichever way it was written: how equal schemas are found to be so.
+"""Canonical form of an Avro schema: equal schemas give equal text.
 
-Attributes in a fixed order, types in their shortest form, a namespace only where it changes, each
-named type spelled out where it first occurs. Types of other schemas are named, or with `inlined`
-spelled out as well: then the schema stands for itself.
+Attributes come in a fixed order, types in their shortest form, a namespace only where it changes,
+and each named type is spelled out at its first occurrence. Types of other schemas are referred to
+by name, or with `inlined` spelled out as well: then the schema is self-contained.
 """
 
 from typing import Any
@@ -12,7 +12,8 @@ from penstock.state.registry.json_text import write_json
 
 
 def write_avro(root: AvroType, known: Names, *, inlined: bool = False, sorts: bool = False) -> str:
-    """`known`: the types of referenced schemas. `sorts`: by name what Avro has no meaning for."""
+    """Writes a schema. `known`: types of referenced schemas. `sorts`: sort attributes unknown to
+    Avro by name."""
     seen = {} if inlined else dict(known)
     return write_json(_Writer(seen, sorts).write(root, ""))
 

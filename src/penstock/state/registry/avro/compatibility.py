@@ -1,12 +1,12 @@
-"""Whether a reader's Avro schema can read everything that a writer's schema writes.
+"""Avro compatibility: checks that a reader's schema can read all data of a writer's schema.
 
-The rules of schema resolution in Avro's specification, as Java's reference reads them: names agree
-without their namespaces or by the reader's alias; numbers widen, strings and bytes stand for each
-other; a field that the writer lacks needs a default; what a writer's union may hold, each branch of
-it, must be readable; an enum needs the writer's symbols or a default of its own.
+The rules of schema resolution in Avro's specification, as Java's reference implementation applies
+them. Names match without their namespaces or by the reader's alias. Numbers widen; strings and
+bytes are interchangeable. A field that the writer lacks needs a default. Each branch of a writer's
+union must be readable. An enum needs the writer's symbols or a default.
 
-Recursive types are taken for compatible until shown not to be, and then compared again knowing
-that.
+Recursive types are assumed compatible; if the assumption turns out wrong, the comparison is
+repeated with that knowledge.
 """
 
 from typing import Final
@@ -24,12 +24,12 @@ WIDER: Final = {
     ("string", "bytes"),
     ("bytes", "string"),
 }
-"""Reader and writer of different primitive types that fit nevertheless."""
+"""Pairs of reader and writer types that differ but are compatible."""
 RECORDS: Final = ("record", "error")
 
 
 def unreadable(reader: AvroType, writer: AvroType, budget: StepBudget) -> list[str]:
-    """What `reader` cannot read of what `writer` writes, in words; nothing: all is well."""
+    """Reasons why `reader` cannot read data of `writer`; empty: it can."""
     known_bad: dict[tuple[int, int], list[str]] = {}
     while True:
         comparison = _Comparison(budget, known_bad)
@@ -49,7 +49,7 @@ class _Comparison:
         self._assumed: list[tuple[int, int]] = []
 
     def wrongly_assumed(self) -> dict[tuple[int, int], list[str]]:
-        """Pairs that were taken for compatible while they were being compared, and are not."""
+        """Pairs assumed compatible during their own comparison that turned out not to be."""
         return {
             pair: self._found[pair]
             for pair in self._assumed
@@ -113,7 +113,7 @@ class _Comparison:
             there = [written[name] for name in (field.name, *field.aliases) if name in written]
             where = f"{path}/{field.name}"
             if len(there) > 1 and len({id(one) for one in there}) > 1:
-                found.append(f"{_at(where)} the field is there twice by its aliases")
+                found.append(f"{_at(where)} the field matches two of the writer's by its aliases")
             elif there:
                 found += self.compare(field.type, there[0].type, where)
             elif field.default is MISSING:

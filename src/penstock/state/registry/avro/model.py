@@ -1,7 +1,7 @@
-"""An Avro schema once read: a graph of types, in which named types occur once.
+"""Parsed Avro schema: a graph of types, in which each named type occurs once.
 
-Types are compared by identity: two schemas are two graphs. A default that is missing is not one
-that is null, so it has a value of its own.
+Types are compared by identity: two schemas are two graphs. A missing default differs from a null
+one, so it has its own value, `MISSING`.
 """
 
 from dataclasses import dataclass, field
@@ -25,27 +25,27 @@ class AvroField:
     order: str | None = None
     aliases: tuple[str, ...] = ()
     others: dict[str, Any] = field(default_factory=dict)
-    """Attributes that Avro has no meaning for."""
+    """Attributes unknown to Avro."""
 
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """One type; which attributes count depends on its kind."""
+    """A type; its kind decides which attributes apply."""
 
     kind: str
     name: str = ""
-    """With its namespace."""
+    """Full name, with the namespace."""
     aliases: tuple[str, ...] = ()
     doc: str | None = None
     fields: list[AvroField] = field(default_factory=list)
     symbols: tuple[str, ...] = ()
     default: Any = MISSING
-    """Of an enum: what unknown symbols are read as."""
+    """Default symbol of an enum, read for unknown symbols."""
     size: int = 0
     items: "AvroType | None" = None
-    """Of an array or a map."""
+    """Element type of an array or a map."""
     branches: tuple["AvroType", ...] = ()
-    """Of a union."""
+    """Branches of a union."""
     others: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -58,4 +58,4 @@ class AvroType:
 
 
 Names: TypeAlias = dict[str, AvroType]
-"""Named types by their full names."""
+"""Named types by full name."""

@@ -1,8 +1,9 @@
-"""From an Avro schema's JSON to its graph of types.
+"""Parser of Avro schemas: from JSON to a graph of types.
 
-Checks what Avro itself insists on: names, no name defined twice, unions without unions and without
-two branches alike, symbols, sizes. Defaults are not checked against their types, as Confluent's
-registry does not unless it is told to. Types of referenced schemas are known by their full names.
+Checks what Avro itself requires: valid names, no name defined twice, unions without nested unions
+and without duplicate branches, symbols, sizes. Defaults are not checked against their types:
+Confluent's registry does that only if configured. Types of referenced schemas are known by their
+full names.
 """
 
 import re
@@ -30,7 +31,7 @@ _OF_FIELDS: Final = frozenset({"name", "type", "doc", "default", "order", "alias
 
 
 def read_avro(schema: Any, known: Names) -> tuple[AvroType, Names]:
-    """The root type, and all named types there are then; `known` is left as it is."""
+    """Parses a schema; returns its root type and all named types. `known` is not modified."""
     names = dict(known)
     root = _Reader(names).read(schema, "", 0)
     return root, names
@@ -47,11 +48,11 @@ class _Reader:
         if isinstance(schema, list):
             return self._union(schema, namespace, depth)
         if not isinstance(schema, dict):
-            raise invalid(f"no type: {str(schema)[:80]}")
+            raise invalid(f"not an Avro type: {str(schema)[:80]}")
         kind = schema.get("type")
         if not isinstance(kind, str):
             if kind is None:
-                raise invalid('a type lacks its "type"')
+                raise invalid('a type has no "type" attribute')
             # {"type": {"type": ...}}: Avro takes the inner one.
             return self.read(kind, namespace, depth + 1)
         if kind in PRIMITIVES:
@@ -59,7 +60,7 @@ class _Reader:
         if kind in ("array", "map"):
             attribute = "items" if kind == "array" else "values"
             if attribute not in schema:
-                raise invalid(f'a type "{kind}" lacks its "{attribute}"')
+                raise invalid(f'a type "{kind}" has no "{attribute}" attribute')
             items = self.read(schema[attribute], namespace, depth + 1)
             return AvroType(kind, items=items, others=_others(schema, _OF_TYPES))
         if kind in NAMED:
@@ -81,10 +82,10 @@ class _Reader:
         seen: set[str] = set()
         for branch in union.branches:
             if branch.kind == "union":
-                raise invalid("a union may not hold another union directly")
+                raise invalid("a union must not directly contain another union")
             label = branch.name if branch.kind in NAMED else branch.kind
             if label in seen:
-                raise invalid(f"a union holds {label} twice")
+                raise invalid(f"a union contains {label} twice")
             seen.add(label)
         return union
 
@@ -107,11 +108,11 @@ class _Reader:
             made.symbols = _symbols(schema)
             made.default = schema.get("default", MISSING)
             if made.default is not MISSING and made.default not in made.symbols:
-                raise invalid(f"the default of enum {full} is none of its symbols")
+                raise invalid(f"the default of enum {full} is not one of its symbols")
         elif kind == "fixed":
             size = schema.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= SIZE_MAX:
-                raise invalid(f"the size of {full} is no number of bytes")
+                raise invalid(f"the size of {full} must be a number from 0 to {SIZE_MAX}")
             made.size = size
         else:
             made.fields = self._fields(schema, inner, depth)
@@ -120,22 +121,24 @@ class _Reader:
     def _fields(self, schema: dict[str, Any], namespace: str, depth: int) -> list[AvroField]:
         listed = schema.get("fields")
         if not isinstance(listed, list):
-            raise invalid("a record lacks its fields")
+            raise invalid('a record has no "fields" list')
         fields: list[AvroField] = []
         seen: set[str] = set()
         for one in listed:
             if not isinstance(one, dict) or "type" not in one:
-                raise invalid(f"no field: {str(one)[:80]}")
+                raise invalid(f"not a field: {str(one)[:80]}")
             name = _plain_name(one.get("name"))
             if name in seen:
-                raise invalid(f"a record has two fields {name}")
+                raise invalid(f"a record has two fields named {name}")
             seen.add(name)
             order = _text(one, "order")
             if order is not None and order not in ORDERS:
-                raise invalid(f"field {name} has no such order: {order[:80]}")
+                raise invalid(
+                    f"invalid order of field {name}: {order[:80]} is not in {sorted(ORDERS)}"
+                )
             aliases = one.get("aliases", [])
             if not isinstance(aliases, list):
-                raise invalid(f"the aliases of field {name} are no list")
+                raise invalid(f"the aliases of field {name} are not a list")
             fields.append(
                 AvroField(
                     name,
@@ -153,13 +156,13 @@ class _Reader:
 def _full_name(schema: dict[str, Any], namespace: str) -> str:
     name = schema.get("name")
     if not isinstance(name, str):
-        raise invalid("a named type lacks its name")
+        raise invalid("a named type has no name")
     own = schema.get("namespace")
     if "." not in name:
         namespace = own if isinstance(own, str) else namespace
         name = f"{namespace}.{name}" if namespace else name
     if not _is_full_name(name):
-        raise invalid(f'"{name[:200]}" is no name')
+        raise invalid(f'invalid name "{name[:200]}"')
     if name in PRIMITIVES:
         raise invalid(f'"{name}" is the name of a primitive type')
     return name
@@ -168,11 +171,11 @@ def _full_name(schema: dict[str, Any], namespace: str) -> str:
 def _aliases(schema: dict[str, Any], namespace: str) -> tuple[str, ...]:
     aliases = schema.get("aliases", [])
     if not isinstance(aliases, list):
-        raise invalid("aliases are no list")
+        raise invalid("aliases are not a list")
     full: list[str] = []
     for alias in aliases:
         if not isinstance(alias, str) or not _is_full_name(alias):
-            raise invalid(f"no alias: {str(alias)[:80]}")
+            raise invalid(f"invalid alias: {str(alias)[:80]}")
         full.append(alias if "." in alias or not namespace else f"{namespace}.{alias}")
     return tuple(full)
 
@@ -180,10 +183,10 @@ def _aliases(schema: dict[str, Any], namespace: str) -> tuple[str, ...]:
 def _symbols(schema: dict[str, Any]) -> tuple[str, ...]:
     symbols = schema.get("symbols")
     if not isinstance(symbols, list):
-        raise invalid("an enum lacks its symbols")
+        raise invalid('an enum has no "symbols" list')
     names = tuple(_plain_name(symbol) for symbol in symbols)
     if len(set(names)) != len(names):
-        raise invalid("an enum has a symbol twice")
+        raise invalid("an enum has the same symbol twice")
     return names
 
 
@@ -193,7 +196,7 @@ def _is_full_name(name: str) -> bool:
 
 def _plain_name(name: Any) -> str:
     if not isinstance(name, str) or not NAME.match(name):
-        raise invalid(f"no name: {str(name)[:80]}")
+        raise invalid(f"invalid name: {str(name)[:80]}")
     return name
 
 

@@ -1,4 +1,4 @@
-"""Avro as one of the registry's formats."""
+"""Avro as a format of the registry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from penstock.state.registry.parsed_schemas import AVRO, Parsed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvroSchema:
-    """A parsed Avro schema, and the named types it brings to those that refer to it."""
+    """A parsed Avro schema, with the named types it provides to schemas that refer to it."""
 
     root: AvroType
     names: Names
@@ -38,7 +38,7 @@ class AvroSchema:
         return write_avro(self.root, self.known, sorts=True)
 
     def formatted(self, form: str) -> str:
-        """`resolved`: with the types of other schemas spelled out."""
+        """Text; for `resolved` with the types of other schemas spelled out."""
         return write_avro(self.root, {}, inlined=True) if form == "resolved" else self.text
 
 
@@ -49,7 +49,7 @@ class AvroFormat:
         known: Names = {}
         for name, one in references.items():
             if not isinstance(one, AvroSchema):
-                raise invalid(f'reference "{name[:200]}" is no Avro schema')
+                raise invalid(f'reference "{name[:200]}" is not an Avro schema')
             for full, named in one.names.items():
                 known.setdefault(full, named)
         root, names = read_avro(read_json(text), known)

@@ -1,9 +1,10 @@
-"""Reads a value that was written with an Avro schema (Avro 1.12, binary encoding), for people.
+"""Decoding of values written with an Avro schema (Avro 1.12, binary encoding), for display.
 
-Bytes become `{"base64": ...}` where they are no text, and logical types what people write: a
-date, a time, a decimal. Raises ValueError for what the schema does not explain.
+Bytes that are not UTF-8 become `{"base64": ...}`, and logical types become readable: a date, a
+time, a decimal. Raises ValueError for data that does not match the schema.
 
-Bounds: `ITEMS_MAX` values in all, `DEPTH_MAX` deep; lengths are checked against what is left.
+Bounds: `ITEMS_MAX` values in all, `DEPTH_MAX` levels; lengths are checked against the remaining
+bytes.
 """
 
 import struct
@@ -22,7 +23,7 @@ EPOCH = date(1970, 1, 1)
 
 
 class ValueReading:
-    """One value being read."""
+    """Decoder of one value."""
 
     def __init__(self, data: bytes, start: int = 0) -> None:
         self._data = data
@@ -36,7 +37,9 @@ class ValueReading:
     def read(self, kind: AvroType, depth: int = 0) -> Any:
         self._items += 1
         if depth > DEPTH_MAX or self._items > ITEMS_MAX:
-            raise ValueError("too much, or nested too deep")
+            raise ValueError(
+                f"the value is too large: at most {ITEMS_MAX} items, {DEPTH_MAX} levels deep"
+            )
         value = _READERS[kind.kind](self, kind, depth)
         logical = _LOGICAL.get(str(kind.others.get("logicalType")))
         return value if logical is None or isinstance(value, dict) else logical(value, kind)
@@ -45,7 +48,7 @@ class ValueReading:
 
     def take(self, count: int) -> bytes:
         if not 0 <= count <= self.left:
-            raise ValueError(f"{count} bytes are wanted, {self.left} are left")
+            raise ValueError(f"truncated value: {count} bytes needed, {self.left} left")
         self._at += count
         return self._data[self._at - count : self._at]
 
@@ -57,12 +60,12 @@ class ValueReading:
             if byte < 0x80:
                 return (value >> 1) ^ -(value & 1)
             shift += 7
-        raise ValueError("a number is too long")
+        raise ValueError(f"a number is longer than {VARINT_BYTES_MAX} bytes")
 
     def text(self) -> str:
         return self.take(self.long()).decode()
 
-    # -- types made of others ---------------------------------------------------------------
+    # -- complex types ----------------------------------------------------------------------
 
     def record(self, kind: AvroType, depth: int) -> dict[str, Any]:
         return {field.name: self.read(field.type, depth + 1) for field in kind.fields}
@@ -93,25 +96,25 @@ class ValueReading:
     def _block(self) -> int:
         count = self.long()
         if count < 0:
-            self.long()  # The size of the block in bytes, for those who skip it.
+            self.long()  # The size of the block in bytes, for readers that skip it.
             count = -count
         if count > ITEMS_MAX:
-            raise ValueError("too many items")
+            raise ValueError(f"a block has {count} items: at most {ITEMS_MAX}")
         return count
 
     def _index(self, count: int) -> int:
         index = self.long()
         if not 0 <= index < count:
-            raise ValueError(f"there is no alternative {index}")
+            raise ValueError(f"index {index} is out of range: the schema has {count} alternatives")
         return index
 
 
 def read_value(root: AvroType, data: bytes, start: int = 0) -> Any:
-    """The value that lies from `start` to the end."""
+    """Decodes the value that extends from `start` to the end."""
     reading = ValueReading(data, start)
     value = reading.read(root)
     if reading.left:
-        raise ValueError(f"{reading.left} bytes are left over")
+        raise ValueError(f"{reading.left} bytes are left after the value")
     return value
 
 

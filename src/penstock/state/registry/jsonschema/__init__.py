@@ -1,1 +1,1 @@
-"""JSON schemas, drafts 4 to 7 and 2020-12: read, and compared by what documents they accept."""
+"""JSON schemas, drafts 4 to 7 and 2020-12: parsed, and compared by the documents they accept."""

@@ -1,4 +1,4 @@
-"""Arrays compared: what every item is, the first ones of a tuple, and what may follow."""
+"""Comparison of arrays: the schema of all items, those of a tuple, and of additional items."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def array_differences(ctx: Comparing, old: SchemaNode, new: SchemaNode, path: st
         old, new, path, "maxItems", "minItems", "maxContains", "minContains"
     )
     if after.is_unique and not before.is_unique:
-        yield f"{path}/uniqueItems: it was added"
+        yield f"{path}/uniqueItems: the constraint was added"
 
 
 def _first(ctx: Comparing, before: ArrayRules, after: ArrayRules, path: str) -> Iterator[str]:
@@ -46,19 +46,19 @@ def _removed(ctx: Comparing, old: SchemaNode, after: ArrayRules, path: str) -> I
     covering = _covering(after)
     if covering is not None:
         if not ctx.accepts(old, covering, path):
-            yield f"{path}: it was removed, and what is left for it does not accept it"
+            yield f"{path}: removed, and the schema of additional items does not accept it"
     elif old.resolved.kind is not NodeKind.FALSE:
-        yield f"{path}: it was removed from an array that is closed"
+        yield f"{path}: removed from an array that allows no additional items"
 
 
 def _added(ctx: Comparing, new: SchemaNode, before: ArrayRules, path: str) -> Iterator[str]:
     if _is_open(before):
         if new.resolved.kind is not NodeKind.EMPTY:
-            yield f"{path}: it was added to an array that was open"
+            yield f"{path}: added to an array that allowed any additional item"
         return
     covering = _covering(before)
     if covering is not None and not ctx.accepts(covering, new, path):
-        yield f"{path}: it was added, and does not accept what was allowed there"
+        yield f"{path}: added, and does not accept all items that were allowed there"
 
 
 def _is_open(rules: ArrayRules) -> bool:

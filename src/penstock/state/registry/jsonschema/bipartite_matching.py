@@ -1,14 +1,14 @@
-"""The largest number of pairs that can be made between two sides, each partaking once.
+"""Maximum matching in a bipartite graph.
 
-Augmenting paths, without recursion: alternatives of a schema may be many. Each look from one side
-to the other costs a step.
+Augmenting paths, without recursion: a schema may have many alternatives. Each visit of an edge
+counts against the step budget.
 """
 
 from penstock.state.registry.limits import StepBudget
 
 
 def matching_size(edges: list[list[int]], budget: StepBudget) -> int:
-    """`edges`: for each on the left, whom on the right it may be paired with."""
+    """Size of a maximum matching. `edges`: for each left node, the right nodes it may pair with."""
     paired_with: dict[int, int] = {}
     return sum(_augment(left, edges, paired_with, budget) for left in range(len(edges)))
 
@@ -16,7 +16,7 @@ def matching_size(edges: list[list[int]], budget: StepBudget) -> int:
 def _augment(
     start: int, edges: list[list[int]], paired_with: dict[int, int], budget: StepBudget
 ) -> bool:
-    """Finds `start` a partner, moving others to other partners if need be."""
+    """Pairs `start`, re-pairing other nodes if necessary; True if it succeeded."""
     came_from: dict[int, int] = {}
     waiting = [start]
     while waiting:

@@ -1,11 +1,12 @@
-"""Whether a new JSON schema accepts every document that an old one accepts.
+"""JSON Schema compatibility: checks that a new schema accepts every document an old one accepts.
 
-Confluent's rules, in their strict form: a keyword may be loosened or go, not tightened or come; a
-property may not be added to an object that was open, since it may have been there with any value;
-alternatives may be added, and each old one must find a new one of its own. Recursive schemas are
-taken for compatible until shown not to be, and then compared again knowing that.
+Confluent's rules, in their strict form. A constraint may be loosened or removed, not tightened or
+added. A property must not be added to an open object, since documents may have it with any value.
+Alternatives may be added, and each old one must match a distinct new one. Recursive schemas are
+assumed compatible; if the assumption turns out wrong, the comparison is repeated with that
+knowledge.
 
-What a conditional, `contains`, `propertyNames` or `format` says is not compared.
+Conditionals, `contains`, `propertyNames` and `format` are not compared.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from penstock.state.registry.limits import StepBudget
 
 
 def unaccepted(old: SchemaNode, new: SchemaNode, budget: StepBudget) -> list[str]:
-    """How `new` is narrower than `old`, in words; nothing: all is well."""
+    """Reasons why `new` is narrower than `old`; empty: it is not."""
     known_bad: dict[tuple[int, int], list[str]] = {}
     while True:
         comparison = Comparison(budget, known_bad)
@@ -31,7 +32,7 @@ def unaccepted(old: SchemaNode, new: SchemaNode, budget: StepBudget) -> list[str
 
 
 class Comparison:
-    """One pass over two schemas. The first argument is always the old one."""
+    """One pass over two schemas. The old one is always the first argument."""
 
     def __init__(self, budget: StepBudget, known_bad: dict[tuple[int, int], list[str]]) -> None:
         self.budget = budget
@@ -41,7 +42,7 @@ class Comparison:
         self._is_open: set[tuple[int, int]] = set()
 
     def wrongly_assumed(self) -> dict[tuple[int, int], list[str]]:
-        """Pairs that were taken for compatible while they were being compared, and are not."""
+        """Pairs assumed compatible during their own comparison that turned out not to be."""
         return {
             pair: self._found[pair]
             for pair in self._assumed
@@ -81,7 +82,7 @@ class Comparison:
         return list(self._of_kind(old, new, path))
 
     def _fits_a_part(self, old: SchemaNode, new: SchemaNode, path: str) -> bool:
-        """Where only one side is combined, one of its parts may do for all."""
+        """True if only one side is combined and one of its parts suffices."""
         if new.kind is NodeKind.COMBINED and old.kind is not NodeKind.COMBINED:
             is_one_enough = len(new.parts) == 1 or new.criterion is not Criterion.ALL
             return is_one_enough and any(self.accepts(old, part, path) for part in new.parts)
@@ -146,5 +147,5 @@ def _criterion_fits(old: SchemaNode, new: SchemaNode) -> bool:
 
 
 def _distinct(parts: list[SchemaNode]) -> list[SchemaNode]:
-    """Each thing that is said once, in the order of saying it."""
+    """Parts without duplicates, in order."""
     return list({part.resolved.saying(): part for part in parts}.values())

@@ -1,4 +1,4 @@
-"""Keywords that are a number or a text: how far each may change."""
+"""Comparison of numeric and text keywords."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -8,7 +8,7 @@ from penstock.state.registry.jsonschema.model import SchemaNode
 
 
 def limit_differences(old: SchemaNode, new: SchemaNode, path: str, *keys: str) -> Iterator[str]:
-    """`max...` may grow or go, `min...` may shrink or go."""
+    """Compares limits: `max...` may grow or be removed, `min...` may shrink or be removed."""
     for key in keys:
         before, after = old.limits.get(key), new.limits.get(key)
         if after is None or before == after:

@@ -1,8 +1,8 @@
-"""A JSON schema once read: a graph of nodes, each of one kind.
+"""Parsed JSON schema: a graph of nodes, each of one kind.
 
-A schema that says several things at once (a type and an enum, properties and alternatives) is a
-node of kind `combined` that asks for all of them. Nodes are compared by identity; what `saying`
-answers is the same for nodes that say the same.
+A schema with several constraints (a type and an enum, properties and alternatives) is a node of
+kind `combined` that requires all of them. Nodes are compared by identity; `saying` is equal for
+equivalent nodes.
 """
 
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ MISSING: Final = object()
 
 
 class NodeKind(Enum):
-    """What a node says."""
+    """Kind of constraint that a node expresses."""
 
     EMPTY = auto()
-    """Everything is welcome."""
+    """Accepts everything."""
     FALSE = auto()
     STRING = auto()
     NUMBER = auto()
@@ -35,7 +35,7 @@ class NodeKind(Enum):
 
 
 class Criterion(Enum):
-    """How many parts of a combined schema must agree."""
+    """Number of parts of a combined schema that must match."""
 
     ALL = "allOf"
     ANY = "anyOf"
@@ -44,15 +44,15 @@ class Criterion(Enum):
 
 @dataclass(slots=True, eq=False)
 class ObjectRules:
-    """What is said of an object."""
+    """Constraints on an object."""
 
     properties: dict[str, "SchemaNode"] = field(default_factory=dict)
     patterns: list[tuple[Any, "SchemaNode"]] = field(default_factory=list)
-    """Compiled patterns and the schemas of the properties that they find."""
+    """Compiled patterns, and the schemas of the properties that match them."""
     required: frozenset[str] = frozenset()
     permits_others: bool = True
     others: "SchemaNode | None" = None
-    """`additionalProperties`."""
+    """Schema of `additionalProperties`."""
     unevaluated: "SchemaNode | None" = None
     needed_with: dict[str, frozenset[str]] = field(default_factory=dict)
     schemas_with: dict[str, "SchemaNode"] = field(default_factory=dict)
@@ -60,12 +60,12 @@ class ObjectRules:
 
 @dataclass(slots=True, eq=False)
 class ArrayRules:
-    """What is said of an array."""
+    """Constraints on an array."""
 
     every: "SchemaNode | None" = None
-    """`items`, where it speaks of all of them."""
+    """`items`, if it is one schema for all items."""
     first: list["SchemaNode"] = field(default_factory=list)
-    """The schemas of single items from the first on: a tuple."""
+    """Schemas of the first items: a tuple."""
     permits_others: bool = True
     others: "SchemaNode | None" = None
     unevaluated: "SchemaNode | None" = None
@@ -74,30 +74,30 @@ class ArrayRules:
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
-    """One schema; which attributes count depends on its kind."""
+    """A schema; its kind decides which attributes apply."""
 
     kind: NodeKind
     source: Any = None
-    """The schema that it was read from."""
+    """The JSON it was parsed from."""
     default: Any = MISSING
     connect_type: Any = None
     limits: dict[str, Any] = field(default_factory=dict)
-    """Keywords that are a number: lengths, bounds, counts."""
+    """Numeric keywords: lengths, bounds, counts."""
     pattern: str | None = None
     is_integer: bool = False
     object: ObjectRules | None = None
     array: ArrayRules | None = None
     values: frozenset[str] = frozenset()
-    """Of an enum or const: each written in one way."""
+    """Values of an enum or const, as canonical JSON."""
     criterion: Criterion = Criterion.ALL
     parts: list["SchemaNode"] = field(default_factory=list)
-    """Of a combined schema; of `not`, the one."""
+    """Parts of a combined schema; one for `not`."""
     target: "SchemaNode | None" = None
-    """Of a reference."""
+    """Target of a reference."""
     _saying: tuple[str, str] | None = None
 
     def saying(self) -> tuple[str, str]:
-        """The same for nodes that say the same."""
+        """Key that is equal for equivalent nodes."""
         if self._saying is None:
             self._saying = f"{self.kind.name} {self.criterion.name}", write_sorted_json(self.source)
         return self._saying

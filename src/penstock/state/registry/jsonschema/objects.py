@@ -1,7 +1,7 @@
-"""Objects compared: properties, what is required, and what else may be there.
+"""Comparison of objects: properties, required ones, and additional ones.
 
-An object is open when anything may be there beside its properties, closed when nothing may, and
-partly open when what may be there has a schema, by pattern or for all.
+An object is open if it may have any additional property, closed if none, and partly open if
+additional properties have a schema, by pattern or for all.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from penstock.state.registry.limits import StepBudget
 
 
 class Comparing(Protocol):
-    """The comparison that this is a part of."""
+    """Interface of the enclosing comparison."""
 
     budget: StepBudget
 
@@ -43,7 +43,7 @@ def _required(before: ObjectRules, after: ObjectRules, path: str) -> Iterator[st
         if name not in after.properties or name in before.required or name not in after.required:
             continue
         if after.properties[name].default is MISSING:
-            yield f"{path}/required/{name}: it became required, and has no default"
+            yield f"{path}/required/{name}: became required without a default"
 
 
 def _properties(
@@ -70,9 +70,9 @@ def _removed(
     covering = _covering(after, name)
     if covering is not None:
         if not ctx.accepts(old, covering, path):
-            yield f"{path}: it was removed, and what is left for it does not accept it"
+            yield f"{path}: removed, and the schema of additional properties does not accept it"
     elif old.resolved.kind is not NodeKind.FALSE:
-        yield f"{path}: it was removed from an object that is closed"
+        yield f"{path}: removed from an object that allows no additional properties"
 
 
 def _added(
@@ -81,14 +81,14 @@ def _added(
     lacks_default = new.default is MISSING
     if _is_open(before):
         if new.resolved.kind is not NodeKind.EMPTY:
-            yield f"{path}: it was added to an object that was open"
+            yield f"{path}: added to an object that allowed any additional property"
         return
     ctx.budget.spend(len(before.patterns))
     covering = _covering(before, name)
     if covering is not None and not ctx.accepts(covering, new, path):
-        yield f"{path}: it was added, and does not accept what was allowed there"
+        yield f"{path}: added, and does not accept all values that were allowed there"
     if is_required and lacks_default:
-        yield f"{path}: it was added, is required and has no default"
+        yield f"{path}: added as required without a default"
 
 
 def _dependencies(
@@ -96,7 +96,7 @@ def _dependencies(
 ) -> Iterator[str]:
     for name, needed in after.needed_with.items():
         if name not in before.needed_with or not needed <= before.needed_with[name]:
-            yield f"{path}/{name}: it needs more properties beside it"
+            yield f"{path}/{name}: requires more properties beside it"
     for name, schema in after.schemas_with.items():
         if name not in before.schemas_with:
             yield f"{path}/{name}: a schema was added"
@@ -105,7 +105,7 @@ def _dependencies(
 
 
 class Others(Protocol):
-    """What may be there beside what is named: of objects and of arrays."""
+    """Rules for additional properties or items."""
 
     permits_others: bool
     others: SchemaNode | None
@@ -114,9 +114,9 @@ class Others(Protocol):
 def other_differences(ctx: Comparing, before: Others, after: Others, path: str) -> Iterator[str]:
     if before.permits_others != after.permits_others:
         if not after.permits_others:
-            yield f"{path}: it is closed now"
+            yield f"{path}: no longer allowed"
     elif before.others is None and after.others is not None:
-        yield f"{path}: it was narrowed"
+        yield f"{path}: narrowed"
     elif after.others is not None:
         yield from ctx.compare(before.others, after.others, path)
 
@@ -129,17 +129,17 @@ def unevaluated_differences(
     was = old.resolved.kind if old is not None else None
     now = new.resolved.kind
     if was is None or (now is NodeKind.FALSE and was is not NodeKind.FALSE):
-        yield f"{path}: it was narrowed"
+        yield f"{path}: narrowed"
     elif was is NodeKind.FALSE or now is NodeKind.EMPTY:
         return
     elif was is NodeKind.EMPTY:
-        yield f"{path}: it was narrowed"
+        yield f"{path}: narrowed"
     else:
         yield from ctx.compare(old, new, path)
 
 
 def covering_unevaluated(unevaluated: SchemaNode | None) -> SchemaNode | None:
-    """What `unevaluated...` leaves for the rest, if that is neither all nor nothing."""
+    """Schema of `unevaluated...`; None if it allows everything or nothing."""
     if unevaluated is None or unevaluated.resolved.kind in (NodeKind.FALSE, NodeKind.EMPTY):
         return None
     return unevaluated
@@ -155,7 +155,7 @@ def _is_open(rules: ObjectRules) -> bool:
 
 
 def _covering(rules: ObjectRules, name: str) -> SchemaNode | None:
-    """The schema that a property without one of its own falls under."""
+    """Schema of a property that has none of its own."""
     for pattern, node in rules.patterns:
         if pattern.search(name):
             return node

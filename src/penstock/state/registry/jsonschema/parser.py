@@ -1,7 +1,7 @@
-"""From a JSON schema's text to its graph of nodes.
+"""Parser of JSON schemas: from text to a graph of nodes.
 
-Checks the shape of every keyword that is compared; unknown keywords are left alone, as JSON Schema
-says. Without `type`, a schema is taken to speak of what its keywords are about.
+Checks the form of every compared keyword; unknown keywords are ignored, as JSON Schema requires. A
+schema without `type` applies to the types that its keywords are about.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ TYPES: Final = ("string", "integer", "number", "boolean", "null", "object", "arr
 
 
 def read_json_schema(root: Any, references: dict[str, Any]) -> SchemaNode:
-    """The root node; `references` are the texts, already read, of referenced schemas by name."""
+    """Parses a schema; `references` has the decoded JSON of referenced schemas, by name."""
     library = Library(root, references)
     return _Reader(library).read_all()
 
@@ -63,7 +63,7 @@ class _Reader:
             known = self._known.get(id(place)) if isinstance(place, dict) else None
             node.target = known or self.read(place, inner, there, 0)
             if node.resolved.target is not None:
-                raise invalid(f'"$ref": "{reference[:200]}" leads back to itself')
+                raise invalid(f'"$ref": "{reference[:200]}" refers to itself')
         return root
 
     def read(self, schema: Any, base: str, document: Document, depth: int) -> SchemaNode:
@@ -74,7 +74,7 @@ class _Reader:
         if schema is False:
             return SchemaNode(NodeKind.FALSE, schema)
         if not isinstance(schema, dict):
-            raise invalid(f"no schema: {str(schema)[:80]}")
+            raise invalid(f"not a schema: {str(schema)[:80]}")
         known = self._known.get(id(schema))
         if known is not None:
             return known
@@ -103,7 +103,7 @@ class _Reader:
 
 
 def _become(node: SchemaNode, part: SchemaNode) -> None:
-    """A schema that says one thing is that thing."""
+    """Reduces a schema with a single constraint to that constraint."""
     node.kind, node.limits, node.pattern = part.kind, part.limits, part.pattern
     node.is_integer, node.object, node.array = part.is_integer, part.object, part.array
     node.values, node.criterion, node.parts = part.values, part.criterion, part.parts
@@ -113,7 +113,7 @@ Inner = Callable[[Any], SchemaNode]
 
 
 def _of_types(schema: dict[str, Any], inner: Inner) -> Iterator[SchemaNode]:
-    """What is said about single types of values."""
+    """Constraints on single types of values."""
     named = schema.get("type")
     if isinstance(named, list):
         if not named:
@@ -139,7 +139,7 @@ def _of_types(schema: dict[str, Any], inner: Inner) -> Iterator[SchemaNode]:
 
 def _of_type(named: Any, schema: dict[str, Any], inner: Inner) -> SchemaNode:
     if named not in TYPES:
-        raise invalid(f'"type" is {str(named)[:80]}, not one of {", ".join(TYPES)}')
+        raise invalid(f'invalid "type" {str(named)[:80]}: use one of {", ".join(TYPES)}')
     if named == "string":
         node = SchemaNode(NodeKind.STRING, schema, limits=_limits(schema, STRING_KEYS[:2]))
         node.pattern = _text(schema, "pattern")
@@ -169,7 +169,7 @@ def _of_values(schema: dict[str, Any]) -> Iterator[SchemaNode]:
     if "enum" in schema:
         values = schema["enum"]
         if not isinstance(values, list):
-            raise invalid('"enum" is no list')
+            raise invalid('"enum" is not a list')
         yield SchemaNode(
             NodeKind.ENUM, schema, values=frozenset(write_sorted_json(value) for value in values)
         )
@@ -185,7 +185,7 @@ def _of_parts(schema: dict[str, Any], inner: Inner) -> Iterator[SchemaNode]:
         if parts is None:
             continue
         if not isinstance(parts, list) or not parts:
-            raise invalid(f'"{criterion.value}" is no list of schemas')
+            raise invalid(f'"{criterion.value}" is not a list of schemas')
         members = [inner(part) for part in parts]
         yield SchemaNode(NodeKind.COMBINED, schema, criterion=criterion, parts=members)
 
@@ -230,7 +230,7 @@ def _array(schema: dict[str, Any], inner: Inner) -> ArrayRules:
         others = schema.get("additionalItems", True)
     if first is not None:
         if not isinstance(first, list):
-            raise invalid('"prefixItems" is no list')
+            raise invalid('"prefixItems" is not a list')
         rules.first = [inner(one) for one in first]
     if isinstance(others, bool):
         rules.permits_others = others
@@ -246,7 +246,7 @@ def _limits(schema: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     for key, value in limits.items():
         is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if not is_whole or isinstance(value, bool) or value < 0:
-            raise invalid(f'"{key}" is no count')
+            raise invalid(f'"{key}" must be a whole number, 0 or more')
     return limits
 
 
@@ -257,11 +257,11 @@ def _bounds(schema: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, bool) or value is None:
             continue
         if not isinstance(value, int | float):
-            raise invalid(f'"{key}" is no number')
+            raise invalid(f'"{key}" is not a number')
         bounds[key] = value
     if bounds.get("multipleOf", 1) <= 0:
-        raise invalid('"multipleOf" is not above zero')
-    # Draft 4: the bound is elsewhere, and this says that it is not part of the range.
+        raise invalid('"multipleOf" must be greater than zero')
+    # Draft 4: the bound is a separate keyword, and this one excludes it from the range.
     for exclusive, plain in (("exclusiveMaximum", "maximum"), ("exclusiveMinimum", "minimum")):
         if schema.get(exclusive) is True and plain in bounds:
             bounds[exclusive] = bounds.pop(plain)
@@ -271,23 +271,23 @@ def _bounds(schema: dict[str, Any]) -> dict[str, Any]:
 def _mapping(schema: dict[str, Any], key: str) -> dict[str, Any]:
     value = schema.get(key, {})
     if not isinstance(value, dict):
-        raise invalid(f'"{key}" is no object')
+        raise invalid(f'"{key}" is not an object')
     return value
 
 
 def _names(schema: dict[str, Any], key: str) -> frozenset[str]:
     value = schema.get(key, [])
     if key == "required" and isinstance(value, bool):
-        return frozenset()  # Draft 3, which Confluent's registry reads past as well.
+        return frozenset()  # Draft 3, which Confluent's registry ignores as well.
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise invalid(f'"{key}" is no list of names')
+        raise invalid(f'"{key}" is not a list of names')
     return frozenset(value)
 
 
 def _text(schema: dict[str, Any], key: str) -> str | None:
     value = schema.get(key)
     if value is not None and not isinstance(value, str):
-        raise invalid(f'"{key}" is no text')
+        raise invalid(f'"{key}" is not a string')
     return value
 
 
@@ -300,4 +300,4 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        raise invalid(f"the pattern {pattern[:80]!r} cannot be used: {error}") from None
+        raise invalid(f"invalid pattern {pattern[:80]!r}: {error}") from None

@@ -1,6 +1,6 @@
-"""Where `$ref` leads: into the same document, to an `$id` in it, or to a referenced schema.
+"""Resolution of `$ref`: within the document, to an `$id` in it, or to a referenced schema.
 
-Nothing is fetched from the network: a schema that needs another one says so in its references.
+Nothing is fetched from the network: a schema must declare the schemas it needs as references.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from penstock.state.registry.limits import check_depth
 
 @dataclass(slots=True, eq=False)
 class Document:
-    """One schema text and the places in it that have a name."""
+    """A schema text with its named subschemas."""
 
     name: str
     root: Any
     named: dict[str, tuple[Any, str]] = field(default_factory=dict)
-    """By `$id`, `id` or `$anchor` as a whole address: the schema, and the base inside of it."""
+    """Subschemas by the full address of their `$id`, `id` or `$anchor`, each with its base URI."""
 
 
 def join_address(base: str, reference: str) -> str:
     try:
         return urljoin(base, reference)
     except ValueError:
-        raise invalid(f"no address: {reference[:200]}") from None
+        raise invalid(f"invalid address: {reference[:200]}") from None
 
 
 def index_document(name: str, root: Any) -> Document:
@@ -40,7 +40,7 @@ def index_document(name: str, root: Any) -> Document:
 
 
 def _places(value: Any, base: str, depth: int) -> Iterator[tuple[dict[str, Any], str]]:
-    """All objects in a document, each with the base of what is around it."""
+    """All objects in a document, each with the base URI around it."""
     check_depth(depth // 2)
     if isinstance(value, dict):
         yield value, base
@@ -72,14 +72,14 @@ def _addresses(schema: dict[str, Any], base: str) -> Iterator[str]:
 
 
 class Library:
-    """The documents that one schema may refer to, itself first."""
+    """Documents that one schema may refer to, itself first."""
 
     def __init__(self, root: Any, references: dict[str, Any]) -> None:
         self.main = index_document("", root)
         self._others = {name: index_document(name, text) for name, text in references.items()}
 
     def find(self, reference: str, base: str, document: Document) -> tuple[Any, str, Document]:
-        """The schema that `$ref` means, the base inside of it, and the document that it is in."""
+        """Resolves a `$ref`: the schema, its inner base URI, and its document."""
         address = (
             join_address(base, reference) if not reference.startswith("#") else base + reference
         )
@@ -89,7 +89,7 @@ class Library:
         found = self._document(whole, reference, document)
         if found is None:
             raise invalid(
-                f'"$ref": "{reference[:200]}" leads nowhere; other schemas are named as references'
+                f'"$ref": "{reference[:200]}" is not found: declare other schemas as references'
             )
         place, inner, there = found
         if not fragment:
@@ -98,7 +98,7 @@ class Library:
             return _pointed(place, fragment, reference), inner, there
         if address in there.named:
             return *there.named[address], there
-        raise invalid(f'"$ref": "{reference[:200]}" leads nowhere')
+        raise invalid(f'"$ref": "{reference[:200]}" is not found')
 
     def _document(
         self, whole: str, reference: str, document: Document
@@ -124,5 +124,5 @@ def _pointed(place: Any, pointer: str, reference: str) -> Any:
         elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
             place = place[int(key)]
         else:
-            raise invalid(f'"$ref": "{reference[:200]}" leads nowhere')
+            raise invalid(f'"$ref": "{reference[:200]}" is not found')
     return place

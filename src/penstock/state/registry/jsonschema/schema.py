@@ -1,4 +1,4 @@
-"""JSON Schema as one of the registry's formats."""
+"""JSON Schema as a format of the registry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class JsonFormat:
         library: dict[str, Any] = {}
         for name, one in references.items():
             if not isinstance(one, JsonSchema):
-                raise invalid(f'reference "{name[:200]}" is no JSON schema')
+                raise invalid(f'reference "{name[:200]}" is not a JSON schema')
             library[name] = one.document
         for one in references.values():
             assert isinstance(one, JsonSchema)

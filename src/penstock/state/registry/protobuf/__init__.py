@@ -1,5 +1,5 @@
-"""Protobuf schemas: texts and descriptors, read, linked, written in one way, and compared.
+"""Protobuf schemas: texts and descriptors, parsed, linked, printed canonically, and compared.
 
-Needs the package `protobuf` (`pip install penstock-mq[registry]`) for its descriptors and the files
-of Google's well-known types; the language itself is read here.
+Needs the package `protobuf` (`pip install penstock-mq[registry]`) for descriptors and the files of
+Google's well-known types; the parser of the language is our own.
 """

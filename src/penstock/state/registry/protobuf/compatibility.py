@@ -1,8 +1,9 @@
-"""Whether a new Protobuf schema reads what an old one writes, by Confluent's rules.
+"""Protobuf compatibility: checks that a new schema reads data of an old one, by Confluent's rules.
 
-Fields are told by their numbers. They may come, go and be renamed, unless they are required; their
-types may change within what is the same on the wire; a message may not go, and the package may not
-change. A oneof keeps its members, and fields that could be set together do not become one.
+Fields are identified by number. They may be added, removed and renamed, unless they are required;
+their types may change within the same wire encoding. A message must not be removed, and the
+package must not change. A oneof keeps its members, and fields that could be set together must not
+become one.
 """
 
 from collections.abc import Iterator
@@ -24,11 +25,11 @@ WIRE_KINDS: Final = {
     "DOUBLE": "double",
 }
 KINDS: Final = {getattr(FIELD, f"TYPE_{name}"): kind for name, kind in WIRE_KINDS.items()}
-"""Types that may stand for each other have the same kind."""
+"""Types of the same kind are interchangeable."""
 
 
 def unreadable(old: Linked, new: Linked, budget: StepBudget) -> list[str]:
-    """What `new` does not read as it was written by `old`, in words."""
+    """Reasons why `new` cannot read data of `old`."""
     return list(_Comparison(old, new, budget).files())
 
 
@@ -46,7 +47,7 @@ class _Comparison:
         yield from self._messages(old.message_type, new.message_type, "#")
 
     def _messages(self, old: Any, new: Any, path: str) -> Iterator[str]:
-        """Messages beside each other; enums may come, go and change."""
+        """Compares sibling messages; enums may be added, removed and changed."""
         after = {message.name: message for message in new}
         for message in old:
             there = after.get(message.name)
@@ -78,7 +79,7 @@ class _Comparison:
             for before, after in zip(was.field, now.field, strict=False):
                 yield from self._types(before, after, path)
         elif was is not None or now is not None:
-            yield f"{path}: a map became something else, or something else a map"
+            yield f"{path}: a map field changed to another type, or another type to a map"
         else:
             yield from self._types(old, new, path)
             yield from self._labels(old, new, path)
@@ -91,7 +92,7 @@ class _Comparison:
             yield f"{path}: the type changed from {was or 'message'} to {now or 'message'}"
 
     def _labels(self, old: Any, new: Any, path: str) -> Iterator[str]:
-        """Numbers are packed when they are repeated, so the label counts; strings are not."""
+        """Compares labels of numbers, which are packed when repeated; strings are not."""
         kind = KINDS.get(old.type)
         if kind is None or kind == "string or bytes" or kind != KINDS.get(new.type):
             return
@@ -108,7 +109,7 @@ class _Comparison:
             yield f"{path}: the type {now.name} changed"
 
     def _are_alike(self, was: NamedType, now: NamedType) -> bool:
-        """Messages of other files are compared where they are used."""
+        """Compares messages of other files, at their use."""
         pair = (was.name, now.name)
         if pair not in self._seen:
             self._seen[pair] = True
@@ -123,7 +124,7 @@ class _Comparison:
 
 
 def _label(linked: Linked, field: Any) -> int | None:
-    """None where the text has none: proto3's plain fields and members of a oneof."""
+    """Label of a field; None if the text has none: proto3's plain fields, members of a oneof."""
     if field.HasField("oneof_index") and not field.proto3_optional:
         return None
     is_plain = field.label == FIELD.LABEL_OPTIONAL and not field.proto3_optional
@@ -141,10 +142,10 @@ def _oneofs(old: Any, new: Any, path: str) -> Iterator[str]:
         alone = [number for number in moved if number not in before]
         origins = len(alone) + len({before[number] for number in moved if number in before})
         if origins > 1:
-            yield f"{path}/{name}: fields that could be set together are in one oneof now"
+            yield f"{path}/{name}: fields that could be set together are now in one oneof"
     kept = set(after.values())
     for name, members in _by_oneof(before).items():
-        # One that is gone with all of its fields is no loss to the others.
+        # A oneof removed with all of its fields does not affect other fields.
         if name not in kept and new_numbers.isdisjoint(members):
             continue
         for number in members:
@@ -153,7 +154,7 @@ def _oneofs(old: Any, new: Any, path: str) -> Iterator[str]:
 
 
 def _memberships(message: Any) -> dict[int, str]:
-    """The oneofs that fields are in, by the fields' numbers."""
+    """Oneof names, by the numbers of their fields."""
     return {
         field.number: message.oneof_decl[field.oneof_index].name
         for field in message.field
@@ -162,7 +163,7 @@ def _memberships(message: Any) -> dict[int, str]:
 
 
 def _by_oneof(memberships: dict[int, str]) -> dict[str, list[int]]:
-    """The numbers of the fields of each oneof."""
+    """Field numbers of each oneof."""
     members: dict[str, list[int]] = {}
     for number, name in memberships.items():
         members.setdefault(name, []).append(number)

@@ -1,9 +1,9 @@
-"""What the names in a file descriptor mean, and whether the file as a whole makes sense.
+"""Resolution of the type names in a file descriptor, and validation of the whole file.
 
-A name is looked for from the innermost scope outwards, as protoc does, among the types of the file
-itself and of what it imports: referenced schemas by the names of their references, and the files
-that everybody has. Whether numbers are used twice, enums begin with zero and so on is left to the
-descriptor pool of the protobuf package.
+A name is searched for from the innermost scope outwards, as protoc does, among the types of the
+file and of its imports: referenced schemas by the names of their references, and the well-known
+files. The descriptor pool of the protobuf package checks the rest, such as duplicate numbers and
+enums that do not begin with zero.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ MAIN: Final = "default.proto"
 
 @dataclass(frozen=True, slots=True)
 class NamedType:
-    """A message or an enum by its full name, and the file it is of."""
+    """A message or an enum by its full name, with its package."""
 
     name: str
     package: str
@@ -33,26 +33,26 @@ class NamedType:
 
     @property
     def local_name(self) -> str:
-        """Without its package."""
+        """Name without the package."""
         return self.name.removeprefix(f"{self.package}.") if self.package else self.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linked:
-    """A file whose names are all found."""
+    """A file with all names resolved."""
 
     file: Any
     types: dict[str, NamedType]
-    """Its own and those of its imports, by full name."""
+    """Types of the file and of its imports, by full name."""
     imports: dict[str, Any]
-    """The files that it needs, directly or through others, in an order that they can be read in."""
+    """Files that it needs, directly or transitively, in dependency order."""
 
     def find(self, name: str, scope: str) -> NamedType | None:
         return find_type(self.types, name, scope)
 
 
 def link(file: Any, references: dict[str, Any]) -> Linked:
-    """Gives every type in the file its full name; `references`: files that were linked before."""
+    """Resolves every type name in the file; `references`: files that were linked before."""
     if not file.name:
         file.name = MAIN
     imports: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def find_type(types: dict[str, NamedType], name: str, scope: str) -> NamedType |
 
 
 def _gather(name: str, references: dict[str, Any], found: dict[str, Any], depth: int) -> None:
-    """The file of that name after everything that it imports."""
+    """Adds the named file after everything that it imports."""
     check_depth(depth)
     if name in found:
         return
@@ -93,7 +93,7 @@ def _gather(name: str, references: dict[str, Any], found: dict[str, Any], depth:
     if file is None:
         file = well_known(name)
     if file is None:
-        raise invalid(f'import "{name[:200]}" is not among the references')
+        raise invalid(f'unknown import "{name[:200]}": declare it as a reference')
     if file.name != name:
         copy = pb.FileDescriptorProto()
         copy.CopyFrom(file)
@@ -162,7 +162,7 @@ class _Linker:
 
 
 def _check(linked: Linked) -> None:
-    """Has the descriptor pool build everything."""
+    """Builds everything in a descriptor pool, which validates it."""
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in (*linked.imports.values(), linked.file):
@@ -176,7 +176,7 @@ def _check(linked: Linked) -> None:
 
 
 def _check_reserved(message: Any) -> None:
-    """What the pool does not look at."""
+    """Checks reserved fields, which the pool does not."""
     names = set(message.reserved_name)
     StepBudget().spend(len(message.field) * len(message.reserved_range) // 16)
     for field in message.field:

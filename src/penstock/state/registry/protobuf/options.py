@@ -1,6 +1,6 @@
 """Options in a .proto text: `option name = value;` and `[name = value, ...]`.
 
-Those that descriptors have a field for are set there; the rest is kept as it is written.
+Options with a field in the descriptor are set there; others are kept as written.
 """
 
 from typing import Any
@@ -16,18 +16,18 @@ INT_TYPES = frozenset(
 
 
 class OptionReader:
-    """Reads options into the `options` of descriptors."""
+    """Parser of options into the `options` of descriptors."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
 
     def read_statement(self, options: Any) -> None:
-        """After the word `option`."""
+        """Parses a statement after the keyword `option`."""
         self._option(options, None)
         self._words.expect(";")
 
     def read_list(self, options: Any, field: Any) -> None:
-        """In brackets, if there are any; `field`: whose default and JSON name may be among them."""
+        """Parses an optional list in brackets; it may set the `field`'s default and JSON name."""
         words = self._words
         if not words.take_if("["):
             return
@@ -75,21 +75,21 @@ class OptionReader:
         words = self._words
         kinds = pb.FieldDescriptorProto
         if known.is_repeated:
-            raise words.wrong(f"{known.name} cannot be set this way")
+            raise words.wrong(f"option {known.name} cannot be set this way")
         if known.type == kinds.TYPE_BOOL:
             value = words.name()
             if value not in ("true", "false"):
-                raise words.wrong(f"{known.name} is true or false")
+                raise words.wrong(f"option {known.name} must be true or false")
             setattr(options, known.name, value == "true")
         elif known.type == kinds.TYPE_STRING:
             setattr(options, known.name, words.text())
         elif known.type == kinds.TYPE_ENUM:
             chosen = known.enum_type.values_by_name.get(words.name())
             if chosen is None:
-                raise words.wrong(f"{known.name} has no such value")
+                raise words.wrong(f"invalid value of option {known.name}")
             setattr(options, known.name, chosen.number)
         else:
-            raise words.wrong(f"{known.name} cannot be set this way")
+            raise words.wrong(f"option {known.name} cannot be set this way")
 
     def _default(self) -> str:
         words = self._words
@@ -102,7 +102,7 @@ class OptionReader:
         sign = "-" if words.take_if("-") else ""
         if words.kind() in ("name", "number"):
             return sign + words.skip().text
-        raise words.wrong("a default is expected")
+        raise words.wrong("expected a default value")
 
     def _keep_value(self, kept: Any) -> None:
         words = self._words
@@ -132,10 +132,10 @@ class OptionReader:
         try:
             kept.double_value = float(written.rstrip("fF"))
         except ValueError:
-            raise self._words.wrong("a value is expected") from None
+            raise self._words.wrong("expected a value") from None
 
     def _aggregate(self) -> str:
-        """What is between braces, word by word."""
+        """Tokens between braces, joined by blanks."""
         words = self._words
         words.skip()
         parts: list[str] = []

@@ -1,7 +1,7 @@
-"""From a .proto text to its file descriptor (proto2, proto3, editions).
+"""Parser of .proto texts: from text to file descriptor (proto2, proto3, editions).
 
-The names of types are left as they are written; `linking` finds what they mean. Options that
-descriptors know are set; others, Confluent's and everyone's own, are kept as they are written.
+Type names are kept as written; `linker` resolves them. Options known to descriptors are set; other
+ones, such as Confluent's and custom ones, are kept as written.
 """
 
 from typing import Any, Final
@@ -31,7 +31,7 @@ EDITIONS: Final = {"2023": 1000, "2024": 1001}
 
 
 def parse_proto(text: str) -> Any:
-    """The file descriptor of a text; its name is left open."""
+    """Parses a text into a file descriptor without a name."""
     return _Parser(text).file()
 
 
@@ -49,13 +49,13 @@ class _Parser:
             file.syntax = words.text()
             words.expect(";")
             if file.syntax not in ("proto2", "proto3"):
-                raise words.wrong("the syntax is proto2 or proto3")
+                raise words.wrong(f"unknown syntax {file.syntax[:40]!r}: use proto2 or proto3")
         elif words.take_if("edition"):
             words.expect("=")
             edition = words.text()
             words.expect(";")
             if edition not in EDITIONS:
-                raise words.wrong("there is no such edition")
+                raise words.wrong(f"unknown edition {edition[:40]!r}: use {' or '.join(EDITIONS)}")
             file.syntax, file.edition = "editions", EDITIONS[edition]
         self._is_proto3 = file.syntax == "proto3"
         if file.syntax == "proto2":
@@ -77,7 +77,7 @@ class _Parser:
             words.expect(";")
         elif keyword == "package":
             if file.package:
-                raise words.wrong("there is a second package")
+                raise words.wrong("the package is declared twice")
             file.package = words.full_name()
             words.expect(";")
         elif keyword == "option":
@@ -91,7 +91,7 @@ class _Parser:
         elif keyword == "service":
             self._service(file.service.add())
         else:
-            raise words.wrong(f"{keyword[:40]} is not expected here")
+            raise words.wrong(f"unexpected {keyword[:40]!r}")
         while words.take_if(";"):
             pass
 
@@ -114,7 +114,7 @@ class _Parser:
         if words.take_if(";"):
             return
         keyword = words.peek()
-        # A type may be called as one of these is, and then the field's name and number follow.
+        # A type may be named like one of these keywords; a field name and number follow then.
         if keyword == "message" and words.peek(2) == "{":
             words.skip()
             self._message(message.nested_type.add(), depth + 1)
@@ -147,14 +147,14 @@ class _Parser:
         field.label = FIELD.LABEL_OPTIONAL
         if label in LABELS and words.peek(1) not in ("=", "."):
             if in_oneof:
-                raise words.wrong("what is in a oneof has no label")
+                raise words.wrong("a field of a oneof must not have a label")
             words.skip()
             field.label = LABELS[label]
             field.proto3_optional = label == "optional" and self._is_proto3
             if not field.proto3_optional:
                 field.ClearField("proto3_optional")
         elif not in_oneof and not self._is_proto3 and self._file.syntax != "editions":
-            raise words.wrong("a field of proto2 is optional, required or repeated")
+            raise words.wrong("a proto2 field must be optional, required or repeated")
         if words.peek() == "group" and words.peek(2) == "=":
             self._group(field, nested, depth)
             return
@@ -185,7 +185,7 @@ class _Parser:
         self._message_body(group, depth + 1)
 
     def _map(self, message: Any) -> None:
-        """A map is a repeated message of its own, made here as protoc makes it."""
+        """Parses a map field: it becomes a repeated message, as in protoc."""
         words = self._words
         words.skip()
         words.expect("<")
@@ -222,7 +222,7 @@ class _Parser:
             self._field(field, message.nested_type, depth, in_oneof=True)
 
     def _name_synthetic_oneofs(self, message: Any) -> None:
-        """`optional` in proto3 is a oneof of one, after all others."""
+        """Adds a one-field oneof for each proto3 `optional`, after all other oneofs."""
         taken = {oneof.name for oneof in message.oneof_decl}
         taken |= {field.name for field in message.field}
         for field in message.field:
@@ -280,7 +280,9 @@ class _Parser:
     def _number(self) -> int:
         number = self._words.integer()
         if not 1 <= number <= NUMBER_MAX:
-            raise self._words.wrong(f"fields are numbered from 1 to {NUMBER_MAX}")
+            raise self._words.wrong(
+                f"invalid field number {number}: must be from 1 to {NUMBER_MAX}"
+            )
         return number
 
     # -- enums and services -----------------------------------------------------------------
@@ -322,7 +324,7 @@ class _Parser:
     def _enum_number(self) -> int:
         number = self._words.integer()
         if not -(2**31) <= number < 2**31:
-            raise self._words.wrong("the number of an enum's value has 32 bits")
+            raise self._words.wrong(f"enum value {number} does not fit in 32 bits")
         return number
 
     def _service(self, service: Any) -> None:
@@ -337,7 +339,7 @@ class _Parser:
                 self._options.read_statement(service.options)
                 continue
             if keyword != "rpc":
-                raise words.wrong("a service has calls (rpc) and options")
+                raise words.wrong(f"unexpected {keyword[:40]!r}: a service contains rpc and option")
             method = service.method.add(name=words.name())
             words.expect("(")
             method.client_streaming = words.take_if("stream")

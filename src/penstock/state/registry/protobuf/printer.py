@@ -1,7 +1,7 @@
-"""A file descriptor as .proto text, always in the same way.
+"""Canonical printing of a file descriptor as .proto text.
 
-Two texts that differ in blanks, comments or in how they write the names of types come out the same,
-and so do a text and the descriptor that protoc made from it.
+Texts that differ only in blanks, comments or the way they write type names give the same output,
+and so do a text and the descriptor that protoc compiled from it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ INDENT: Final = "  "
 
 
 def print_proto(linked: Linked, *, sorts: bool = False) -> str:
-    """`sorts`: imports and options by name, for texts that differ in their order only."""
+    """Prints a file. `sorts`: imports and options by name, for texts that differ only in order."""
     return "\n".join(_Printer(linked, sorts).file()) + "\n"
 
 
@@ -139,7 +139,7 @@ class _Printer:
         return self._name(field.type_name, scope) if field.type_name else SCALAR_NAMES[field.type]
 
     def _name(self, absolute: str, scope: str) -> str:
-        """Without its package where that is clear enough."""
+        """Shortest unambiguous name, without the package if possible."""
         full = absolute.removeprefix(".")
         package = self._linked.file.package
         short = full.removeprefix(f"{package}.") if package else full

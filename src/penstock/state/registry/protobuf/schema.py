@@ -1,8 +1,8 @@
-"""Protobuf as one of the registry's formats.
+"""Protobuf as a format of the registry.
 
-A schema comes as .proto text, or as the base64 of its file descriptor: that is what Python's
-serializer sends, and asks for with `format=serialized`. Texts are kept as they came, with their
-comments; descriptors are kept as text.
+A schema arrives as .proto text, or as the base64 of its file descriptor: Python's serializer sends
+that, and requests it with `format=serialized`. Texts are stored as received, with their comments;
+descriptors are stored as text.
 """
 
 import base64
@@ -50,7 +50,7 @@ class ProtobufSchema:
         return print_proto(self.linked, sorts=True)
 
     def formatted(self, form: str) -> str:
-        """`serialized`: the base64 of the file descriptor."""
+        """Text; for `serialized` the base64 of the file descriptor."""
         if form == "serialized":
             return base64.b64encode(self.linked.file.SerializeToString()).decode()
         return self.text
@@ -63,7 +63,7 @@ class ProtobufFormat:
         files: dict[str, Any] = {}
         for name, one in references.items():
             if not isinstance(one, ProtobufSchema):
-                raise invalid(f'reference "{name[:200]}" is no Protobuf schema')
+                raise invalid(f'reference "{name[:200]}" is not a Protobuf schema')
             files[name] = one.linked.file
         for one in references.values():
             assert isinstance(one, ProtobufSchema)
@@ -81,12 +81,12 @@ class ProtobufFormat:
 
 
 def _descriptor(text: str) -> Any | None:
-    """The file descriptor that a text is the base64 of, if it is."""
+    """File descriptor of a text that is base64; None for other texts."""
     if not BASE64.match(text):
         return None
     file = pb.FileDescriptorProto()
     try:
         file.ParseFromString(base64.b64decode(text, validate=False))
     except (binascii.Error, DecodeError):
-        raise invalid("it is neither .proto text nor the base64 of a file descriptor") from None
+        raise invalid("neither .proto text nor the base64 of a file descriptor") from None
     return file

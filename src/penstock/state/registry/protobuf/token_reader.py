@@ -1,4 +1,4 @@
-"""Reading one word of a .proto text after the other."""
+"""Sequential reading of the tokens of a .proto text."""
 
 from penstock.state.registry.errors import Rejected, invalid
 from penstock.state.registry.protobuf.tokenizer import END, Word, read_quoted
@@ -7,7 +7,7 @@ INTEGER_CHARS_MAX = 20
 
 
 class Words:
-    """The words of a text, and how far they were read."""
+    """Tokens of a text, with the current position."""
 
     def __init__(self, words: list[Word]) -> None:
         self._words = words
@@ -32,7 +32,7 @@ class Words:
     def skip(self) -> Word:
         word = self._word()
         if word.kind == END:
-            raise self.wrong("the text ends too early")
+            raise self.wrong("unexpected end of the text")
         self._at += 1
         return word
 
@@ -45,15 +45,15 @@ class Words:
 
     def expect(self, text: str) -> None:
         if not self.take_if(text):
-            raise self.wrong(f"{text!r} is expected, not {self.peek()[:40]!r}")
+            raise self.wrong(f"expected {text!r}, found {self.peek()[:40]!r}")
 
     def name(self) -> str:
         if self.kind() != "name":
-            raise self.wrong(f"a name is expected, not {self.peek()[:40]!r}")
+            raise self.wrong(f"expected a name, found {self.peek()[:40]!r}")
         return self.skip().text
 
     def full_name(self, *, absolute: bool = False) -> str:
-        """Names with dots between them; with `absolute`, one may be in front as well."""
+        """Reads a dotted name; with `absolute`, it may begin with a dot."""
         parts = "." if absolute and self.take_if(".") else ""
         parts += self.name()
         while self.take_if("."):
@@ -61,15 +61,15 @@ class Words:
         return parts
 
     def text(self) -> str:
-        """One or more texts in quotes, joined."""
+        """Reads one or more quoted strings, joined."""
         try:
             return self.quoted().decode()
         except UnicodeDecodeError:
-            raise self.wrong("a text is not UTF-8") from None
+            raise self.wrong("a string is not valid UTF-8") from None
 
     def quoted(self) -> bytes:
         if self.kind() != "text":
-            raise self.wrong(f"a text in quotes is expected, not {self.peek()[:40]!r}")
+            raise self.wrong(f"expected a quoted string, found {self.peek()[:40]!r}")
         parts = read_quoted(self.skip().text)
         while self.kind() == "text":
             parts += read_quoted(self.skip().text)
@@ -79,11 +79,11 @@ class Words:
         is_negative = self.take_if("-")
         written = self.peek()
         if self.kind() != "number" or len(written) > INTEGER_CHARS_MAX:
-            raise self.wrong(f"a number is expected, not {written[:40]!r}")
+            raise self.wrong(f"expected a number, found {written[:40]!r}")
         is_octal = len(written) > 1 and written.startswith("0") and written.isdigit()
         try:
             value = int(written, 8) if is_octal else int(written, 0)
         except ValueError:
-            raise self.wrong(f"a whole number is expected, not {written[:40]!r}") from None
+            raise self.wrong(f"expected a whole number, found {written[:40]!r}") from None
         self.skip()
         return -value if is_negative else value

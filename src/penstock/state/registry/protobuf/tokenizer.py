@@ -1,4 +1,4 @@
-"""The words of a .proto text, with comments and blanks left out."""
+"""Tokens of a .proto text, without comments and blanks."""
 
 import re
 from typing import Final, NamedTuple
@@ -31,7 +31,7 @@ _PLAIN: Final = {
 
 
 class Word(NamedTuple):
-    """One word: what it is, as it is written, and in which line."""
+    """A token: its kind, text and line."""
 
     kind: str
     text: str
@@ -47,12 +47,12 @@ def split_words(text: str) -> list[Word]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise invalid(f"line {line}: {text[at : at + 20]!r} is not understood")
+            raise invalid(f"line {line}: unexpected {text[at : at + 20]!r}")
         kind = match.lastgroup or ""
         if kind != "skip":
             words.append(Word(kind, match.group(), line))
             if len(words) > TOKENS_MAX:
-                raise invalid("it is too long")
+                raise invalid(f"more than {TOKENS_MAX} tokens")
         line += match.group().count("\n")
         at = match.end()
     words.append(Word(END, "the end", line))
@@ -60,7 +60,7 @@ def split_words(text: str) -> list[Word]:
 
 
 def read_quoted(quoted: str) -> bytes:
-    """What a text in quotes stands for."""
+    """Decodes a quoted string with its escapes."""
     return _ESCAPE.sub(_unescape, quoted[1:-1].encode())
 
 

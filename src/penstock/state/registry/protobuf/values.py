@@ -1,7 +1,7 @@
-"""Reads a value that was written with a Protobuf schema, as the JSON that Protobuf maps it to.
+"""Decoding of values written with a Protobuf schema, as Protobuf's JSON mapping.
 
-Before the message, Confluent's serializers write which message of the file it is: a path of
-indexes as varints (zigzag), counted first; a lone 0 stands for the first message.
+Confluent's serializers write the message's path in the file before it: a count and indexes as
+zigzag varints; a single 0 stands for the first message.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ VARINT_BYTES_MAX = 10
 
 
 def read_value(linked: Linked, data: bytes, start: int = 0) -> Any:
-    """Raises ValueError for what the schema does not explain."""
+    """Decodes a value; raises ValueError for data that does not match the schema."""
     path, start = _read_path(data, start)
     pool = descriptor_pool.DescriptorPool()
     for file in (*linked.imports.values(), linked.file):
@@ -26,7 +26,7 @@ def read_value(linked: Linked, data: bytes, start: int = 0) -> Any:
     name = file.package
     for index in path:
         if not 0 <= index < len(messages):
-            raise ValueError(f"there is no message {index}")
+            raise ValueError(f"the schema has no message with index {index}")
         name = f"{name}.{messages[index].name}" if name else messages[index].name
         messages = list(messages[index].nested_type)
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
@@ -42,7 +42,7 @@ def read_value(linked: Linked, data: bytes, start: int = 0) -> Any:
 def _read_path(data: bytes, start: int) -> tuple[list[int], int]:
     count, start = _varint(data, start)
     if not 0 <= count <= INDEXES_MAX:
-        raise ValueError(f"a path of {count} messages")
+        raise ValueError(f"invalid message path of {count} indexes: at most {INDEXES_MAX}")
     path: list[int] = []
     for _ in range(count):
         index, start = _varint(data, start)
@@ -56,4 +56,4 @@ def _varint(data: bytes, start: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * at)
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), start + at + 1
-    raise ValueError("a number has no end")
+    raise ValueError(f"a number is truncated or longer than {VARINT_BYTES_MAX} bytes")

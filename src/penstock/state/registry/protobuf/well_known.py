@@ -1,7 +1,7 @@
-"""Files that every Protobuf schema may import without saying where they are.
+"""Files that every Protobuf schema may import without a reference.
 
 Google's well-known types come with the protobuf package, Google's common types with another one
-that may not be there; Confluent's two are said here.
+that may be missing; Confluent's two are defined here.
 """
 
 from functools import lru_cache
@@ -41,7 +41,7 @@ CONFLUENT: Final = {
 
 @lru_cache(maxsize=64)
 def well_known(name: str) -> Any | None:
-    """The file of that name, linked; None: it is not one of these."""
+    """Returns the named file, linked; None if it is not one of these."""
     if name in CONFLUENT:
         return _confluent(name)
     folder, _, stem = name.removesuffix(".proto").rpartition("/")
