@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2 as pb
 
-from penstock.state.registry.protobuf.token_reader import Words
+from penstock.state.registry.protobuf.tokens import TokenReader
 
 INT_TYPES = frozenset(
     getattr(pb.FieldDescriptorProto, f"TYPE_{name}")
@@ -18,38 +18,38 @@ INT_TYPES = frozenset(
 class OptionReader:
     """Parser of options into the `options` of descriptors."""
 
-    def __init__(self, words: Words) -> None:
-        self._words = words
+    def __init__(self, tokens: TokenReader) -> None:
+        self._tokens = tokens
 
     def read_statement(self, options: Any) -> None:
         """Parses a statement after the keyword `option`."""
         self._option(options, None)
-        self._words.expect(";")
+        self._tokens.expect(";")
 
     def read_list(self, options: Any, field: Any) -> None:
         """Parses an optional list in brackets; it may set the `field`'s default and JSON name."""
-        words = self._words
-        if not words.take_if("["):
+        tokens = self._tokens
+        if not tokens.take_if("["):
             return
         while True:
             self._option(options, field)
-            if not words.take_if(","):
+            if not tokens.take_if(","):
                 break
-        words.expect("]")
+        tokens.expect("]")
 
     def skip_list(self) -> None:
         self.read_list(pb.ExtensionRangeOptions(), None)
 
     def _option(self, options: Any, field: Any) -> None:
-        words = self._words
+        tokens = self._tokens
         parts = [self._name_part()]
-        while words.take_if("."):
+        while tokens.take_if("."):
             parts.append(self._name_part())
-        words.expect("=")
+        tokens.expect("=")
         name, is_extension = parts[0]
         if len(parts) == 1 and not is_extension:
             if field is not None and name == "json_name":
-                field.json_name = words.text()
+                field.json_name = tokens.text()
                 return
             if field is not None and name == "default":
                 field.default_value = self._default()
@@ -64,60 +64,60 @@ class OptionReader:
         self._keep_value(kept)
 
     def _name_part(self) -> tuple[str, bool]:
-        words = self._words
-        if words.take_if("("):
-            name = words.full_name(absolute=True)
-            words.expect(")")
+        tokens = self._tokens
+        if tokens.take_if("("):
+            name = tokens.full_name(absolute=True)
+            tokens.expect(")")
             return name, True
-        return words.name(), False
+        return tokens.name(), False
 
     def _set(self, options: Any, known: Any) -> None:
-        words = self._words
+        tokens = self._tokens
         kinds = pb.FieldDescriptorProto
         if known.is_repeated:
-            raise words.wrong(f"option {known.name} cannot be set this way")
+            raise tokens.wrong(f"option {known.name} cannot be set this way")
         if known.type == kinds.TYPE_BOOL:
-            value = words.name()
+            value = tokens.name()
             if value not in ("true", "false"):
-                raise words.wrong(f"option {known.name} must be true or false")
+                raise tokens.wrong(f"option {known.name} must be true or false")
             setattr(options, known.name, value == "true")
         elif known.type == kinds.TYPE_STRING:
-            setattr(options, known.name, words.text())
+            setattr(options, known.name, tokens.text())
         elif known.type == kinds.TYPE_ENUM:
-            chosen = known.enum_type.values_by_name.get(words.name())
+            chosen = known.enum_type.values_by_name.get(tokens.name())
             if chosen is None:
-                raise words.wrong(f"invalid value of option {known.name}")
+                raise tokens.wrong(f"invalid value of option {known.name}")
             setattr(options, known.name, chosen.number)
         else:
-            raise words.wrong(f"option {known.name} cannot be set this way")
+            raise tokens.wrong(f"option {known.name} cannot be set this way")
 
     def _default(self) -> str:
-        words = self._words
-        if words.kind() == "text":
-            raw = words.quoted()
+        tokens = self._tokens
+        if tokens.kind() == "text":
+            raw = tokens.quoted()
             try:
                 return raw.decode()
             except UnicodeDecodeError:
                 return raw.decode("latin-1").encode("unicode_escape").decode()
-        sign = "-" if words.take_if("-") else ""
-        if words.kind() in ("name", "number"):
-            return sign + words.skip().text
-        raise words.wrong("expected a default value")
+        sign = "-" if tokens.take_if("-") else ""
+        if tokens.kind() in ("name", "number"):
+            return sign + tokens.skip().text
+        raise tokens.wrong("expected a default value")
 
     def _keep_value(self, kept: Any) -> None:
-        words = self._words
-        if words.peek() in ("{", "<"):
+        tokens = self._tokens
+        if tokens.peek() in ("{", "<"):
             kept.aggregate_value = self._aggregate()
-        elif words.kind() == "text":
-            kept.string_value = words.quoted()
-        elif words.kind() == "name":
-            kept.identifier_value = words.skip().text
+        elif tokens.kind() == "text":
+            kept.string_value = tokens.quoted()
+        elif tokens.kind() == "name":
+            kept.identifier_value = tokens.skip().text
         else:
-            sign = "-" if words.take_if("-") else ""
-            if words.kind() == "name":
-                kept.identifier_value = sign + words.skip().text
+            sign = "-" if tokens.take_if("-") else ""
+            if tokens.kind() == "name":
+                kept.identifier_value = sign + tokens.skip().text
                 return
-            written = words.skip().text
+            written = tokens.skip().text
             try:
                 number = int(written, 0)
             except ValueError:
@@ -132,17 +132,17 @@ class OptionReader:
         try:
             kept.double_value = float(written.rstrip("fF"))
         except ValueError:
-            raise self._words.wrong("expected a value") from None
+            raise self._tokens.wrong("expected a value") from None
 
     def _aggregate(self) -> str:
         """Tokens between braces, joined by blanks."""
-        words = self._words
-        words.skip()
+        tokens = self._tokens
+        tokens.skip()
         parts: list[str] = []
         depth = 1
         while True:
-            word = words.skip()
-            depth += (word.text in "{<") - (word.text in "}>")
+            token = tokens.skip()
+            depth += (token.text in "{<") - (token.text in "}>")
             if not depth:
                 return " ".join(parts)
-            parts.append(word.text)
+            parts.append(token.text)

@@ -10,8 +10,7 @@ from google.protobuf import descriptor_pb2 as pb
 
 from penstock.state.registry.limits import check_depth
 from penstock.state.registry.protobuf.options import OptionReader
-from penstock.state.registry.protobuf.token_reader import Words
-from penstock.state.registry.protobuf.tokenizer import split_words
+from penstock.state.registry.protobuf.tokens import TokenReader, tokenize
 
 FIELD: Final = pb.FieldDescriptorProto
 SCALARS: Final = {
@@ -37,49 +36,49 @@ def parse_proto(text: str) -> Any:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._words = Words(split_words(text))
-        self._options = OptionReader(self._words)
+        self._tokens = TokenReader(tokenize(text))
+        self._options = OptionReader(self._tokens)
         self._file = pb.FileDescriptorProto()
         self._is_proto3 = False
 
     def file(self) -> Any:
-        words, file = self._words, self._file
-        if words.take_if("syntax"):
-            words.expect("=")
-            file.syntax = words.text()
-            words.expect(";")
+        tokens, file = self._tokens, self._file
+        if tokens.take_if("syntax"):
+            tokens.expect("=")
+            file.syntax = tokens.text()
+            tokens.expect(";")
             if file.syntax not in ("proto2", "proto3"):
-                raise words.wrong(f"unknown syntax {file.syntax[:40]!r}: use proto2 or proto3")
-        elif words.take_if("edition"):
-            words.expect("=")
-            edition = words.text()
-            words.expect(";")
+                raise tokens.wrong(f"unknown syntax {file.syntax[:40]!r}: use proto2 or proto3")
+        elif tokens.take_if("edition"):
+            tokens.expect("=")
+            edition = tokens.text()
+            tokens.expect(";")
             if edition not in EDITIONS:
-                raise words.wrong(f"unknown edition {edition[:40]!r}: use {' or '.join(EDITIONS)}")
+                raise tokens.wrong(f"unknown edition {edition[:40]!r}: use {' or '.join(EDITIONS)}")
             file.syntax, file.edition = "editions", EDITIONS[edition]
         self._is_proto3 = file.syntax == "proto3"
         if file.syntax == "proto2":
             file.ClearField("syntax")
-        while not words.is_done:
+        while not tokens.is_done:
             self._statement()
         return file
 
     def _statement(self) -> None:
-        words, file = self._words, self._file
-        keyword = words.name()
+        tokens, file = self._tokens, self._file
+        keyword = tokens.name()
         if keyword == "import":
-            is_public, is_weak = words.take_if("public"), words.take_if("weak")
+            is_public, is_weak = tokens.take_if("public"), tokens.take_if("weak")
             if is_public:
                 file.public_dependency.append(len(file.dependency))
             if is_weak:
                 file.weak_dependency.append(len(file.dependency))
-            file.dependency.append(words.text())
-            words.expect(";")
+            file.dependency.append(tokens.text())
+            tokens.expect(";")
         elif keyword == "package":
             if file.package:
-                raise words.wrong("the package is declared twice")
-            file.package = words.full_name()
-            words.expect(";")
+                raise tokens.wrong("the package is declared twice")
+            file.package = tokens.full_name()
+            tokens.expect(";")
         elif keyword == "option":
             self._options.read_statement(file.options)
         elif keyword == "message":
@@ -91,92 +90,92 @@ class _Parser:
         elif keyword == "service":
             self._service(file.service.add())
         else:
-            raise words.wrong(f"unexpected {keyword[:40]!r}")
-        while words.take_if(";"):
+            raise tokens.wrong(f"unexpected {keyword[:40]!r}")
+        while tokens.take_if(";"):
             pass
 
     # -- messages ---------------------------------------------------------------------------
 
     def _message(self, message: Any, depth: int) -> None:
-        message.name = self._words.name()
+        message.name = self._tokens.name()
         self._message_body(message, depth)
 
     def _message_body(self, message: Any, depth: int) -> None:
         check_depth(depth)
-        words = self._words
-        words.expect("{")
-        while not words.take_if("}"):
+        tokens = self._tokens
+        tokens.expect("{")
+        while not tokens.take_if("}"):
             self._member(message, depth)
         self._name_synthetic_oneofs(message)
 
     def _member(self, message: Any, depth: int) -> None:
-        words = self._words
-        if words.take_if(";"):
+        tokens = self._tokens
+        if tokens.take_if(";"):
             return
-        keyword = words.peek()
+        keyword = tokens.peek()
         # A type may be named like one of these keywords; a field name and number follow then.
-        if keyword == "message" and words.peek(2) == "{":
-            words.skip()
+        if keyword == "message" and tokens.peek(2) == "{":
+            tokens.skip()
             self._message(message.nested_type.add(), depth + 1)
-        elif keyword == "enum" and words.peek(2) == "{":
-            words.skip()
+        elif keyword == "enum" and tokens.peek(2) == "{":
+            tokens.skip()
             self._enum(message.enum_type.add())
-        elif keyword == "oneof" and words.peek(2) == "{":
-            words.skip()
+        elif keyword == "oneof" and tokens.peek(2) == "{":
+            tokens.skip()
             self._oneof(message, depth)
-        elif keyword == "extend" and words.peek(2) != "=":
-            words.skip()
+        elif keyword == "extend" and tokens.peek(2) != "=":
+            tokens.skip()
             self._extend(message.extension, message.nested_type, depth)
         elif keyword == "option":
-            words.skip()
+            tokens.skip()
             self._options.read_statement(message.options)
         elif keyword == "reserved":
-            words.skip()
+            tokens.skip()
             self._reserved(message)
         elif keyword == "extensions":
-            words.skip()
+            tokens.skip()
             self._extension_ranges(message)
-        elif keyword == "map" and words.peek(1) == "<":
+        elif keyword == "map" and tokens.peek(1) == "<":
             self._map(message)
         else:
             self._field(message.field.add(), message.nested_type, depth)
 
     def _field(self, field: Any, nested: Any, depth: int, *, in_oneof: bool = False) -> None:
-        words = self._words
-        label = words.peek()
+        tokens = self._tokens
+        label = tokens.peek()
         field.label = FIELD.LABEL_OPTIONAL
-        if label in LABELS and words.peek(1) not in ("=", "."):
+        if label in LABELS and tokens.peek(1) not in ("=", "."):
             if in_oneof:
-                raise words.wrong("a field of a oneof must not have a label")
-            words.skip()
+                raise tokens.wrong("a field of a oneof must not have a label")
+            tokens.skip()
             field.label = LABELS[label]
             field.proto3_optional = label == "optional" and self._is_proto3
             if not field.proto3_optional:
                 field.ClearField("proto3_optional")
         elif not in_oneof and not self._is_proto3 and self._file.syntax != "editions":
-            raise words.wrong("a proto2 field must be optional, required or repeated")
-        if words.peek() == "group" and words.peek(2) == "=":
+            raise tokens.wrong("a proto2 field must be optional, required or repeated")
+        if tokens.peek() == "group" and tokens.peek(2) == "=":
             self._group(field, nested, depth)
             return
         self._type(field)
-        field.name = words.name()
-        words.expect("=")
+        field.name = tokens.name()
+        tokens.expect("=")
         field.number = self._number()
         self._options.read_list(field.options, field)
-        words.expect(";")
+        tokens.expect(";")
 
     def _type(self, field: Any) -> None:
-        written = self._words.full_name(absolute=True)
+        written = self._tokens.full_name(absolute=True)
         if written in SCALARS:
             field.type = SCALARS[written]
         else:
             field.type_name = written
 
     def _group(self, field: Any, nested: Any, depth: int) -> None:
-        words = self._words
-        words.skip()
-        name = words.name()
-        words.expect("=")
+        tokens = self._tokens
+        tokens.skip()
+        name = tokens.name()
+        tokens.expect("=")
         field.number = self._number()
         field.name, field.type, field.type_name = name.lower(), FIELD.TYPE_GROUP, name
         self._options.read_list(field.options, field)
@@ -186,35 +185,35 @@ class _Parser:
 
     def _map(self, message: Any) -> None:
         """Parses a map field: it becomes a repeated message, as in protoc."""
-        words = self._words
-        words.skip()
-        words.expect("<")
+        tokens = self._tokens
+        tokens.skip()
+        tokens.expect("<")
         entry = pb.DescriptorProto()
         entry.options.map_entry = True
         for number, name in ((1, "key"), (2, "value")):
             part = entry.field.add(name=name, number=number, label=FIELD.LABEL_OPTIONAL)
             self._type(part)
-            words.expect("," if number == 1 else ">")
-        field = message.field.add(label=FIELD.LABEL_REPEATED, name=words.name())
-        words.expect("=")
+            tokens.expect("," if number == 1 else ">")
+        field = message.field.add(label=FIELD.LABEL_REPEATED, name=tokens.name())
+        tokens.expect("=")
         field.number = self._number()
         self._options.read_list(field.options, field)
-        words.expect(";")
+        tokens.expect(";")
         parts = field.name.split("_")
         entry.name = "".join(part[:1].upper() + part[1:] for part in parts) + "Entry"
         field.type_name = entry.name
         message.nested_type.append(entry)
 
     def _oneof(self, message: Any, depth: int) -> None:
-        words = self._words
-        oneof = message.oneof_decl.add(name=words.name())
+        tokens = self._tokens
+        oneof = message.oneof_decl.add(name=tokens.name())
         index = len(message.oneof_decl) - 1
-        words.expect("{")
-        while not words.take_if("}"):
-            if words.take_if(";"):
+        tokens.expect("{")
+        while not tokens.take_if("}"):
+            if tokens.take_if(";"):
                 continue
-            if words.peek() == "option":
-                words.skip()
+            if tokens.peek() == "option":
+                tokens.skip()
                 self._options.read_statement(oneof.options)
                 continue
             field = message.field.add()
@@ -236,51 +235,51 @@ class _Parser:
             message.oneof_decl.add(name=name)
 
     def _extend(self, extensions: Any, nested: Any, depth: int) -> None:
-        words = self._words
-        extendee = words.full_name(absolute=True)
-        words.expect("{")
-        while not words.take_if("}"):
-            if words.take_if(";"):
+        tokens = self._tokens
+        extendee = tokens.full_name(absolute=True)
+        tokens.expect("{")
+        while not tokens.take_if("}"):
+            if tokens.take_if(";"):
                 continue
             field = extensions.add()
             self._field(field, nested, depth)
             field.extendee = extendee
 
     def _reserved(self, message: Any) -> None:
-        words = self._words
+        tokens = self._tokens
         while True:
-            if words.kind() == "text":
-                message.reserved_name.append(words.text())
-            elif words.kind() == "name":
-                message.reserved_name.append(words.name())
+            if tokens.kind() == "text":
+                message.reserved_name.append(tokens.text())
+            elif tokens.kind() == "name":
+                message.reserved_name.append(tokens.name())
             else:
                 start, end = self._range()
                 message.reserved_range.add(start=start, end=end + 1)
-            if not words.take_if(","):
+            if not tokens.take_if(","):
                 break
-        words.expect(";")
+        tokens.expect(";")
 
     def _extension_ranges(self, message: Any) -> None:
-        words = self._words
+        tokens = self._tokens
         while True:
             start, end = self._range()
             message.extension_range.add(start=start, end=end + 1)
-            if not words.take_if(","):
+            if not tokens.take_if(","):
                 break
         self._options.skip_list()
-        words.expect(";")
+        tokens.expect(";")
 
     def _range(self, high: int = NUMBER_MAX) -> tuple[int, int]:
-        words = self._words
-        start = words.integer()
-        if not words.take_if("to"):
+        tokens = self._tokens
+        start = tokens.integer()
+        if not tokens.take_if("to"):
             return start, start
-        return start, high if words.take_if("max") else words.integer()
+        return start, high if tokens.take_if("max") else tokens.integer()
 
     def _number(self) -> int:
-        number = self._words.integer()
+        number = self._tokens.integer()
         if not 1 <= number <= NUMBER_MAX:
-            raise self._words.wrong(
+            raise self._tokens.wrong(
                 f"invalid field number {number}: must be from 1 to {NUMBER_MAX}"
             )
         return number
@@ -288,72 +287,74 @@ class _Parser:
     # -- enums and services -----------------------------------------------------------------
 
     def _enum(self, enum: Any) -> None:
-        words = self._words
-        enum.name = words.name()
-        words.expect("{")
-        while not words.take_if("}"):
-            if words.take_if(";"):
+        tokens = self._tokens
+        enum.name = tokens.name()
+        tokens.expect("{")
+        while not tokens.take_if("}"):
+            if tokens.take_if(";"):
                 continue
-            if words.peek() == "option" and words.peek(1) != "=":
-                words.skip()
+            if tokens.peek() == "option" and tokens.peek(1) != "=":
+                tokens.skip()
                 self._options.read_statement(enum.options)
-            elif words.peek() == "reserved" and words.peek(1) != "=":
-                words.skip()
+            elif tokens.peek() == "reserved" and tokens.peek(1) != "=":
+                tokens.skip()
                 self._reserved_values(enum)
             else:
-                value = enum.value.add(name=words.name())
-                words.expect("=")
+                value = enum.value.add(name=tokens.name())
+                tokens.expect("=")
                 value.number = self._enum_number()
                 self._options.read_list(value.options, None)
-                words.expect(";")
+                tokens.expect(";")
 
     def _reserved_values(self, enum: Any) -> None:
-        words = self._words
+        tokens = self._tokens
         while True:
-            if words.kind() == "text":
-                enum.reserved_name.append(words.text())
-            elif words.kind() == "name":
-                enum.reserved_name.append(words.name())
+            if tokens.kind() == "text":
+                enum.reserved_name.append(tokens.text())
+            elif tokens.kind() == "name":
+                enum.reserved_name.append(tokens.name())
             else:
                 start, end = self._range(2**31 - 1)
                 enum.reserved_range.add(start=start, end=end)
-            if not words.take_if(","):
+            if not tokens.take_if(","):
                 break
-        words.expect(";")
+        tokens.expect(";")
 
     def _enum_number(self) -> int:
-        number = self._words.integer()
+        number = self._tokens.integer()
         if not -(2**31) <= number < 2**31:
-            raise self._words.wrong(f"enum value {number} does not fit in 32 bits")
+            raise self._tokens.wrong(f"enum value {number} does not fit in 32 bits")
         return number
 
     def _service(self, service: Any) -> None:
-        words = self._words
-        service.name = words.name()
-        words.expect("{")
-        while not words.take_if("}"):
-            if words.take_if(";"):
+        tokens = self._tokens
+        service.name = tokens.name()
+        tokens.expect("{")
+        while not tokens.take_if("}"):
+            if tokens.take_if(";"):
                 continue
-            keyword = words.name()
+            keyword = tokens.name()
             if keyword == "option":
                 self._options.read_statement(service.options)
                 continue
             if keyword != "rpc":
-                raise words.wrong(f"unexpected {keyword[:40]!r}: a service contains rpc and option")
-            method = service.method.add(name=words.name())
-            words.expect("(")
-            method.client_streaming = words.take_if("stream")
-            method.input_type = words.full_name(absolute=True)
-            words.expect(")")
-            words.expect("returns")
-            words.expect("(")
-            method.server_streaming = words.take_if("stream")
-            method.output_type = words.full_name(absolute=True)
-            words.expect(")")
-            if words.take_if(";"):
+                raise tokens.wrong(
+                    f"unexpected {keyword[:40]!r}: a service contains rpc and option"
+                )
+            method = service.method.add(name=tokens.name())
+            tokens.expect("(")
+            method.client_streaming = tokens.take_if("stream")
+            method.input_type = tokens.full_name(absolute=True)
+            tokens.expect(")")
+            tokens.expect("returns")
+            tokens.expect("(")
+            method.server_streaming = tokens.take_if("stream")
+            method.output_type = tokens.full_name(absolute=True)
+            tokens.expect(")")
+            if tokens.take_if(";"):
                 continue
-            words.expect("{")
-            while not words.take_if("}"):
-                if not words.take_if(";"):
-                    words.expect("option")
+            tokens.expect("{")
+            while not tokens.take_if("}"):
+                if not tokens.take_if(";"):
+                    tokens.expect("option")
                     self._options.read_statement(method.options)
