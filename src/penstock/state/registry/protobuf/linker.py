@@ -4,10 +4,16 @@ A name is searched for from the innermost scope outwards, as protoc does, among 
 file and of its imports: referenced schemas by the names of their references, and the well-known
 files. The descriptor pool of the protobuf package checks the rest, such as duplicate numbers and
 enums that do not begin with zero.
+
+Well-known files may be imported without a reference. Google's well-known types come with the
+protobuf package, Google's common types with another one that may be missing; Confluent's two are
+defined here.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2 as pb
@@ -15,10 +21,37 @@ from google.protobuf import descriptor_pool
 
 from penstock.state.registry.errors import invalid
 from penstock.state.registry.limits import StepBudget, check_depth
-from penstock.state.registry.protobuf.well_known import well_known
+from penstock.state.registry.protobuf.parser import parse_proto
 
 FIELD: Final = pb.FieldDescriptorProto
 MAIN: Final = "default.proto"
+GOOGLE: Final = frozenset(
+    {"any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct"}
+    | {"timestamp", "type", "wrappers"}
+)
+COMMON: Final = frozenset(
+    {"calendar_period", "color", "date", "datetime", "dayofweek", "decimal", "expr", "fraction"}
+    | {"interval", "latlng", "localized_text", "money", "month", "phone_number", "postal_address"}
+    | {"quaternion", "timeofday"}
+)
+CONFLUENT: Final = {
+    "confluent/meta.proto": """
+        syntax = "proto3";
+        package confluent;
+        import "google/protobuf/descriptor.proto";
+        message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+        extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+        extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+        extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+        extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+        extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+    """,
+    "confluent/type/decimal.proto": """
+        syntax = "proto3";
+        package confluent.type;
+        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
+    """,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +124,7 @@ def _gather(name: str, references: dict[str, Any], found: dict[str, Any], depth:
         return
     file = references.get(name)
     if file is None:
-        file = well_known(name)
+        file = _well_known(name)
     if file is None:
         raise invalid(f'unknown import "{name[:200]}": declare it as a reference')
     if file.name != name:
@@ -187,3 +220,32 @@ def _check_reserved(message: Any) -> None:
 
 def _join(scope: str, name: str) -> str:
     return f"{scope}.{name}" if scope else name
+
+
+@lru_cache(maxsize=64)
+def _well_known(name: str) -> Any | None:
+    """Returns the well-known file of that name, linked; None if there is none."""
+    if name in CONFLUENT:
+        return _confluent(name)
+    folder, _, stem = name.removesuffix(".proto").rpartition("/")
+    if folder == "google/protobuf" and stem in GOOGLE:
+        return _packaged(f"google.protobuf.{stem}_pb2")
+    if folder == "google/type" and stem in COMMON:
+        return _packaged(f"google.type.{stem}_pb2")
+    return None
+
+
+def _packaged(module: str) -> Any | None:
+    try:
+        described = import_module(module).DESCRIPTOR
+    except ImportError:
+        return None
+    file = pb.FileDescriptorProto()
+    described.CopyToProto(file)
+    return file
+
+
+def _confluent(name: str) -> Any:
+    file = parse_proto(CONFLUENT[name])
+    file.name = name
+    return link(file, {}).file
