@@ -1,1 +1,1 @@
-"""Who somebody is and what they may do: pure rules, without sockets, clocks or a store."""
+"""Authentication, authorization, quotas and encryption keys: pure rules, without I/O."""

@@ -1,18 +1,18 @@
-"""The words of access control, by Kafka's numbers: resources, operations, patterns, permissions."""
+"""Access control by Kafka's numbers: resources, operations, patterns, permissions."""
 
 import enum
 
 WILDCARD = "*"
 ANYBODY = "User:*"
 ANONYMOUS = "User:ANONYMOUS"
-"""Who has not said who they are."""
+"""Principal of a client that has not authenticated."""
 NODE_USER = "__node"
-"""Whom nodes of the cluster log in as, with its secret. They may do everything, and nobody else
-has this name, whatever a token or a certificate says."""
+"""User name with which nodes of the cluster authenticate, using its secret. Nodes may do
+everything, and no client gets this name, whatever its token or certificate says."""
 
 
 class ResourceType(enum.IntEnum):
-    """What a right is about."""
+    """Type of the resource that a permission applies to."""
 
     TOPIC = 2
     GROUP = 3
@@ -23,7 +23,7 @@ class ResourceType(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """What somebody may do with it."""
+    """Operation on a resource."""
 
     READ = 3
     WRITE = 4
@@ -41,11 +41,11 @@ class Operation(enum.IntEnum):
 
 ALL_OPERATIONS = 2
 ANY = 1
-"""In a filter: whichever."""
+"""Matches everything in a filter."""
 
 
 class Pattern(enum.IntEnum):
-    """How the name in a binding is compared with that of a resource."""
+    """Comparison of a binding's name with a resource's name."""
 
     MATCH = 2
     """Only in filters: every binding that would apply to this name."""
@@ -54,7 +54,7 @@ class Pattern(enum.IntEnum):
 
 
 class Permission(enum.IntEnum):
-    """What a binding says."""
+    """Effect of a binding."""
 
     DENY = 2
     ALLOW = 3

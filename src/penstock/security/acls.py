@@ -1,11 +1,11 @@
-"""Access control lists: which bindings there are, which apply, and what they come to.
+"""Access control lists: the bindings, which of them apply, and the resulting decision.
 
-Kafka's rules: a binding is about one resource by name, every resource of a type (`*`), or all
-whose names begin alike. One DENY that applies decides; else one ALLOW is needed. Being allowed to
-read, write, delete or alter includes being allowed to describe; altering configs includes
-describing them; denials include nothing. Super users may do everything.
+Kafka's rules: a binding applies to one resource by name, to every resource of a type (`*`), or to
+all whose names begin with a prefix. One applicable DENY decides; else one ALLOW is needed. The
+permission to read, write, delete or alter includes the permission to describe; altering configs
+includes describing them; denials include nothing. Super users may do everything.
 
-Bounds: `CACHE_MAX` answers are remembered; the lists themselves are bounded where they are made.
+Bounds: at most `CACHE_MAX` decisions are cached; the lists are bounded where they are created.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,12 +27,12 @@ IMPLIES: Mapping[Operation, tuple[Operation, ...]] = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
-"""An operation, and those whose permission includes it."""
+"""Operations, each with those whose permission includes it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
-    """What a list is about: a type, and names that are equal to this one or begin with it."""
+    """Scope of a list: a type, and names that are equal to this one or begin with it."""
 
     type: int
     name: str
@@ -46,7 +46,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclEntry:
-    """One line of a list: who, from where, what, and whether they may."""
+    """One entry of a list: principal, host, operation, and permission."""
 
     principal: str
     host: str
@@ -59,7 +59,7 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which bindings somebody asks for; None and `ANY` let everything pass."""
+    """Selection of bindings; None and `ANY` match everything."""
 
     resource_type: int = ANY
     name: str | None = None
@@ -92,12 +92,12 @@ Lists = Mapping[Resource, tuple[AclEntry, ...]]
 
 @dataclass(slots=True)
 class _Lists:
-    """The lists of one type of resource, ready to be asked by name."""
+    """Lists of one type of resource, indexed for lookup by name."""
 
     literal: dict[str, tuple[AclEntry, ...]] = field(default_factory=dict)
     prefixed: dict[str, tuple[AclEntry, ...]] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
-    """Of the prefixes there are: a name is asked about once for each."""
+    """Lengths of the existing prefixes: a name is looked up once for each."""
 
     def applying(self, name: str) -> Iterator[AclEntry]:
         yield from self.literal.get(name, ())
@@ -118,7 +118,7 @@ class _Lists:
 
 
 class AccessControl:
-    """The rules in force, and what they answer."""
+    """Decisions by the bindings in force."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class AccessControl:
         super_users: Iterable[str] = (),
         allows_unlisted: bool = False,
     ) -> None:
-        """`allows_unlisted`: a resource that no list is about is open to everybody."""
+        """`allows_unlisted`: a resource without any binding is open to every principal."""
         self._super_users = frozenset(super_users)
         self._allows_unlisted = allows_unlisted
         self._types: dict[int, _Lists] = {}
@@ -184,7 +184,7 @@ class AccessControl:
         resource: ResourceType,
         host: str = WILDCARD,
     ) -> bool:
-        """Whether there is any name for which it would be allowed (KIP-679)."""
+        """True if there is any name for which the operation would be allowed (KIP-679)."""
         if principal in self._super_users:
             return True
         lists = self._types.get(resource)
@@ -210,7 +210,7 @@ class AccessControl:
         name: str,
         is_prefix: bool,
     ) -> bool:
-        """Whether everything that such a binding allows is denied by others."""
+        """True if other bindings deny everything that such a binding allows."""
         for denies_prefix, denied, entry in lists.entries:
             if entry.permission != Permission.DENY or not entry.is_about(principal, host):
                 continue

@@ -1,14 +1,14 @@
-"""What is written down of who did what: entries, and how many of them there may be.
+"""Audit entries: their content, and limits on their number.
 
-An entry says who asked, from where, through which door, for what, on which resources, and what
-became of it. It never holds values: no passwords, no configs' values, no records.
+An entry records the principal, its address, the protocol endpoint, the action, its resources and
+its outcome. It never contains values: no passwords, no config values, no records.
 
-Bounds: what waits to be written is `WAITING_MAX` entries; beyond that they are counted, and the
-count is an entry as soon as there is room. What may come in floods (denials, and commits of those
-who are in no group) is written once in `WINDOW_MS` for each who, what and where; the next entry of
-that kind, or one at the end of the window, says how many were left out.
+Bounds: at most `WAITING_MAX` entries wait to be written. Further ones are counted, and the count
+becomes an entry as soon as there is room. Frequent events (denials, and commits without group
+membership) are written once in `WINDOW_MS` for each endpoint, principal, address, action and
+resources. The next such entry, or one at the end of the window, has the number of suppressed ones.
 
-Pure: the time comes in.
+Pure: the time is a parameter.
 """
 
 from collections import deque
@@ -35,22 +35,22 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     time_ms: int
     node: int
     door: str
-    """kafka, http, console, sqs, sns or registry."""
+    """Protocol endpoint: kafka, http, console, sqs, sns or registry."""
     principal: str
     peer: str
-    """The address it came from."""
+    """Address of the client."""
     action: str
-    """The API, route or call by its own name, such as CreateTopics or DELETE /topics/{name}."""
+    """API, route or call by its own name, such as CreateTopics or DELETE /topics/{name}."""
     outcome: str
     """done, denied or failed."""
     resources: tuple[str, ...] = ()
-    """Like topic:orders."""
+    """Resources such as topic:orders."""
     more_resources: int = 0
-    """How many are not listed."""
+    """Number of resources that are not listed."""
     codes: tuple[str, ...] = ()
-    """Why not, by Kafka's names or the door's own."""
+    """Error codes, by Kafka's names or the endpoint's own."""
     suppressed: int = 0
-    """How many more there were like this one, not written down."""
+    """Number of similar entries that were suppressed."""
 
 
 ENTRY: Final = msgspec.json.Decoder(AuditEntry)
@@ -58,7 +58,7 @@ ENTRY: Final = msgspec.json.Decoder(AuditEntry)
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What a door tells: everything of an entry but when and on which node."""
+    """An event as an endpoint reports it: an entry without time and node."""
 
     door: str
     principal: str
@@ -68,7 +68,7 @@ class Deed:
     resources: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     is_frequent: bool = False
-    """Of a kind that may come in floods though it is not denied."""
+    """True for an event that may be frequent although it is not denied."""
 
 
 @dataclass(slots=True)
@@ -79,21 +79,21 @@ class _Window:
 
 
 class Trail:
-    """What waits to be written down."""
+    """Queue of entries to be written."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._waiting: deque[AuditEntry] = deque()
         self._windows: dict[tuple[str, ...], _Window] = {}
         self.lost = 0
-        """Entries that there was no room for, and that are not yet written down as such."""
+        """Entries that were dropped for lack of room and are not reported yet."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
     def has_windows(self) -> bool:
-        """Whether `take` should be asked again later."""
+        """True if `take` must be called again later."""
         return bool(self._windows)
 
     def note(self, deed: Deed, now_ms: int) -> None:
@@ -130,7 +130,7 @@ class Trail:
         window.entry = entry
 
     def close_windows(self, now_ms: int) -> None:
-        """Writes down what windows that are over left out."""
+        """Writes the suppressed counts of windows that have ended."""
         for key, window in list(self._windows.items()):
             if now_ms >= window.until_ms:
                 del self._windows[key]
@@ -146,7 +146,7 @@ class Trail:
             self._waiting.append(entry)
 
     def take(self, count: int, now_ms: int) -> list[AuditEntry]:
-        """The oldest entries, which no longer wait."""
+        """Removes and returns the oldest entries."""
         self.close_windows(now_ms)
         taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         if self.lost and len(self._waiting) < WAITING_MAX:

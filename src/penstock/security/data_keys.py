@@ -1,13 +1,13 @@
-"""The data keys of one log: AES-256-GCM, a key for each incarnation, a counter as the nonce.
+"""Data keys of one log: AES-256-GCM, one key per incarnation, a counter as the nonce.
 
-A log has one root key. Whoever writes takes a new `Incarnation`: 96 random bits, from which and
-from the root HKDF (RFC 5869) makes a key that nobody else ever had. Its nonces are counted in
-memory, from zero on. So a (key, nonce) pair cannot come twice, whatever becomes of the file: what
-was counted is never read back, and after a crash, a cut or a failed write nobody goes on counting
-from what is on disk; there is another incarnation, or the same one counts on.
+A log has one root key. Each writer creates a new `Incarnation`: 96 random bits, from which and the
+root HKDF (RFC 5869) derives a unique key. Its nonces are counted in memory, from zero. So a
+(key, nonce) pair never repeats, whatever happens to the file: the counter is never read back from
+disk. After a crash, a truncation or a failed write there is another incarnation, or the same one
+counts on.
 
-What is sealed says which incarnation and which count it has (`PREFIX_BYTES`); that is all that is
-needed, beside the root, to open it.
+Encrypted data begins with its incarnation and count (`PREFIX_BYTES`); with the root key, that is
+all that decryption needs.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from penstock.security.keyring import KEY_BYTES, Cipher
 
 SALT_BYTES = 12
 PREFIX_BYTES = 16
-"""The incarnation and the count."""
+"""Size of the incarnation and the count."""
 TAG_BYTES = 16
 COUNT_MAX = 2**32 - 1
 CIPHERS_KEPT_MAX = 64
@@ -31,11 +31,11 @@ assert _NONCE.size == 12
 
 
 class DamagedSeal(Exception):
-    """Not what was sealed under this key, or not with these associated data."""
+    """Data that was not encrypted under this key, or not with this associated data."""
 
 
 class DataKeys:
-    """What is made of one root. Any thread may ask."""
+    """Keys derived from one root. Thread-safe."""
 
     def __init__(self, root: bytes, cipher: Callable[[bytes], Cipher]) -> None:
         self._root = root
@@ -43,16 +43,16 @@ class DataKeys:
         self._ciphers: dict[bytes, Cipher] = {}
         from cryptography.exceptions import InvalidTag
 
-        # Once: an import is a tenth of what it costs to open a batch of a kilobyte.
+        # Once: an import costs a tenth of decrypting a batch of a kilobyte.
         self._invalid: type[Exception] = InvalidTag
 
     def incarnate(self, salt: bytes) -> "Incarnation":
-        """For one who writes; `salt` is new and random."""
+        """Creates the key of a writer; `salt` is new and random."""
         return Incarnation(salt, self._cipher(salt))
 
     def open_into(self, sealed: Buffer, associated: Buffer, room: memoryview) -> None:
-        """Decrypts into `room`, which is just as large as what was sealed. Raises DamagedSeal:
-        then what is in there means nothing."""
+        """Decrypts into `room`, which has exactly the size of the content. Raises DamagedSeal; the
+        content of `room` is undefined then."""
         salt, count = _PREFIX.unpack_from(sealed)
         content = memoryview(sealed)[PREFIX_BYTES:]
         try:
@@ -76,7 +76,7 @@ class DataKeys:
 
 
 class Incarnation:
-    """One key in the hand of one who writes. Any thread may seal: counting is atomic."""
+    """Key of one writer. Any thread may encrypt: counting is atomic."""
 
     __slots__ = ("_cipher", "_counts", "_salt")
 
@@ -87,14 +87,14 @@ class Incarnation:
         self._counts = itertools.count()
 
     def seal_into(self, content: Buffer, associated: Buffer, room: memoryview) -> None:
-        """Fills `room`: the prefix, the encrypted content and the tag."""
+        """Fills `room` with the prefix, the encrypted content and the tag."""
         count = next(self._counts)
-        assert count <= COUNT_MAX, "a segment has fewer batches than that"
+        assert count <= COUNT_MAX, "a segment has fewer batches than COUNT_MAX"
         _PREFIX.pack_into(room, 0, self._salt, count)
         self._cipher.encrypt_into(_NONCE.pack(count), content, associated, room[PREFIX_BYTES:])
 
     def seal(self, content: Buffer, associated: Buffer) -> bytes:
-        """As `seal_into`, in a room of its own."""
+        """Like `seal_into`, into a new buffer."""
         room = bytearray(PREFIX_BYTES + len(content) + TAG_BYTES)
         self.seal_into(content, associated, memoryview(room))
         return bytes(room)

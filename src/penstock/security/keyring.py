@@ -1,15 +1,15 @@
-"""Key-encryption keys: where they are written down, and the keys that they wrap (RFC 3394).
+"""Key-encryption keys: their text format, and the root keys that they wrap (RFC 3394).
 
 A key-encryption key (KEK) never touches data. It wraps the root key of each log, 32 random bytes,
-and only that wrapped form is ever on disk; `penstock.security.data_keys` says what is made of a
-root. A KEK is named by a digest of itself, so nobody has to invent names, and a wrong key is told
+and only the wrapped form is ever on disk; `penstock.security.data_keys` derives keys from a root.
+A KEK is named by a digest of itself, so no names have to be assigned, and a wrong key can be told
 from a missing one.
 
-The text that holds them has one key a line, 32 bytes in base64 or hexadecimal; the first one wraps
-what is new, the others are kept for what they wrapped earlier. Empty lines and what follows a `#`
-do not count.
+The text has one key per line, 32 bytes in base64 or hexadecimal. The first one wraps new root
+keys, the others are kept for what they wrapped earlier. Empty lines and text after a `#` are
+ignored.
 
-Pure but for the randomness that comes in. `cryptography` is loaded with the first key.
+Pure except for the random source, a parameter. `cryptography` is imported with the first key.
 """
 
 import base64
@@ -30,11 +30,11 @@ _ID_CONTEXT = b"penstock key-encryption key"
 
 
 class KeyTrouble(Exception):
-    """Keys that cannot be used as they are. The message says why and what to do."""
+    """Unusable keys. The message says why and what to do."""
 
 
 class UnknownKek(KeyTrouble):
-    """Something was wrapped with a key that is not here."""
+    """Data was wrapped with a key that is not in the keyring."""
 
 
 class Cipher(Protocol):
@@ -58,7 +58,7 @@ class Kek(NamedTuple):
 
 
 class Wrapped(NamedTuple):
-    """A root key as it may be on disk."""
+    """A root key in the form in which it is stored on disk."""
 
     kek_id: str
     key: bytes
@@ -75,7 +75,7 @@ def kek_of(key: bytes) -> Kek:
 
 
 def parse_keks(text: str) -> tuple[Kek, ...]:
-    """The keys of a text, the one in use first. Raises KeyTrouble, which never shows a key."""
+    """Parses keys, the current one first. Raises KeyTrouble, whose message never contains a key."""
     if importlib.util.find_spec("cryptography") is None:
         raise KeyTrouble(
             "encryption needs the package cryptography: pip install 'penstock-mq[security]'"
@@ -87,9 +87,9 @@ def parse_keks(text: str) -> tuple[Kek, ...]:
             kek = kek_of(_parse_key(written, number))
             found.setdefault(kek.id, kek)
     if not found:
-        raise KeyTrouble("there is no key; 'penstock encryption new-key' makes one")
+        raise KeyTrouble("no key found: create one with 'penstock encryption new-key'")
     if len(found) > KEKS_MAX:
-        raise KeyTrouble(f"{len(found)} keys; at most {KEKS_MAX} may be kept")
+        raise KeyTrouble(f"{len(found)} keys are too many: keep at most {KEKS_MAX}")
     return tuple(found.values())
 
 
@@ -102,14 +102,14 @@ def _parse_key(written: str, line: int) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise KeyTrouble(
-            f"line {line} is no key of {KEY_BYTES} bytes in base64 or hexadecimal; "
-            "'penstock encryption new-key' makes one"
+            f"line {line} is not a key of {KEY_BYTES} bytes in base64 or hexadecimal: "
+            "create one with 'penstock encryption new-key'"
         )
     return key
 
 
 class Keyring:
-    """The KEKs of a node: they wrap what is new, and unwrap what is old."""
+    """KEKs of a node: the current one wraps new root keys, all unwrap old ones."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Keyring:
         """For the same thread, to open what it sends."""
 
     def replace(self, keks: Sequence[Kek]) -> None:
-        """From now on these, the first one for what is new."""
+        """Replaces the keys; the first one wraps new root keys."""
         self._keks = {kek.id: kek for kek in keks}
         self.current = keks[0]
 
@@ -145,14 +145,14 @@ class Keyring:
         return Wrapped(kek.id, aes_key_wrap(kek.key, root))
 
     def unwrap(self, wrapped: Wrapped) -> bytes:
-        """Raises UnknownKek, or KeyTrouble for what no key can unwrap."""
+        """Unwraps a root key; raises UnknownKek, or KeyTrouble if the wrapped key is damaged."""
         from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 
         kek = self._keks.get(wrapped.kek_id)
         if kek is None:
             raise UnknownKek(
                 f"it was encrypted under the key {wrapped.kek_id}, which encryption.kek.source "
-                f"does not hold; there are {', '.join(self._keks)}"
+                f"does not contain; it has {', '.join(self._keks)}"
             )
         try:
             return aes_key_unwrap(kek.key, wrapped.key)

@@ -1,8 +1,9 @@
-"""How a connection says who it is: SaslHandshake chooses a mechanism, SaslAuthenticate uses it.
+"""SASL authentication: SaslHandshake selects a mechanism, SaslAuthenticate executes it.
 
-Pure but for what is looked up and hashed, which comes in as functions. A connection has one login;
-it may be gone through again later, as the same user, before its session ends (KIP-368).
-What went wrong is told to our log; the peer hears the same words whatever it was.
+Pure except for lookups and hashing, which are parameters. A connection has one login; it may
+authenticate again, as the same user, before its session ends (KIP-368).
+
+The reason of a failure goes to our log only; the client always gets the same text.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,59 +14,59 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.security.scram import MESSAGE_BYTES_MAX, ScramFailed, ServerExchange
 
 FAILED = "Authentication failed: wrong user, password or token."
-"""All that a peer hears."""
+"""Text that every client gets, whatever failed."""
 TOKEN_BYTES_MAX = 64 * 1024
 
 
 class LoginFailed(Exception):
-    """Not who they say they are; the text is for our log."""
+    """Failed authentication; the text is for our log."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedIdentity:
-    """Who somebody has proved to be."""
+    """An authenticated principal."""
 
     principal: str
     expires_ms: int | None = None
-    """When the proof ends by itself, as a token does."""
+    """Time at which the authentication expires, as a token does."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginStep:
-    """An answer to one message; with an identity, the last one."""
+    """Reply to one message; with an identity, the last one."""
 
     reply: bytes
     identity: AuthenticatedIdentity | None = None
 
 
 class Exchange(Protocol):
-    """One mechanism, once."""
+    """One execution of a mechanism."""
 
     async def step(self, message: bytes, peer: str) -> LoginStep:
-        """Raises LoginFailed or ScramFailed, or Refused when too many try; `peer` is from where
-        the message comes."""
+        """Handles a message; raises LoginFailed or ScramFailed, or Refused if too many clients
+        authenticate. `peer` is the client's address."""
         ...
 
 
 Verify = Callable[[str, str, str], Awaitable[bool]]
-"""Whether a user has a password, asked from an address."""
+"""Checks a user's password for a client at an address."""
 VerifyToken = Callable[[str], Awaitable[AuthenticatedIdentity]]
-"""Whom a token is about; raises LoginFailed."""
+"""Returns the identity of a token's user; raises LoginFailed."""
 
 
 class PlainExchange:
-    """PLAIN (RFC 4616): authorization id, name and password, with zeros between them."""
+    """PLAIN (RFC 4616): authorization id, name and password, separated by NUL bytes."""
 
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
 
     async def step(self, message: bytes, peer: str) -> LoginStep:
         if len(message) > MESSAGE_BYTES_MAX:
-            raise LoginFailed(f"a message of {len(message)} bytes")
+            raise LoginFailed(f"message of {len(message)} bytes: at most {MESSAGE_BYTES_MAX}")
         try:
             authorization, name, password = message.decode().split("\0")
         except ValueError as error:
-            raise LoginFailed("not a message of PLAIN") from error
+            raise LoginFailed("not a PLAIN message") from error
         if authorization not in ("", name):
             raise LoginFailed(f"{name!r} may not act for {authorization!r}")
         if not name or not password or not await self._verify(name, password, peer):
@@ -89,38 +90,38 @@ class ScramExchange:
 
 
 class BearerExchange:
-    """OAUTHBEARER (RFC 7628): a token, and a last word if it is refused."""
+    """OAUTHBEARER (RFC 7628): a token, and a final message if it is refused."""
 
     def __init__(self, verify: VerifyToken) -> None:
         self._verify = verify
 
     async def step(self, message: bytes, peer: str) -> LoginStep:
         if len(message) > TOKEN_BYTES_MAX:
-            raise LoginFailed(f"a message of {len(message)} bytes")
+            raise LoginFailed(f"message of {len(message)} bytes: at most {TOKEN_BYTES_MAX}")
         try:
             text = message.decode("ascii")
         except UnicodeDecodeError as error:
-            raise LoginFailed("a message is not text") from error
+            raise LoginFailed("an OAUTHBEARER message is not ASCII") from error
         header, *fields = text.split("\x01")
         found = [field for field in fields if field.lower().startswith("auth=bearer ")]
         if not header.startswith(("n,", "y,")) or len(found) != 1:
-            raise LoginFailed("not a message of OAUTHBEARER")
+            raise LoginFailed("not an OAUTHBEARER message")
         return LoginStep(b"", await self._verify(found[0][len("auth=bearer ") :].strip()))
 
 
 class Login:
-    """One connection's way to a principal."""
+    """Authentication state of one connection."""
 
     def __init__(
         self, mechanisms: Mapping[str, Callable[[], Exchange]], *, is_optional: bool = False
     ) -> None:
-        """`is_optional`: the listener asks nobody; nodes say all the same that they are nodes."""
+        """`is_optional`: the listener requires no login, though nodes do log in as nodes."""
         self._mechanisms = mechanisms
         self.is_optional = is_optional
         self._exchange: Exchange | None = None
         self.identity: AuthenticatedIdentity | None = None
         self.ends_at = float("inf")
-        """By the loop's clock: when it must have been gone through again."""
+        """Deadline of the next authentication, by the loop's clock."""
 
     @property
     def mechanisms(self) -> list[str]:
@@ -132,7 +133,7 @@ class Login:
 
     @property
     def is_awaited(self) -> bool:
-        """Nothing else is answered before it is done."""
+        """True while the connection must log in before any other request is answered."""
         return self.identity is None and not self.is_optional
 
     def choose(self, mechanism: str) -> None:
@@ -140,15 +141,15 @@ class Login:
         if make is None:
             raise Refused(
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-                f"{mechanism!r} is not enabled here; try {', '.join(self._mechanisms)}",
+                f"SASL mechanism {mechanism!r} is not enabled: use {', '.join(self._mechanisms)}",
             )
         self._exchange = make()
 
     async def step(self, message: bytes, peer: str) -> LoginStep:
-        """Goes one step further; raises LoginFailed, or Refused when nothing was chosen, or too
-        many try."""
+        """Handles one message; raises LoginFailed, or Refused if no mechanism was chosen or
+        too many clients authenticate."""
         if self._exchange is None:
-            raise Refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
+            raise Refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate before SaslHandshake")
         try:
             step = await self._exchange.step(message, peer)
         except ScramFailed as failed:

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 CURVES = ("P-256", "P-384", "P-521")
 HEADER_BYTES_MAX = 16 * 1024
-"""Of a token: some issuers put their certificates there."""
+"""Maximum size of a token's header: some issuers put their certificates there."""
 KEYS_MAX = 100
 KEY_PARTS = ("kty", "use", "key_ops", "alg", "kid", "n", "e", "crv", "x", "y")
-"""The public parts of a key: a private key in the set is not kept."""
+"""Public parts of a key: a private key in the set is not kept."""
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """Errors of joserfc and cryptography, beside JoseError, for input that is not a token or a key."""
 NEEDED = "OAUTHBEARER needs the package joserfc: pip install 'penstock-mq[security]'"
 RSA_BITS_MIN = 2048
 SECONDS_MAX = 253_402_300_799
-"""The end of the year 9999."""
+"""End of the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Authenti
         raise LoginFailed("a token has critical extensions, which are not supported")
     key = keys.keys.get(str(header.get("kid", "")))
     if key is None:
-        raise LoginFailed(f"no key {_shown(header.get('kid'))} is known")
+        raise LoginFailed(f"unknown signing key {_shown(header.get('kid'))}")
     from joserfc import jwt
     from joserfc.errors import BadSignatureError, JoseError
 

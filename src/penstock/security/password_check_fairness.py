@@ -1,16 +1,16 @@
-"""Whose password is checked next: addresses take turns, and at each address the names given there.
+"""Fair scheduling of password checks: round robin over addresses, then over user names.
 
-A check takes milliseconds of a processor, on purpose, and anybody may ask for one. So an address
-has one check at a time, and those that wait are called in turn: first by address, then by the name
-they give, whether or not there is such a user. Whoever floods us therefore stands mostly behind
-themselves. After a wrong password the address rests for `REST_FACTOR` times as long as the check
-took, so that strangers do not keep a processor busy; but no longer than `PATIENCE_S` shared by all
-who wait there, for some of them may only have the same address as a stranger.
+A check takes milliseconds of CPU time, on purpose, and any client may cause one. So an address has
+one check at a time, and waiting checks are scheduled round robin: first by address, then by the
+given user name, whether or not the user exists. A client that floods the node therefore mostly
+delays itself. After a wrong password the address pauses for `REST_FACTOR` times the duration of
+the check, so that strangers cannot keep a CPU busy. The pause is at most `PATIENCE_S` divided by
+the number of checks waiting there, since legitimate clients may share a stranger's address.
 
-Pure: waiters are whatever the caller can recognise, and time comes in from outside.
+Pure: waiters are any hashable values, and the time is a parameter.
 
-Bounds: `waiting_max` in all. The more of them are of one address and give one name, the sooner its
-next one is turned away, so that there is always room for somebody else.
+Bounds: `waiting_max` checks in all. The more of them share an address and a name, the sooner its
+next one is refused, so that other clients always find room.
 """
 
 from collections import OrderedDict
@@ -21,13 +21,13 @@ from typing import Generic, TypeVar
 REST_FACTOR = 3
 PATIENCE_S = 1.0
 NETWORK_BYTES = 8
-"""Of an IPv6 address: what is left of it, one host may choose as it likes."""
+"""Network part of an IPv6 address: a host may choose the rest freely."""
 
 T = TypeVar("T", bound=Hashable)
 
 
 def place_of(address: str) -> str:
-    """Where somebody is, as far as they cannot choose it themselves."""
+    """Part of an address that a client cannot choose itself."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -40,7 +40,7 @@ def place_of(address: str) -> str:
 
 
 class _Line(Generic[T]):
-    """Those who wait at one address, by the names they give."""
+    """Checks waiting at one address, by user name."""
 
     __slots__ = ("count", "names")
 
@@ -62,7 +62,7 @@ class _Line(Generic[T]):
             del self.names[name]
 
     def take(self) -> T:
-        """The first one of the name whose turn it is."""
+        """Removes and returns the first check of the name whose turn it is."""
         name, waiters = next(iter(self.names.items()))
         waiter = next(iter(waiters))
         self.names.move_to_end(name)
@@ -71,20 +71,20 @@ class _Line(Generic[T]):
 
 
 class PasswordCheckTurns(Generic[T]):
-    """At most `at_once` have their turn at the same time, each at another address."""
+    """Scheduler that runs at most `at_once` checks at the same time, each of another address."""
 
     def __init__(self, at_once: int, waiting_max: int) -> None:
         self._at_once = at_once
         self._waiting_max = waiting_max
-        # The address whose turn comes next is first.
+        # The next address is first.
         self._lines: OrderedDict[str, _Line[T]] = OrderedDict()
         self._busy: dict[str, None] = {}
-        # Until when. Few, since each rests only a few times as long as it was busy.
+        # End times. Few, since each pause takes only a few times as long as the check.
         self._resting: dict[str, float] = {}
         self.waiting = 0
 
     def join(self, address: str, name: str, waiter: T) -> bool:
-        """Waits from now on; False: too many do, and it is turned away."""
+        """Queues a check; False if too many are waiting and it is refused."""
         line = self._lines.get(address) or _Line()
         if line.of(name) >= self._waiting_max - self.waiting - line.count:
             return False
@@ -94,14 +94,14 @@ class PasswordCheckTurns(Generic[T]):
         return True
 
     def leave(self, address: str, name: str, waiter: T) -> None:
-        """No longer waits, if it still does."""
+        """Removes a check from the queue, if it still waits."""
         line = self._lines.get(address)
         if line is not None and waiter in line.names.get(name, ()):
             line.remove(name, waiter)
             self._left(address, line)
 
     def call(self, now_s: float) -> tuple[str, T] | None:
-        """Who has their turn now, and where, until `finish`; None: nobody else may at present."""
+        """Starts the next check and returns its address and waiter; None if none may start now."""
         if len(self._busy) >= self._at_once:
             return None
         for address in self._lines:
@@ -118,7 +118,7 @@ class PasswordCheckTurns(Generic[T]):
         return address, waiter
 
     def finish(self, address: str, now_s: float, wasted_s: float = 0.0) -> None:
-        """A turn is over; `wasted_s` is how long a wrong password took."""
+        """Ends a check; `wasted_s` is the duration of one with a wrong password."""
         del self._busy[address]
         self._resting = {one: until for one, until in self._resting.items() if until > now_s}
         if wasted_s > 0:
@@ -127,8 +127,10 @@ class PasswordCheckTurns(Generic[T]):
             self._resting[address] = now_s + min(REST_FACTOR * wasted_s, patience_s)
 
     def rested_at(self) -> float | None:
-        """When somebody may be called who now waits for no more than a rest; None: there is
-        nobody, or a turn has to end first."""
+        """Time at which a check may start that now waits only for a pause.
+
+        None if there is none, or if a running check must end first.
+        """
         if len(self._busy) >= self._at_once:
             return None
         return min((at for one, at in self._resting.items() if one in self._lines), default=None)

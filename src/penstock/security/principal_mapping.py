@@ -1,8 +1,8 @@
-"""From the name in a certificate to a principal: `ssl.principal.mapping.rules` (KIP-371).
+"""Mapping of a certificate's name to a principal: `ssl.principal.mapping.rules` (KIP-371).
 
 Rules are separated by commas and tried in order: `RULE:pattern/replacement/` with an optional `L`
-or `U` for lower or upper case, or `DEFAULT` for the whole name. Patterns are RE2's, and must match
-the whole name, so that no crafted name slips past one. What no rule matches is refused.
+or `U` for lower or upper case, or `DEFAULT` for the whole name. Patterns use RE2's syntax and must
+match the whole name, so that no crafted name passes. A name that matches no rule is refused.
 """
 
 import re
@@ -20,7 +20,7 @@ RULES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; no pattern: the name as it is."""
+    """One rule; without a pattern it returns the name unchanged."""
 
     pattern: object | None
     replacement: str = ""
@@ -39,7 +39,7 @@ class Rule:
 
 
 def parse_rules(text: str) -> Sequence[Rule]:
-    """Raises Refused, showing where the text goes wrong."""
+    """Parses rules; raises Refused with the position of the error."""
     rules: list[Rule] = []
     position = 0
     text = text.strip() or "DEFAULT"
@@ -48,8 +48,8 @@ def parse_rules(text: str) -> Sequence[Rule]:
         if found is None or len(rules) >= RULES_MAX:
             raise Refused(
                 ErrorCode.INVALID_CONFIG,
-                f"ssl.principal.mapping.rules is wrong at {text[position : position + 40]!r}; "
-                "rules look like RULE:^CN=(.*?),.*$/$1/L or DEFAULT",
+                f"invalid ssl.principal.mapping.rules at {text[position : position + 40]!r}: "
+                f"use at most {RULES_MAX} rules such as RULE:^CN=(.*?),.*$/$1/L or DEFAULT",
             )
         rules.append(_rule(found))
         position = found.end()
@@ -57,7 +57,7 @@ def parse_rules(text: str) -> Sequence[Rule]:
         if separator is None:
             raise Refused(
                 ErrorCode.INVALID_CONFIG,
-                f"ssl.principal.mapping.rules needs a comma before {text[position:][:40]!r}",
+                f"ssl.principal.mapping.rules: missing comma before {text[position:][:40]!r}",
             )
         position += separator.end()
     return rules
@@ -83,11 +83,14 @@ def _rule(found: "re.Match[str]") -> Rule:
 
 
 def principal_of(rules: Sequence[Rule], name: str) -> str:
-    """The principal that a name stands for; Refused if no rule says."""
+    """Principal of a certificate's name; raises Refused if no rule matches."""
     for rule in rules:
         found = rule.apply(name)
         if found == NODE_USER:
-            break  # Nodes show the cluster's secret, not a certificate.
+            break  # Nodes authenticate with the cluster's secret, not with a certificate.
         if found:
             return f"User:{found}"
-    raise Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, f"no rule names the principal of {name!r}")
+    raise Refused(
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        f"no rule of ssl.principal.mapping.rules matches {name!r}",
+    )

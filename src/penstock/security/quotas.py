@@ -1,14 +1,14 @@
-"""Client quotas: how fast users, clients and addresses may go on (KIP-13, 55, 124, 546, 599, 612).
+"""Client quotas: rate limits of users, clients and addresses (KIP-13, 55, 124, 546, 599, 612).
 
-Owns: what an entity is, which quota holds for whom, and one bucket for each that share one.
+Owns: quota entities, the choice of the quota that applies, and one bucket for all that share it.
 
-A quota is set for a user, a client id, both together, or an address, by name or for all that have
-none of their own (the default). The most special one holds, in Kafka's order (`ORDER`). Who shares
-it: a user's clients share what is set for the user, users share what is set for a client id; a
-default is what each of them has for itself.
+A quota is set for a user, a client id, both together, or an address, by name or as the default for
+all without their own. The most specific one applies, in Kafka's order (see `quota_of`). A user's
+clients share the user's quota, and users share a client id's quota; each entity under a default
+has it for itself.
 
-Bounds: `BUCKETS_MAX`, of which those used last are kept.
-Leaves to others: where quotas are kept (`cluster.access.quotas`), what is charged, and who waits
+Bounds: `BUCKETS_MAX`; the most recently used ones are kept.
+Leaves to others: storing quotas (`cluster.access.quotas`), measuring and delaying
 (`broker.api.quota`).
 """
 
@@ -21,13 +21,13 @@ from penstock.base.token_bucket import TokenBucket
 
 BUCKETS_MAX = 10_000
 WAIT_S_MAX = 3_600.0
-"""Clients are never put off for longer than this at a time."""
+"""Maximum delay of a client at a time."""
 REQUEST_WAIT_S_MAX = 10.0
-"""Members of groups must get to their heartbeats."""
+"""Maximum delay by the request quota: group members must be able to send heartbeats."""
 
 
 class EntityType(StrEnum):
-    """Kafka's names of what a quota can be set for."""
+    """Kafka's names of quota entities."""
 
     USER = "user"
     CLIENT_ID = "client-id"
@@ -48,7 +48,7 @@ CLIENT_KINDS = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST, QuotaKind
 
 
 class Default:
-    """The name of all those that have no quota of their own."""
+    """Name of all entities without their own quota."""
 
     def __repr__(self) -> str:
         return "<default>"
@@ -59,21 +59,21 @@ EntityName = str | Default | None
 
 
 class Entity(NamedTuple):
-    """What a quota is set for; None: whatever it is."""
+    """Entity for which a quota is set; None matches anything."""
 
     user: EntityName = None
     client_id: EntityName = None
     ip: EntityName = None
 
     def parts(self) -> list[tuple[EntityType, str | Default]]:
-        """What it consists of, by Kafka's names."""
+        """Parts of the entity, by Kafka's names."""
         return [
             (kind, name) for kind, name in zip(EntityType, self, strict=True) if name is not None
         ]
 
 
 class Share(NamedTuple):
-    """Those who draw from one bucket."""
+    """Clients that share one bucket."""
 
     kind: QuotaKind
     user: str = ""
@@ -87,7 +87,7 @@ Quotas = Mapping[Entity, Mapping[str, float]]
 def quota_of(
     quotas: Quotas, kind: QuotaKind, user: str, client_id: str
 ) -> tuple[float, Share] | None:
-    """The quota that holds for a client, and who shares it; None: it has none."""
+    """Quota that applies to a client, and the clients that share it; None: no quota."""
     order = (
         (Entity(user, client_id), Share(kind, user, client_id)),
         (Entity(user, DEFAULT), Share(kind, user, client_id)),
@@ -114,7 +114,7 @@ def quota_of_ip(quotas: Quotas, ip: str) -> tuple[float, Share] | None:
 
 
 class QuotaMeters:
-    """Charges clients by their quotas. Time is given, never asked for."""
+    """Charges clients against their quotas. The time is a parameter."""
 
     def __init__(self) -> None:
         self._quotas: Quotas = {}
@@ -122,7 +122,7 @@ class QuotaMeters:
         self._windows = 11
         self._buckets: OrderedDict[Share, TokenBucket] = OrderedDict()
         self.kinds: frozenset[QuotaKind] = frozenset()
-        """Those of which there is a quota for anybody."""
+        """Kinds with at least one quota."""
 
     def configure(self, quotas: Quotas, windows: int, window_s: float) -> None:
         self._quotas = quotas
@@ -133,9 +133,9 @@ class QuotaMeters:
     def charge(
         self, kind: QuotaKind, user: str, client_id: str, amount: float, now_s: float
     ) -> float:
-        """Counts what was done; answers how many seconds the client should wait before more.
+        """Charges an amount; returns the seconds that the client should wait before it continues.
 
-        Bytes, partitions, or for requests seconds of the processor.
+        The amount is bytes, partitions, or CPU seconds for requests.
         """
         found = quota_of(self._quotas, kind, user, client_id)
         if found is None:
@@ -146,7 +146,7 @@ class QuotaMeters:
         return self._take(share, amount, limit, now_s)
 
     def owes(self, kind: QuotaKind, user: str, client_id: str, now_s: float) -> float:
-        """How many seconds the client must wait before it may begin; 0: it may now."""
+        """Seconds until the client may begin; 0: now."""
         found = quota_of(self._quotas, kind, user, client_id)
         if found is None:
             return 0.0
@@ -154,12 +154,12 @@ class QuotaMeters:
         return min(self._bucket(share, limit).wait_s(now_s), WAIT_S_MAX)
 
     def connect(self, ip: str, now_s: float) -> float:
-        """Counts a new connection; answers for how many seconds its address is above its rate."""
+        """Charges a new connection; returns the seconds until its address is below its rate."""
         found = quota_of_ip(self._quotas, ip)
         return self._take(found[1], 1, found[0], now_s) if found is not None else 0.0
 
     def bytes_max(self, kind: QuotaKind, user: str, client_id: str) -> float:
-        """The most that a client should be given at once; infinity where it has no quota."""
+        """Maximum that a client should get at once; infinity without a quota."""
         found = quota_of(self._quotas, kind, user, client_id)
         return found[0] * self._window_s if found is not None else float("inf")
 
@@ -167,11 +167,11 @@ class QuotaMeters:
         return min(self._bucket(share, rate).take(amount, now_s), WAIT_S_MAX)
 
     def _burst_s(self, kind: QuotaKind) -> float:
-        """Topics are made many at a time and seldom, so there Kafka's whole span may be used."""
+        """Burst duration; topics are created rarely and in bulk, so they get Kafka's whole span."""
         return self._window_s * (self._windows if kind is QuotaKind.MUTATION else 1)
 
     def _bucket(self, share: Share, rate: float) -> TokenBucket:
-        """The bucket of those who share a quota, at the rate that holds now."""
+        """Bucket of the clients that share a quota, at its current rate."""
         bucket = self._buckets.get(share)
         if bucket is None:
             if len(self._buckets) >= BUCKETS_MAX:

@@ -1,11 +1,11 @@
-"""SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677): what is kept of a password, and the exchange.
+"""SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677): stored credentials, and the exchange.
 
-A password is never kept, nor anything it could be read from: salt, iterations, StoredKey and
-ServerKey are. A user who does not exist is asked just as one who does, with a salt made from the
-name and a secret of this node, so that nobody learns which names there are.
+Neither a password nor anything that reveals it is stored: only salt, iterations, StoredKey and
+ServerKey. An unknown user gets the same challenge as a known one, with a salt derived from the
+name and a secret of this node, so that clients cannot learn which names exist.
 
-Pure: nonces and salts come in from outside. Names and passwords are compared as they come,
-without SASLprep, as Kafka does.
+Pure: nonces and salts are parameters. Names and passwords are compared as received, without
+SASLprep, as in Kafka.
 """
 
 import base64
@@ -20,15 +20,15 @@ ITERATIONS = 8192
 MESSAGE_BYTES_MAX = 4096
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 NUMBERS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""Mechanisms as Kafka's admin APIs number them."""
+"""Mechanisms by the numbers of Kafka's admin APIs."""
 NO_BINDING = "n"
 GS2 = ("n,,", "y,,")
-"""The client does not bind the channel, or could but thinks that we cannot."""
+"""Headers without channel binding: not supported by the client, or by the broker as it thinks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What is kept of a password for one mechanism."""
+    """Stored form of a password for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -37,11 +37,11 @@ class Credential:
 
 
 class ScramFailed(Exception):
-    """The exchange is over; the text is for our log, the peer hears no reason."""
+    """A failed exchange; the text is for our log, the client gets no reason."""
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Takes milliseconds, on purpose."""
+    """Salted password; takes milliseconds, on purpose."""
     return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
 
 
@@ -53,21 +53,21 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 
 def verifies(mechanism: str, credential: Credential, password: str) -> bool:
-    """Whether this is the password, for doors where it comes in the clear."""
+    """True if this is the password; for endpoints that receive it in plain text."""
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     found = credential_of(mechanism, salted, credential.salt, credential.iterations)
     return hmac.compare_digest(found.stored_key, credential.stored_key)
 
 
 def invented(mechanism: str, name: str, secret: bytes) -> Credential:
-    """What a user who does not exist is asked with: always the same, and no password fits."""
+    """Credential for an unknown user: stable for a name, and matched by no password."""
     algorithm = MECHANISMS[mechanism]
     salt = hmac.digest(secret, b"salt:" + name.encode(), algorithm)[:16]
     return Credential(salt, ITERATIONS, b"", hmac.digest(secret, name.encode(), algorithm))
 
 
 class ServerExchange:
-    """The broker's side: `first` answers the client's first message, `final` its second."""
+    """Broker's side: `first` answers the client's first message, `final` its second."""
 
     def __init__(
         self,
@@ -86,17 +86,17 @@ class ServerExchange:
         self._binding = ""
         self._signed = ""
         self.name = ""
-        """Whom the client says it is; believed once `final` has returned."""
+        """Name claimed by the client; authenticated once `final` has returned."""
 
     def first(self, message: bytes) -> bytes:
         text = _text(message)
         header = next((gs2 for gs2 in GS2 if text.startswith(gs2)), None)
         if header is None:
-            raise ScramFailed("channel binding or another name is not supported")
+            raise ScramFailed("channel binding or an authorization id is not supported")
         bare = text[len(header) :]
         fields = _fields(bare)
         if "m" in fields:
-            raise ScramFailed("an extension that must be understood is not")
+            raise ScramFailed("mandatory extensions are not supported")
         if list(fields)[:2] != ["n", "r"] or not fields["n"] or not fields["r"]:
             raise ScramFailed("the first message has no name or no nonce")
         self.name = _unescaped(fields["n"])
@@ -121,7 +121,7 @@ class ServerExchange:
             raise ScramFailed("the nonce has changed")
         credential = self._credential
         if credential is None:
-            raise ScramFailed(f"there is no user {self.name!r} with {self._mechanism}")
+            raise ScramFailed(f"unknown user {self.name!r} for {self._mechanism}")
         signed = f"{self._signed},{unproven}".encode()
         signature = hmac.digest(credential.stored_key, signed, self._algorithm)
         proof = _decoded(proof_field)
@@ -130,13 +130,13 @@ class ServerExchange:
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         found = hashlib.new(self._algorithm, client_key).digest()
         if not hmac.compare_digest(found, credential.stored_key):
-            raise ScramFailed(f"the password of {self.name!r} is wrong")
+            raise ScramFailed(f"wrong password of user {self.name!r}")
         verifier = hmac.digest(credential.server_key, signed, self._algorithm)
         return b"v=" + base64.b64encode(verifier)
 
 
 class ClientExchange:
-    """The client's side, which also makes sure that the broker knows the password."""
+    """Client's side; it also verifies that the broker knows the password."""
 
     def __init__(self, mechanism: str, name: str, password: str, nonce: str) -> None:
         self._mechanism = mechanism
@@ -153,10 +153,13 @@ class ClientExchange:
         text = _text(challenge)
         fields = _fields(text)
         if list(fields)[:3] != ["r", "s", "i"] or not fields["r"].startswith(self._nonce):
-            raise ScramFailed("the broker's challenge makes no sense")
+            raise ScramFailed("invalid challenge from the broker")
         iterations = int(fields["i"]) if fields["i"].isdecimal() else 0
         if not ITERATIONS_MIN <= iterations <= 10 * ITERATIONS_MAX:
-            raise ScramFailed(f"the broker asks for {fields['i']} iterations")
+            raise ScramFailed(
+                f"the broker requires {fields['i']} iterations: "
+                f"must be from {ITERATIONS_MIN} to {10 * ITERATIONS_MAX}"
+            )
         salt = _decoded(fields["s"])
         salted = salted_password(self._mechanism, self._password, salt, iterations)
         unproven = f"c={base64.b64encode(b'n,,').decode()},r={fields['r']}"
@@ -169,19 +172,19 @@ class ClientExchange:
         return f"{unproven},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, outcome: bytes) -> None:
-        """Raises unless the broker proved that it knows the password too."""
+        """Raises ScramFailed unless the broker has proved that it knows the password."""
         verifier = _fields(_text(outcome)).get("v", "")
         if not self._verifier or not hmac.compare_digest(_decoded(verifier), self._verifier):
-            raise ScramFailed("the broker does not know the password either: is it the right one?")
+            raise ScramFailed("the broker does not know the password: check its address")
 
 
 def _text(message: bytes) -> str:
     if len(message) > MESSAGE_BYTES_MAX:
-        raise ScramFailed(f"a message of {len(message)} bytes")
+        raise ScramFailed(f"message of {len(message)} bytes: at most {MESSAGE_BYTES_MAX}")
     try:
         return message.decode()
     except UnicodeDecodeError as error:
-        raise ScramFailed("a message is not text") from error
+        raise ScramFailed("a message is not UTF-8") from error
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -189,7 +192,7 @@ def _fields(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if len(name) != 1 or not equals or name in fields:
-            raise ScramFailed("a message is not well formed")
+            raise ScramFailed("a message is malformed")
         fields[name] = value
     return fields
 
@@ -198,7 +201,7 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise ScramFailed("a field is not base64") from error
+        raise ScramFailed("a field is not valid base64") from error
 
 
 def _escaped(name: str) -> str:
@@ -207,5 +210,5 @@ def _escaped(name: str) -> str:
 
 def _unescaped(name: str) -> str:
     if name.replace("=2C", "").replace("=3D", "").count("="):
-        raise ScramFailed("a name is not well escaped")
+        raise ScramFailed("a name has an invalid escape: only =2C and =3D are allowed")
     return name.replace("=2C", ",").replace("=3D", "=")

@@ -55,9 +55,9 @@ def contents(path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        (NEW, f"{OLD_ID}, which encryption.kek.source does not hold; there are {NEW_ID}"),
-        ("sesame", "line 1 is no key"),
-        ("", "there is no key"),
+        (NEW, f"{OLD_ID}, which encryption.kek.source does not contain; it has {NEW_ID}"),
+        ("sesame", "line 1 is not a key"),
+        ("", "no key found"),
         (None, "is encrypted, and there is no encryption.kek.source"),
     ],
 )
