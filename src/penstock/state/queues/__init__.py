@@ -1,1 +1,1 @@
-"""Work queues as machines without I/O: who gets which record, when, and what becomes of it."""
+"""Work queues as state machines without I/O: delivery, leases, retries, dead-lettering."""

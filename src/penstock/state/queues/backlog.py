@@ -1,11 +1,11 @@
-"""The records of one queue partition that wait for their delivery, and in which order.
+"""Undelivered records of one queue partition, and their order.
 
-A record is waiting for its time (a delay, a retry), or in line behind others of its key, or ready.
-What is ready is kept by priority as runs of offsets, so a backlog of millions costs nothing. What
-was settled or leased before, `kept` says: such records arrive, and do not become ready.
+A record is delayed (by a delay or a retry), or waits behind others of its key, or is ready. Ready
+records are kept by priority as runs of offsets, so a backlog of millions costs nothing. Records
+that were settled or leased before are known from `kept`: they arrive without becoming ready.
 
-Owns everything that can be found in the log again; what must be kept is in `state`. Leases, answers
-and time are `delivery`'s, which is built on this.
+Owns everything that can be rebuilt from the log; persisted state is in `delivery_state`. Leases,
+acknowledgements and time are handled by `delivery`, which is built on this.
 """
 
 from array import array
@@ -19,42 +19,42 @@ from penstock.state.queues.key_order import Lines
 from penstock.state.queues.policy import PRIORITY_MAX, Order, QueuePolicy
 
 ONE_LINE = 0
-"""The key of every record where the whole partition is one line."""
+"""Key of every record if the whole partition is ordered."""
 
 
 class Arrival(NamedTuple):
-    """A record whose headers or key matter."""
+    """A record with a relevant header or key."""
 
     offset: int
     priority: int = 0
     due_ms: int = 0
     expires_ms: int = 0
     key: int = 0
-    """A hash; only looked at where there is an order by key."""
+    """Hash of the key; only used with order by key."""
 
 
 class Backlog:
-    """Make it from what is kept, then let records arrive from `kept.start` on."""
+    """Create it from the persisted state, then let records arrive from `kept.start` on."""
 
     def __init__(self, policy: QueuePolicy, kept: QueueState) -> None:
         self.policy = policy
         self.kept = kept
         self.end = kept.start
-        """The next offset to arrive."""
+        """Next offset to arrive."""
         self._ready = [IntervalSet() for _ in range(PRIORITY_MAX + 1)]
         self._delays = Delays()  # Tagged with the priority.
         self._expiries = Delays()
         self._stale: set[int] = set()
-        """Expired while somebody held them: archived when they come back."""
+        """Records that expired while leased: archived when their lease ends."""
         self._lines = Lines()
         self._keys: array[int] = array("q")  # By offset from `_keys_start` on.
         self._keys_start = kept.start
         self._retries: set[int] = set()
-        """Offsets that wait for the time of their next try, where there is an order."""
+        """Offsets that wait for their retry time, if there is an order."""
         self._priorities: dict[int, int] = {}
-        """Of those that are not ready and not 0: leased ones that may come back, mostly."""
+        """Non-zero priorities of records that are not ready; most are leased and may return."""
 
-    # -- looking ----------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------
 
     @property
     def ready_count(self) -> int:
@@ -70,7 +70,7 @@ class Backlog:
 
     @property
     def is_full(self) -> bool:
-        """No more may arrive for now."""
+        """True while no more records may arrive."""
         held = (
             self.kept.entries
             + len(self._delays)
@@ -85,15 +85,15 @@ class Backlog:
     def is_ordered(self) -> bool:
         return self.policy.order is not Order.NONE
 
-    # -- arriving ---------------------------------------------------------------------------
+    # -- arrivals ---------------------------------------------------------------------------
 
     def arrive_run(self, first: int, last: int) -> None:
-        """Plain records, without headers that matter, where there is no order to keep."""
+        """Adds records without relevant headers, if there is no order."""
         for low, high in self._admit_run(first, last):
             self._ready[0].add(low, high)
 
     def arrive_timed(self, first: int, times: "array[int]") -> None:
-        """The same for records that say when they are due; below 1: at once."""
+        """Adds records with their due times, if there is no order; below 1: due at once."""
         is_all = min(times, default=0) > 0
         for low, high in self._admit_run(first, first + len(times) - 1):
             some = times[low - first : high - first + 1]
@@ -107,7 +107,7 @@ class Backlog:
                     self._ready[0].add(offset, offset)
 
     def _admit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Lets a run arrive; answers the parts of it that nothing is known of yet."""
+        """Lets a run arrive; returns the parts of it that have no state yet."""
         assert not self.is_ordered
         assert first >= self.end
         self.end = last + 1
@@ -128,7 +128,7 @@ class Backlog:
         return (part for run in free for part in busy.missing(*run)) if busy else free
 
     def arrive(self, arrivals: Iterable[Arrival]) -> None:
-        """Records one by one, in the order of the log."""
+        """Adds records one by one, in log order."""
         is_ordered = self.is_ordered
         for arrival in arrivals:
             assert arrival.offset >= self.end
@@ -138,7 +138,7 @@ class Backlog:
             self._admit(arrival)
 
     def pass_over(self, last: int) -> list[Op]:
-        """What lies there up to `last` is for nobody: markers, aborted or duplicate records."""
+        """Finishes everything up to `last` unseen: markers, aborted or duplicate records."""
         first, self.end = self.end, last + 1
         ops: list[Op] = []
         if last >= self.kept.start:
@@ -147,7 +147,7 @@ class Backlog:
         return ops
 
     def note_ids(self) -> list[Op]:
-        """Some record has an id: noted once."""
+        """Records once that some record has a deduplication id."""
         ops: list[Op] = []
         if not self.kept.has_ids:
             self._keep(ops, DedupMarker())
@@ -170,7 +170,7 @@ class Backlog:
         if arrival.expires_ms:
             self._expiries.add(arrival.expires_ms, offset)
         if kept.leases and any(kept.leases_within(offset, offset)):
-            self._stand_in_line(offset)  # Delivered before: it is the head of its line.
+            self._stand_in_line(offset)  # Delivered before: it is the head of its key.
         elif offset in kept.failures:
             self._stand_in_line(offset)
             self._await_retry(offset, arrival.priority)
@@ -180,7 +180,7 @@ class Backlog:
             self._enter(offset, arrival.priority)
 
     def _enter(self, offset: int, priority: int) -> None:
-        """A record whose time has come: ready, unless others of its key are before it."""
+        """Makes a due record ready, unless others of its key are before it."""
         if not self.is_ordered or self._stand_in_line(offset):
             self._make_ready(offset, priority)
 
@@ -189,7 +189,7 @@ class Backlog:
         self._ready[priority].add(offset, offset)
 
     def _make_ready_in_turn(self, offset: int, priority: int) -> None:
-        """One that was held before: where others of its key are before it, it waits for them."""
+        """Makes a formerly leased record ready, unless others of its key are before it."""
         if not self.is_ordered or self._lines.is_head(self._key_of(offset), offset):
             self._make_ready(offset, priority)
         elif priority:
@@ -208,10 +208,10 @@ class Backlog:
             self._retries.add(offset)
         self._delays.add(self.kept.failures[offset].not_before_ms, offset, priority)
 
-    # -- going ------------------------------------------------------------------------------
+    # -- removals ---------------------------------------------------------------------------
 
     def _gone(self, first: int, last: int) -> None:
-        """These will not be delivered again: whoever is next of their keys steps up."""
+        """Removes records for good; the next records of their keys become ready."""
         if self._priorities or self._stale or self._retries:
             for offset in range(first, last + 1):
                 self._priorities.pop(offset, None)
@@ -226,7 +226,7 @@ class Backlog:
         self._trim_keys()
 
     def _is_waiting(self, offset: int) -> bool:
-        """True if it could be given if it were its turn."""
+        """True if the record could be delivered if it were the head of its key."""
         kept = self.kept
         return not (
             kept.is_settled(offset)

@@ -1,15 +1,15 @@
-"""What a dead letter looks like: the whole record, and headers that say what became of it.
+"""Format of a dead-lettered message: the whole record, with headers that describe the failure.
 
-    penstock-dlq-topic, -partition, -offset   where it came from
+    penstock-dlq-topic, -partition, -offset   source of the record
     penstock-dlq-timestamp                    its own timestamp, in milliseconds
-    penstock-dlq-group                        who gave it up
-    penstock-dlq-attempts                     how often it was delivered
-    penstock-dlq-error-class, -error-message  why
-    penstock-dlq-first-failure, -last-failure when, in milliseconds
+    penstock-dlq-group                        group that dead-lettered it
+    penstock-dlq-attempts                     number of deliveries
+    penstock-dlq-error-class, -error-message  reason
+    penstock-dlq-first-failure, -last-failure times, in milliseconds
 
-Values are text. Key, value and the record's own headers stay as they were, the latter first.
-Headers of an earlier death are replaced. A record that the log no longer has is told of by headers
-alone.
+Values are text. Key, value and the record's own headers are unchanged, and its headers come first.
+Headers of an earlier dead-lettering are replaced. If the log no longer has the record, only the
+headers remain.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class RecordSource(NamedTuple):
 def letter_of(
     source: RecordSource, letter: DeadLetter, record: Record | None, at_ms: int
 ) -> Record:
-    """The copy that goes to the dead letters; `at_ms` is when it was decided to write it."""
+    """Copy for the dead-letter topic; `at_ms` is the time at which writing it was decided."""
     failure = letter.failure
     own = () if record is None else record.headers
     texts = (

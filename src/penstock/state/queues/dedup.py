@@ -1,15 +1,15 @@
-"""Which ids were seen lately: a window over the records of one partition, by their own timestamps.
+"""Deduplication window over the records of one partition, by their own timestamps.
 
-A record repeats another if its id was seen at an earlier offset, less than `window_ms` before it by
-both timestamps. Time is the records' own, so the same log gives the same answer in every group, in
-every life of the process: whoever starts in the middle of a log first shows it what lies one window
-before. Bounded: beyond `ids_max` the oldest id is forgotten early, and counted.
+A record is a duplicate if its id was seen at an earlier offset, less than `window_ms` before it by
+both timestamps. Time is the records' own, so the same log gives the same result in every group and
+after every restart: a reader that starts in the middle of a log first feeds it the records of one
+window before. Bounded: beyond `ids_max` the oldest id is dropped early, and counted.
 
-Clocks may be set, and those of publishers differ. One that is up to `SKEW_MS` behind whoever sent
-the id first is taken for his neighbour, as two relays with the same message are. A record that is
-older than that by its timestamp was sent after the clock went back: how long after, nobody knows,
-so it is delivered, and its id counts from its own time on. When the clock goes forward, what was
-seen before looks older than it is. Either way a repetition may come through; nothing is lost.
+Clocks may be set, and those of publishers differ. A record up to `SKEW_MS` older than the first
+one with its id counts as its duplicate, such as the same message from two relays. A record older
+than that was sent after the clock went back, by an unknown time: it is delivered, and its id
+counts from its own time on. When the clock goes forward, earlier records look older than they
+are. In both cases a duplicate may be delivered; nothing is lost.
 """
 
 from collections import OrderedDict
@@ -17,9 +17,9 @@ from collections import OrderedDict
 DEDUP_WINDOW_MS = 300_000
 IDS_MAX = 1_000_000
 ID_BYTES_MAX = 1024
-"""Longer ids are told apart by their first bytes only."""
+"""Maximum length of an id: longer ones are distinguished by their first bytes only."""
 SKEW_MS = 2_000
-"""Difference between the clocks of publishers that is tolerated."""
+"""Tolerated difference between the clocks of publishers."""
 _LAG_BITS = 48
 _LAG_MAX = (1 << _LAG_BITS) - 1
 
@@ -32,14 +32,14 @@ class DedupWindow:
         self.forgotten_early = 0
         self._ids_max = ids_max
         self._newest_ms = 0
-        # Id to when it was first seen, and in the low bits how far behind the newest that was.
+        # Id to the time it was first seen; in the low bits, the lag behind the newest time.
         self._ids: OrderedDict[bytes, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def is_repeated(self, dedup_id: bytes, sent_ms: int) -> bool:
-        """Notes the id, and answers whether it was there within the window."""
+        """Adds the id; True if it was seen within the window."""
         dedup_id = bytes(dedup_id[:ID_BYTES_MAX])
         self._newest_ms = max(self._newest_ms, sent_ms)
         self._expire()
@@ -58,8 +58,8 @@ class DedupWindow:
         return -min(SKEW_MS, self.window_ms) < age_ms < self.window_ms
 
     def _expire(self) -> None:
-        """Forgets what was noted so long ago that no record to come can repeat it; by the newest
-        time of then and now, which never goes back."""
+        """Drops ids that no later record can repeat, by the newest time when they were added and
+        the newest time now, which never goes back."""
         limit_ms = self._newest_ms - 2 * self.window_ms
         while self._ids:
             oldest = next(iter(self._ids))

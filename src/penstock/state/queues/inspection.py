@@ -1,10 +1,10 @@
-"""What a queue partition looks like to somebody who only looks, and what an administrator may undo.
+"""Inspection of a queue partition, and redelivery of finished records by an administrator.
 
-`unfinished_runs` shows the records that are not finished, neighbours in one state together.
-`reoffered` is the one way back: records that were finished are as if they had never been delivered.
+`unfinished_runs` returns the records that are not finished, neighbours in one state as one run.
+`reoffered` reverses acknowledgements: finished records become as if never delivered.
 
-Pure functions on what is kept (`state`); whether a record waits for its time is not kept, so a
-record that is only delayed shows as waiting.
+Pure functions on the persisted state (`delivery_state`). Delays are not persisted, so a delayed
+record shows as waiting.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ class RunState(IntEnum):
     WAITING = 0
     LEASED = 1
     FAILED = 2
-    """Delivered in vain; the next try is due, or will be."""
+    """Delivery failed; a retry is due, or will be."""
     GIVEN_UP = 3
-    """Its copy is on its way to the dead letters."""
+    """Its copy is being written to the dead-letter topic."""
 
 
 class Run(NamedTuple):
@@ -37,14 +37,14 @@ class Run(NamedTuple):
 
 
 def unfinished_count(kept: QueueState, end: int) -> int:
-    """Records below `end` that are there and not finished; none above it is finished."""
+    """Number of unfinished records below `end`; no record above it may be finished."""
     return max(max(end, kept.start) - kept.start - len(kept.finished), 0)
 
 
 def unfinished_runs(
     kept: QueueState, start: int, end: int, runs_max: int
 ) -> tuple[list[Run], int | None]:
-    """Runs from `start` up to, not including, `end`; and where to go on if there are more."""
+    """Runs from `start` up to `end`, exclusive; and the offset to continue at if there are more."""
     found = list(islice(_runs(kept, max(start, kept.start), end), runs_max + 1))
     if len(found) <= runs_max:
         return found, None
@@ -70,7 +70,7 @@ def _runs(kept: QueueState, start: int, end: int) -> Iterator[Run]:
         for run in special:
             held.add(run.first, run.last)
         while at < len(marked) and marked[at].first <= last:
-            # While it is held, the lease says more than the failure before it.
+            # While a record is leased, the lease has newer information than the failure.
             if marked[at].first >= first and marked[at].first not in held:
                 special.append(marked[at])
             at += 1
@@ -85,7 +85,7 @@ def _runs(kept: QueueState, start: int, end: int) -> Iterator[Run]:
 
 
 def _marked(kept: QueueState, start: int, end: int) -> list[Run]:
-    """Records that failed, or were given up, lowest first."""
+    """Records that failed or are being dead-lettered, lowest first."""
     marked = []
     for state, table in ((RunState.FAILED, kept.failures), (RunState.GIVEN_UP, kept.archived)):
         for offset, failure in table.items():
@@ -96,7 +96,7 @@ def _marked(kept: QueueState, start: int, end: int) -> list[Run]:
 
 
 def reoffered(snapshot: Snapshot, first: int, last: int) -> tuple[Snapshot, int]:
-    """The queue with these records not finished; and how many of them were finished before."""
+    """Snapshot with these records not finished, and the number that were finished before."""
     finished = IntervalSet.unpacked(snapshot.finished)
     start = snapshot.start
     if first < start:

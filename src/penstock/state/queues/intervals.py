@@ -1,8 +1,8 @@
-"""A set of offsets as disjoint runs: ten million neighbours cost as much as one, 16 bytes.
+"""Set of offsets as disjoint runs: ten million neighbours cost as much as one, 16 bytes.
 
 Invariants: runs are sorted, do not overlap, and do not touch (neighbours are merged); `len` counts
-offsets, `runs` counts runs. Finding is a bisection; adding and removing move the tail of two
-arrays, which stays cheap as long as whoever owns the set bounds its runs.
+offsets, `runs` counts runs. Lookups bisect; adding and removing move the tail of two arrays, which
+stays cheap as long as the owner bounds the number of runs.
 """
 
 from array import array
@@ -23,7 +23,7 @@ class IntervalSet:
 
     @classmethod
     def unpacked(cls, data: bytes) -> "IntervalSet":
-        """From what `packed` made; millions of runs in some milliseconds."""
+        """Inverse of `packed`; unpacks millions of runs in a few milliseconds."""
         numbers = array("q", data)
         made = cls()
         made._firsts, made._lasts = numbers[::2], numbers[1::2]
@@ -59,7 +59,7 @@ class IntervalSet:
 
     @property
     def first(self) -> int:
-        """The lowest offset; the set must not be empty."""
+        """Lowest offset; the set must not be empty."""
         return self._firsts[0]
 
     @property
@@ -67,14 +67,14 @@ class IntervalSet:
         return self._lasts[-1]
 
     def run_at(self, offset: int) -> OffsetRun | None:
-        """The run that holds `offset`."""
+        """Run that contains `offset`."""
         at = bisect_right(self._firsts, offset) - 1
         if at < 0 or offset > self._lasts[at]:
             return None
         return self._firsts[at], self._lasts[at]
 
     def add(self, first: int, last: int) -> None:
-        """Adds a run; what of it is there already stays."""
+        """Adds a run; it may overlap existing ones."""
         assert first <= last
         firsts, lasts = self._firsts, self._lasts
         if not lasts or first > lasts[-1] + 1:
@@ -100,7 +100,7 @@ class IntervalSet:
         self._count += last - first + 1 - gone
 
     def remove(self, first: int, last: int) -> int:
-        """Takes out what of the run is there; answers how many offsets that were."""
+        """Removes a run; returns the number of offsets that were in the set."""
         assert first <= last
         firsts, lasts = self._firsts, self._lasts
         low = bisect_left(lasts, first)
@@ -125,7 +125,7 @@ class IntervalSet:
         return gone
 
     def take(self, count: int) -> OffsetRun | None:
-        """Takes the lowest run out, at most `count` offsets of it."""
+        """Removes and returns the lowest run, at most `count` offsets of it."""
         if not self._firsts or count <= 0:
             return None
         first, last = self._firsts[0], self._lasts[0]
@@ -138,7 +138,7 @@ class IntervalSet:
         return first, last
 
     def missing(self, first: int, last: int) -> Iterator[OffsetRun]:
-        """The parts of a run that are not in the set, lowest first."""
+        """Parts of a run that are not in the set, lowest first."""
         at = bisect_left(self._lasts, first)
         while first <= last:
             if at >= len(self._firsts) or self._firsts[at] > last:
@@ -150,7 +150,7 @@ class IntervalSet:
             at += 1
 
     def within(self, first: int, last: int) -> Iterator[OffsetRun]:
-        """The parts of a run that are in the set, lowest first."""
+        """Parts of a run that are in the set, lowest first."""
         at = bisect_left(self._lasts, first)
         while at < len(self._firsts) and self._firsts[at] <= last:
             yield max(first, self._firsts[at]), min(last, self._lasts[at])

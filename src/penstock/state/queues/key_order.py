@@ -1,13 +1,13 @@
-"""Order by key: of each key one record at a time, the others stand in line behind it.
+"""Order by key: one record of each key at a time, the others wait in a FIFO queue behind it.
 
-Who wants several of a key at a time is given the head and those right behind it, in one go.
+A member that wants several records of a key at a time gets the head and its followers at once.
 
-A line is one number while only its head is there, and an array from the second one on: most keys
-never have more. Keys are 64-bit hashes; two keys with one hash wait for each other, which costs
-time and never order.
+The queue of a key is a single number while only its head is there, and an array from the second
+offset on: most keys never have more. Keys are 64-bit hashes; two keys with the same hash wait for
+each other, which costs time and never order.
 
-Owns the lines, and nothing of what happens to a head: whoever delivers it says `leave` when it is
-done with, in whatever way, and is told who is next.
+Owns the queues, and nothing of what happens to a head: its owner calls `leave` when the record is
+settled, and gets the next head.
 """
 
 from array import array
@@ -21,11 +21,11 @@ class Lines:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many stand in lines, heads included."""
+        """Number of queued offsets, heads included."""
         return self._count
 
     def join(self, key: int, offset: int) -> bool:
-        """Puts an offset in its place; True if it is the head of its line."""
+        """Adds an offset to its key's queue; True if it is the head."""
         line = self._lines.get(key)
         self._count += 1
         if line is None:
@@ -33,7 +33,7 @@ class Lines:
             return True
         if isinstance(line, int):
             line = self._lines[key] = array("q", (line,))
-        # Nearly always the last one; only what was delayed comes later than its offset says.
+        # Usually the highest offset; only delayed records come later than their offset says.
         line.append(offset)
         return False
 
@@ -42,12 +42,12 @@ class Lines:
         return line is not None and (line if isinstance(line, int) else line[0]) == offset
 
     def followers(self, key: int, count: int) -> "array[int]":
-        """Those behind the head of a line, `count` at most."""
+        """Offsets behind the head of a key, at most `count`."""
         line = self._lines.get(key)
         return array("q") if line is None or isinstance(line, int) else line[1 : count + 1]
 
     def leave(self, key: int, offset: int) -> int | None:
-        """The offset is done with; answers the new head of the line, if that changed."""
+        """Removes an offset; returns the new head of its key, if it changed."""
         line = self._lines.get(key)
         if line is None:
             return None

@@ -1,9 +1,9 @@
-"""From which offset on a log must be kept for records that wait, or have waited, for their time.
+"""Retention hold: the first offset that a log must keep for records that are or were delayed.
 
-Retention counts from a record's timestamp, and one that is delayed for longer would be gone before
-it is due. So nothing goes while it waits, nor for as long as retention keeps anything after that:
-it counts from when the record came due. Coarse, and never too early: what came due within one
-`STEP_MS` is known by its first offset, and with more than `STEPS_MAX` steps two become one.
+Retention counts from a record's timestamp, so a record with a longer delay would be deleted before
+it is due. So the log keeps records while they are delayed, and for the retention time after they
+came due. Coarse, and never too early: of the records that came due within one `STEP_MS` the lowest
+offset is kept, and with more than `STEPS_MAX` steps two are merged.
 """
 
 STEP_MS = 60_000
@@ -15,7 +15,7 @@ class Holding:
 
     def __init__(self) -> None:
         self._came: dict[int, int] = {}
-        """The lowest offset that came due, by the end of the step; the earliest step first."""
+        """Lowest offset that came due, by the end of its step; the earliest step first."""
 
     def came_due(self, offset: int, now_ms: int) -> None:
         came = self._came
@@ -27,7 +27,7 @@ class Holding:
             came[second] = lowest
 
     def first(self, now_ms: int, retention_ms: int) -> int | None:
-        """The lowest offset that came due no longer than `retention_ms` ago, below 0: ever."""
+        """Lowest offset that came due within the last `retention_ms`; below 0: without limit."""
         if retention_ms >= 0:
             for until_ms in [one for one in self._came if now_ms - one > retention_ms]:
                 del self._came[until_ms]

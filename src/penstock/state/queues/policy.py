@@ -1,6 +1,6 @@
-"""How one queue treats its records: order, leases, attempts, backoff.
+"""Delivery policy of one queue: order, leases, attempts, backoff.
 
-A plain value; whoever hosts the machines makes it from the group's and the topic's configs.
+A plain value; the host of the state machines makes it from the group's and the topic's configs.
 """
 
 import enum
@@ -8,42 +8,42 @@ from dataclasses import dataclass
 
 PRIORITY_MAX = 9
 TOGETHER_MS = 100
-"""Retries wait up to so much longer, to be due together."""
+"""Maximum extra delay of a retry, to be due together with others."""
 
 
 class Order(enum.Enum):
     NONE = "none"
     KEY = "key"
-    """Of each key one record at a time, in the order of the log."""
+    """One record of each key at a time, in log order."""
     PARTITION = "partition"
-    """One record at a time, in the order of the log."""
+    """One record at a time, in log order."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
     order: Order = Order.NONE
     lock_ms: int = 30_000
-    """How long a lease lasts (`share.record.lock.duration.ms`)."""
+    """Duration of a lease (`share.record.lock.duration.ms`)."""
     deliveries_max: int = 5
-    """After so many deliveries a record goes to the dead letters."""
+    """Maximum deliveries; after them a record is dead-lettered."""
     backoff_base_ms: int = 1_000
     backs_off_always: bool = True
-    """True if all failures wait; else only those whose member asks for it."""
+    """True if all failures back off; else only those whose member requests it."""
     backoff_cap_ms: int = 60_000
     locks_max: int = 200_000
-    """Records in flight at a time."""
+    """Maximum records in flight."""
     entries_max: int = 2_000_000
-    """What the machine keeps in memory: runs, leases, delays, lines. Beyond it, no arrivals."""
+    """Maximum entries in memory: runs, leases, delays, key queues. Beyond it no records arrive."""
     dead_letters: bool = True
-    """Whether a record that is given up is copied; else it is only finished."""
+    """True if failed records are dead-lettered; else they are only finished."""
     bury_expired: bool = True
-    """The same for records that expired."""
+    """True if expired records are dead-lettered, too."""
 
     def retry_at_ms(self, offset: int, count: int, now_ms: int, *, is_patient: bool) -> int:
-        """When a record may be delivered again that failed now, for the `count`-th time.
+        """Time of the next delivery of a record that failed now, for the `count`-th time.
 
-        Those that come back at about the same time come back together: each moment that something
-        is due is work for everybody who waits.
+        Retries that are due at about the same time are aligned: each due time causes work for all
+        waiting members.
         """
         if not (is_patient or self.backs_off_always):
             return now_ms
@@ -52,10 +52,10 @@ class QueuePolicy:
         return -(-(now_ms + pause_ms) // step_ms) * step_ms
 
     def backoff_ms(self, offset: int, delivery_count: int) -> int:
-        """How long a record waits after its `delivery_count`-th failure.
+        """Backoff after the `delivery_count`-th failure.
 
-        The jitter is up to one base, spread by a hash of the offset: machines have no randomness,
-        and records that failed together need not come back together.
+        The jitter is up to one base, spread by a hash of the offset: state machines have no
+        randomness, and records that failed together need not be retried together.
         """
         if not self.backoff_base_ms:
             return 0

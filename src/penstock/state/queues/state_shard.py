@@ -1,15 +1,15 @@
-"""Where the state of queues is kept: one shard for each partition of `__share_group_state`.
+"""Persisted state of queues: one shard for each partition of `__share_group_state`.
 
-For each queue partition (a group, a topic, a partition) there is a snapshot and the deltas after
-it, both opaque here: `state` knows what is in them. Numbers count the deltas; a snapshot has the
-number of the last delta it includes, and makes those before it worthless. A delta's record key is
-its slot, of which there are `SLOTS`, so compaction keeps one snapshot and at most `SLOTS` deltas.
+For each queue partition (a group, a topic, a partition) there is a snapshot and its deltas, both
+opaque here: `delivery_state` defines their content. Deltas are numbered; a snapshot has the number
+of the last delta it includes, and supersedes those before it. A delta's record key is its slot, of
+which there are `SLOTS`, so compaction keeps one snapshot and at most `SLOTS` deltas.
 
-Fencing: whoever reads with a newer leader epoch shuts out everyone with an older one, which is
-itself kept. A write must carry the next number; anything else means that two have written.
+Fencing: a read with a newer leader epoch fences all older leaders; the epoch itself is persisted.
+A write must have the next number; any other means that two leaders have written.
 
-Contract with the host as in `state.groups.shard`: a Decision comes out, its records are appended
-and applied, replies leave when they are committed.
+Contract with the host as in `state.groups.shard`: the host appends and applies the records of a
+Decision, and sends its replies once they are committed.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import NOTHING, Decision, Record, Token
 
 SLOTS = 4096
-"""Deltas that may follow a snapshot; with the next one a new snapshot is due."""
+"""Maximum deltas after a snapshot; the next write must be a new snapshot."""
 NO_EPOCH = -1
 SNAPSHOT, DELTA = 0, 1
 
@@ -33,7 +33,7 @@ class QueueKey(NamedTuple):
 
 
 class StoredQueueState(NamedTuple):
-    """What is kept of one queue partition, as its reader gets it."""
+    """Persisted state of one queue partition, as its reader gets it."""
 
     number: int
     snapshot: bytes | None
@@ -70,7 +70,7 @@ _values = msgspec.msgpack.Decoder(_Value)
 
 
 class StateShard:
-    """The machine behind one partition of `__share_group_state`."""
+    """State machine behind one partition of `__share_group_state`."""
 
     def __init__(self) -> None:
         self._held: dict[QueueKey, _Held] = {}
@@ -84,7 +84,7 @@ class StateShard:
     # Requests
 
     def read(self, key: QueueKey, leader_epoch: int, token: Token, now_ms: int) -> Decision:
-        """What is kept, for a new leader; older leaders are shut out from here on."""
+        """Returns the persisted state to a new leader; fences older leaders from here on."""
         held = self._held.get(key)
         known = held.leader_epoch if held is not None else NO_EPOCH
         _require_epoch(leader_epoch, known)
@@ -95,7 +95,7 @@ class StateShard:
                 held.number, held.snapshot, tuple(delta for _, delta in held.deltas)
             )
             if leader_epoch > known:
-                # Keeps the number: it says nothing new of the queue, only of its leader.
+                # Keeps the number: only the leader changes, not the queue.
                 payload = held.snapshot if held.snapshot is not None else b""
                 if held.deltas or held.snapshot is None:
                     return self._fence(key, held, leader_epoch, reply, token)
@@ -120,26 +120,32 @@ class StateShard:
         token: Token,
         now_ms: int,
     ) -> Decision:
-        """Keeps the next delta, or a snapshot that includes everything up to `number`."""
+        """Persists the next delta, or a snapshot that includes everything up to `number`."""
         held = self._held.get(key)
         known = held.leader_epoch if held is not None else NO_EPOCH
         _require_epoch(leader_epoch, known)
         last = held.number if held is not None else 0
         if held is None and not is_snapshot:
-            raise Refused(ErrorCode.FENCED_STATE_EPOCH, f"nothing is kept of {key.group}")
+            raise Refused(
+                ErrorCode.FENCED_STATE_EPOCH,
+                f"no state of group {key.group}: write a snapshot first",
+            )
         if number != last + (not is_snapshot):
             raise Refused(
                 ErrorCode.FENCED_STATE_EPOCH,
-                f"delta {number} of {key.group} does not follow {last}: another has written",
+                f"delta {number} of {key.group} does not follow {last}: another leader has written",
             )
         if not is_snapshot and held is not None and len(held.deltas) >= SLOTS:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a snapshot is due")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{SLOTS} deltas follow the snapshot: write a new snapshot",
+            )
         kind = SNAPSHOT if is_snapshot else DELTA
         record = self._record(key, kind, leader_epoch, number, payload)
         return Decision((record,), ((token, number),))
 
     def forget(self, key: QueueKey, token: Token, now_ms: int) -> Decision:
-        """The group or the topic is gone."""
+        """Deletes the state of a queue whose group or topic is gone."""
         held = self._held.get(key)
         if held is None:
             return Decision(replies=((token, None),))
@@ -155,7 +161,7 @@ class StateShard:
         value = _Value(leader_epoch, number, payload)
         return _encoder.encode(_Key(kind, *key, slot)), _encoder.encode(value)
 
-    # The host's side of the machine
+    # Interface of a hosted state machine
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         where = _keys.decode(key)
@@ -168,7 +174,7 @@ class StateShard:
         held = self._held.get(queue)
         if held is None:
             if where.kind == DELTA:
-                return  # Left over from before a snapshot that is compacted away, or gone.
+                return  # Left over: its snapshot was compacted away or deleted.
             held = self._held[queue] = _Held()
         held.leader_epoch = max(held.leader_epoch, what.leader_epoch)
         if where.kind == SNAPSHOT:
@@ -196,5 +202,5 @@ def _require_epoch(leader_epoch: int, known: int) -> None:
     if leader_epoch < known:
         raise Refused(
             ErrorCode.FENCED_LEADER_EPOCH,
-            f"leader epoch {leader_epoch} of the partition is over; {known} has begun",
+            f"leader epoch {leader_epoch} of the partition is fenced: the current one is {known}",
         )
