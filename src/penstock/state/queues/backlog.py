@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.state.queues.delayed_offsets import Delays
 from penstock.state.queues.delivery_state import DedupMarker, Finished, Op, QueueState
 from penstock.state.queues.intervals import IntervalSet
-from penstock.state.queues.key_order import Lines
+from penstock.state.queues.key_order import KeyQueues
 from penstock.state.queues.policy import PRIORITY_MAX, Order, QueuePolicy
 
 ONE_LINE = 0
@@ -46,7 +46,7 @@ class Backlog:
         self._expiries = Delays()
         self._stale: set[int] = set()
         """Records that expired while leased: archived when their lease ends."""
-        self._lines = Lines()
+        self._key_queues = KeyQueues()
         self._keys: array[int] = array("q")  # By offset from `_keys_start` on.
         self._keys_start = kept.start
         self._retries: set[int] = set()
@@ -75,7 +75,7 @@ class Backlog:
             self.kept.entries
             + len(self._delays)
             + len(self._expiries)
-            + len(self._lines)
+            + len(self._key_queues)
             + len(self._priorities)
             + sum(ready.runs for ready in self._ready)
         )
@@ -170,9 +170,9 @@ class Backlog:
         if arrival.expires_ms:
             self._expiries.add(arrival.expires_ms, offset)
         if kept.leases and any(kept.leases_within(offset, offset)):
-            self._stand_in_line(offset)  # Delivered before: it is the head of its key.
+            self._join_key_queue(offset)  # Delivered before: it is the head of its key.
         elif offset in kept.failures:
-            self._stand_in_line(offset)
+            self._join_key_queue(offset)
             self._await_retry(offset, arrival.priority)
         elif arrival.due_ms > 0:
             self._delays.add(arrival.due_ms, offset, arrival.priority)
@@ -181,7 +181,7 @@ class Backlog:
 
     def _enter(self, offset: int, priority: int) -> None:
         """Makes a due record ready, unless others of its key are before it."""
-        if not self.is_ordered or self._stand_in_line(offset):
+        if not self.is_ordered or self._join_key_queue(offset):
             self._make_ready(offset, priority)
 
     def _make_ready(self, offset: int, priority: int) -> None:
@@ -190,13 +190,13 @@ class Backlog:
 
     def _make_ready_in_turn(self, offset: int, priority: int) -> None:
         """Makes a formerly leased record ready, unless others of its key are before it."""
-        if not self.is_ordered or self._lines.is_head(self._key_of(offset), offset):
+        if not self.is_ordered or self._key_queues.is_head(self._key_of(offset), offset):
             self._make_ready(offset, priority)
         elif priority:
             self._priorities[offset] = priority
 
-    def _stand_in_line(self, offset: int) -> bool:
-        return self.is_ordered and self._lines.join(self._key_of(offset), offset)
+    def _join_key_queue(self, offset: int) -> bool:
+        return self.is_ordered and self._key_queues.join(self._key_of(offset), offset)
 
     def _key_of(self, offset: int) -> int:
         return self._keys[offset - self._keys_start]
@@ -220,7 +220,7 @@ class Backlog:
         if not self.is_ordered:
             return
         for offset in range(first, min(last + 1, self._keys_start + len(self._keys))):
-            following = self._lines.leave(self._key_of(offset), offset)
+            following = self._key_queues.leave(self._key_of(offset), offset)
             if following is not None and self._is_waiting(following):
                 self._make_ready(following, self._priorities.get(following, 0))
         self._trim_keys()

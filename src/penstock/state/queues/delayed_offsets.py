@@ -1,12 +1,12 @@
-"""Offsets that wait for their time, millions of them, in a few bytes each.
+"""Delayed offsets, ordered by due time: millions of them, in a few bytes each.
 
-Far ahead they lie in buckets of `SPAN_MS`, as plain arrays: about twenty bytes an offset. A bucket
+Distant offsets are in buckets of `SPAN_MS`, as plain arrays: about twenty bytes an offset. A bucket
 whose time is near is spread over buckets of `BUCKET_MS`, and the nearest of those is a heap, which
-gives them out in order to the millisecond. So little is moved at a time, however many are due in
-one hour, and few buckets are needed, however far the last one is. Cancelling is for whoever owns
-the offsets: they are told of a due time that no longer means anything, and ignore it.
+orders them to the millisecond. So little is moved at a time, however many are due in one hour, and
+few buckets are needed, however far the last one is. Cancelling is left to the owner of the
+offsets: it ignores due times that no longer apply.
 
-`tag` is a small number that travels with an offset (0-15), so that its owner needs no table.
+`tag` is a small number stored with an offset (0-15), so that its owner needs no table.
 """
 
 import heapq
@@ -43,7 +43,7 @@ class Delays:
             self._place(due_ms, place)
 
     def add_run(self, first: int, times: "array[int]") -> None:
-        """Neighbours from `first` on, when each of them is due: as `add`, for very many."""
+        """Adds consecutive offsets from `first` on with their due times: `add` for very many."""
         open_from_ms, far = self._spans.open_from_ms, self._spans.add
         for offset, due_ms in enumerate(times, first):
             if due_ms >= open_from_ms:
@@ -53,20 +53,20 @@ class Delays:
         self._count += len(times)
 
     def next_ms(self) -> int | None:
-        """When `due` may next have something; never later than that."""
+        """Earliest time at which `due` may return something; never later than that."""
         if self._near:
             return self._near[0] >> _PLACE_BITS
         times = [time for time in (self._buckets.next_ms(), self._spans.next_ms()) if time >= 0]
         return min(times, default=None)
 
     def first_offset(self) -> int | None:
-        """The lowest offset there is; looks at all of them."""
+        """Lowest offset; scans all of them."""
         places = [one & _PLACE_MASK for one in self._near]
         lowest = [min(places, default=-1), self._buckets.first_place(), self._spans.first_place()]
         return min((place >> TAG_BITS for place in lowest if place >= 0), default=None)
 
     def forget_below(self, offset: int) -> None:
-        """The log no longer has them."""
+        """Drops offsets that the log no longer has."""
         first = offset << TAG_BITS
         self._near = [one for one in self._near if one & _PLACE_MASK >= first]
         heapq.heapify(self._near)
@@ -74,7 +74,7 @@ class Delays:
         self._count = len(self._near) + kept
 
     def due(self, now_ms: int) -> list[tuple[int, int]]:
-        """Takes out what is due at `now_ms`: offsets and tags, earliest first."""
+        """Removes and returns what is due at `now_ms`: offsets and tags, earliest first."""
         while (span := self._spans.pop(now_ms)) is not None:
             for at in range(0, len(span), 2):
                 self._place(span[at], span[at + 1])
@@ -106,12 +106,12 @@ class Delays:
 
 
 def _near_one(due_ms: int, place: int) -> int:
-    """Due time and place in one number: a third of what a tuple takes, and quick to compare."""
+    """Packs due time and place into one int: a third of a tuple's size, and fast to compare."""
     return due_ms << _PLACE_BITS | place
 
 
 class _Buckets:
-    """Pairs of due time and place in arrays, one for each stretch of time."""
+    """Pairs of due time and place in arrays, one for each time interval."""
 
     __slots__ = ("_order", "_table", "_width_ms", "open_from_ms")
 
@@ -120,7 +120,7 @@ class _Buckets:
         self._table: dict[int, array[int]] = {}
         self._order: list[int] = []  # A heap of the buckets' numbers.
         self.open_from_ms = 0
-        """The end of the last bucket that was taken: what is due before it belongs elsewhere."""
+        """End of the last bucket that was popped: earlier due times belong elsewhere."""
 
     def add(self, due_ms: int, place: int) -> None:
         number = due_ms // self._width_ms
@@ -132,11 +132,11 @@ class _Buckets:
         bucket.append(place)
 
     def next_ms(self) -> int:
-        """When the first bucket begins; below 0: there is none."""
+        """Start of the first bucket; below 0: there is none."""
         return self._order[0] * self._width_ms if self._order else -1
 
     def first_place(self) -> int:
-        """Below 0: there is none."""
+        """Place with the lowest offset; below 0: there is none."""
         return min((min(bucket[1::2]) for bucket in self._table.values() if bucket), default=-1)
 
     def forget_below(self, first: int) -> int:
@@ -151,7 +151,7 @@ class _Buckets:
         return left
 
     def pop(self, now_ms: int) -> "array[int] | None":
-        """The first bucket, if it has begun."""
+        """Removes and returns the first bucket, if its time has come."""
         if not self._order or self._order[0] * self._width_ms > now_ms:
             return None
         number = heapq.heappop(self._order)

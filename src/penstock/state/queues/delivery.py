@@ -1,20 +1,20 @@
-"""One group's delivery of one partition: who gets which record, and what becomes of it (KIP-932).
+"""Delivery of one partition to one group: leases, acknowledgements, retries (KIP-932).
 
-Pure: records arrive as offsets with what their headers say, members ask and answer, the time comes
-in; out come operations to keep (`state`), what was granted, and records that are given up. A call
-changes the state at once; the host keeps the operations and lets no answer out before they are
-committed. If they cannot be, the machine is thrown away and built anew.
+Pure: inputs are arriving records, requests of members, and the time. Outputs are operations to
+persist (`delivery_state`), granted leases, and records to dead-letter. A call changes the state at
+once; the host persists the operations and sends no reply before they are committed. If they cannot
+be committed, the state machine is discarded and rebuilt.
 
-A record is waiting (for its time, or in line behind its key), ready, leased, archived (given up,
-its copy under way) or finished. What is ready is kept by priority as runs of offsets, so one
-unfinished record never holds up another, and a backlog of millions costs nothing.
+A record is waiting (delayed, or behind others of its key), ready, leased, archived (its copy for
+the dead-letter topic is being written) or finished. Ready records are kept by priority as runs of
+offsets, so one unfinished record never delays another, and a backlog of millions costs nothing.
 
-Rules: a higher priority goes first, then the lower offset. With an order by key a record joins its
-key's line when it is due; only the head of a line is delivered, alone or with those right behind it
-(`with_followers`), and it stays the head while it waits for its retry. A lease that runs out counts
-as a failure. After `deliveries_max` deliveries, on rejection, and after its expiry a record is
-archived. Bounds: `policy.locks_max` in flight,
-`policy.entries_max` in memory (`is_full`: no arrivals until there is room again).
+Rules: a higher priority goes first, then the lower offset. With order by key a record joins its
+key's queue when it is due. Only the head of a key is delivered, alone or with its followers
+(`with_followers`), and it stays the head while it waits for its retry. An expired lease counts as
+a failure. After `deliveries_max` deliveries, on rejection, and after its expiry a record is
+archived. Bounds: `policy.locks_max` in flight, `policy.entries_max` in memory (`is_full`: no
+arrivals until there is room again).
 """
 
 import heapq
@@ -49,11 +49,11 @@ EXPIRED = "expired"
 LEASE_RAN_OUT = "lease-expired"
 REJECTED = "rejected"
 ANSWERED_BEFORE = "they were answered before"
-"""In the words of a refusal: the records are finished, by this lease or by another."""
+"""Reason in refusals: the records are finished, by this lease or by another."""
 
 
 class DeadLetter(NamedTuple):
-    """A record that is given up, to be copied before it counts as finished."""
+    """A record to dead-letter: it is copied before it counts as finished."""
 
     offset: int
     failure: DeliveryFailure
@@ -61,7 +61,7 @@ class DeadLetter(NamedTuple):
 
 @dataclass(slots=True)
 class DeliveryOutcome:
-    """What a call came to: operations to keep, leases that were given, records given up."""
+    """Result of a call: operations to persist, granted leases, records to dead-letter."""
 
     ops: list[Op] = field(default_factory=list)
     leases: tuple[LeaseState, ...] = ()
@@ -69,7 +69,7 @@ class DeliveryOutcome:
 
 
 class Delivery(Backlog):
-    """The machine. Make it from what is kept, then let records arrive from `kept.start` on."""
+    """Create it from the persisted state, then let records arrive from `kept.start` on."""
 
     def __init__(self, policy: QueuePolicy, kept: QueueState) -> None:
         super().__init__(policy, kept)
@@ -78,27 +78,27 @@ class Delivery(Backlog):
         for lease in kept.leases.values():
             heapq.heappush(self._deadlines, (lease.deadline_ms, lease.first))
 
-    # -- looking ----------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """When `tick` has something to do; perhaps earlier, never later."""
+        """Time of the next `tick`; perhaps earlier than needed, never later."""
         times = [self._delays.next_ms(), self._expiries.next_ms()]
         if self._deadlines:
             times.append(self._deadlines[0][0])
         return min((time for time in times if time is not None), default=None)
 
     def letters(self) -> list[DeadLetter]:
-        """Those whose copy is still under way: after a replay, they are copied (again)."""
+        """Archived records without a committed copy: after a replay they are copied (again)."""
         return [DeadLetter(*item) for item in sorted(self.kept.archived.items())]
 
     def kept_from(self, now_ms: int, retention_ms: int) -> int | None:
-        """First offset that retention by age and size must leave: records from there on wait for
-        their time, or came due no longer ago than it keeps anything."""
+        """First offset that retention by age and size must keep: records from there on are delayed,
+        or came due within the retention time."""
         offsets = [self._delays.first_offset(), self._holding.first(now_ms, retention_ms)]
         lowest = min((offset for offset in offsets if offset is not None), default=None)
         return None if lowest is None else max(lowest, self.kept.start)
 
-    # -- giving -----------------------------------------------------------------------------
+    # -- leases -----------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -112,10 +112,10 @@ class Delivery(Backlog):
     ) -> DeliveryOutcome:
         """Leases up to `records_max` ready records to a member, for `lock_ms` or the policy's.
 
-        `with_followers`: where there is an order, those in line right behind a record come along.
+        `with_followers`: where there is an order, records right behind a head are leased with it.
 
-        `one_priority`: no records of a lower priority come along; for members that get theirs in
-        the order of the log, and would see the important one last.
+        `one_priority`: leases no records of a lower priority; for members that receive records in
+        log order, and would see the most important one last.
         """
         room = min(records_max, self.policy.locks_max - self.kept.leased)
         lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
@@ -140,14 +140,14 @@ class Delivery(Backlog):
     def _take_ready(
         self, priority: int, room: int, with_followers: bool
     ) -> Iterator[tuple[int, int]]:
-        """Runs of what is ready, no more than `room` together; whoever asks leases them at once."""
+        """Runs of ready records, at most `room` in all; the caller leases them at once."""
         ready = self._ready[priority]
         while room > 0 and (run := ready.take(1 if with_followers else room)) is not None:
             room -= run[1] - run[0] + 1
             yield run
             if not with_followers:
                 continue
-            for offset in self._lines.followers(self._key_of(run[0]), room):
+            for offset in self._key_queues.followers(self._key_of(run[0]), room):
                 is_fit = self._priorities.get(offset, 0) == priority and self._is_waiting(offset)
                 if not is_fit or offset in self._stale:
                     break
@@ -157,7 +157,7 @@ class Delivery(Backlog):
     def _leases_of(
         self, run: tuple[int, int], member: str, deadline_ms: int, lock_ms: int
     ) -> list[LeaseState]:
-        """One lease for each stretch of records that were delivered equally often."""
+        """One lease for each run of records with the same delivery count."""
         failures = self.kept.failures
         first, last = run
         if not failures:
@@ -172,10 +172,10 @@ class Delivery(Backlog):
         leases.append(LeaseState(start, last, member, deadline_ms, count, lock_ms))
         return leases
 
-    # -- taking back ------------------------------------------------------------------------
+    # -- acknowledgements -------------------------------------------------------------------
 
     def accept(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
-        """The member is done with these records."""
+        """Acknowledges the records."""
         self._require_held(member, first, last, now_ms)
         outcome = DeliveryOutcome()
         self._keep(outcome.ops, Finished(first, last))
@@ -184,21 +184,21 @@ class Delivery(Backlog):
         return outcome
 
     def finish(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
-        """As `accept`; and also after the lease ran out, as long as nobody else was given them."""
+        """Like `accept`, but also after the lease expired, as long as no other member got them."""
         is_held = any(lease.deadline_ms > now_ms for lease in self.kept.leases_within(first, last))
         if is_held or any(map(self.kept.is_settled, range(first, min(last, self.end) + 1))):
             return self.accept(member, first, last, now_ms)
         outcome = self.resolve(first, min(last, self.end - 1))
-        # What another leader delivered may not have arrived here yet.
+        # Records delivered by another leader may not have arrived here yet.
         for offset in [offset for offset in self.kept.failures if self.end <= offset <= last]:
             if offset >= first:
                 self._keep(outcome.ops, Finished(offset, offset))
         return outcome
 
     def _has_arrived(self, offset: int) -> bool:
-        """False for a record whose lease was kept by another leader, until the log shows it again.
+        """False for a record leased by another leader, until the log delivers it here.
 
-        It becomes ready when it arrives, by its failure if it has one.
+        It becomes ready when it arrives, after its backoff if it has failed.
         """
         return offset < self.end
 
@@ -214,8 +214,10 @@ class Delivery(Backlog):
         error_class: str = "",
         error_message: str = "",
     ) -> DeliveryOutcome:
-        """Gives records back for another try, after `delay_ms` or as the policy has it for a member
-        that is `is_patient` or not."""
+        """Releases records for a retry, after `delay_ms` or the policy's backoff.
+
+        `is_patient`: the member requests that backoff.
+        """
         held = self._require_held(member, first, last, now_ms)
         outcome = DeliveryOutcome()
         for lease in held:
@@ -233,7 +235,7 @@ class Delivery(Backlog):
         error_class: str = REJECTED,
         error_message: str = "",
     ) -> DeliveryOutcome:
-        """Gives records up: no other try."""
+        """Rejects records: they are not retried."""
         held = self._require_held(member, first, last, now_ms)
         outcome = DeliveryOutcome()
         for lease in held:
@@ -248,7 +250,7 @@ class Delivery(Backlog):
     def renew(
         self, member: str, first: int, last: int, now_ms: int, lock_ms: int | None = None
     ) -> DeliveryOutcome:
-        """The lease begins anew; `lock_ms` 0 ends it without a verdict."""
+        """Renews the lease; `lock_ms` 0 ends it without a verdict."""
         held = self._require_held(member, first, last, now_ms)
         lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
         deadline_ms = now_ms + lock_ms
@@ -260,7 +262,7 @@ class Delivery(Backlog):
         return outcome
 
     def give_back(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
-        """These never reached the member: ready at once, and not counted as delivered."""
+        """Returns records that never reached the member: ready at once, delivery not counted."""
         held = self._require_held(member, first, last, now_ms)
         outcome = DeliveryOutcome()
         self._keep(outcome.ops, Returned(first, last))
@@ -274,19 +276,19 @@ class Delivery(Backlog):
         return outcome
 
     def release_member(self, member: str, now_ms: int) -> DeliveryOutcome:
-        """The member is gone: what it held is free at once, and counts as delivered."""
+        """Releases all records of a member that is gone; they count as delivered."""
         outcome = DeliveryOutcome()
         for lease in [held for held in self.kept.leases.values() if held.member == member]:
             self._fail(outcome, lease, now_ms, 0, False, "", "")
         return outcome
 
     def check_held(self, member: str, runs: Iterable[tuple[int, int]], now_ms: int) -> None:
-        """Refuses unless the member holds all of them now: an answer to several counts whole."""
+        """Refuses unless the member holds leases on all runs: a request with several is atomic."""
         for first, last in runs:
             self._require_held(member, first, last, now_ms)
 
     def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[LeaseState]:
-        """The leases of a run, cut to it; refuses unless all of it is held by the member now."""
+        """Leases of a run, cut to it; refuses unless the member holds all of it now."""
         held = []
         expected = first
         for lease in self.kept.leases_within(first, last):
@@ -304,15 +306,15 @@ class Delivery(Backlog):
             )
         if first > last or expected <= last:
             is_settled = first <= last and self.kept.is_settled(first)
-            why = ANSWERED_BEFORE if is_settled else "the lease has run out"
+            why = ANSWERED_BEFORE if is_settled else "the lease has expired"
             raise Refused(
                 ErrorCode.INVALID_RECORD_STATE,
-                f"offsets {first} to {last} are not held by {member}: {why}",
+                f"{member} holds no lease on offsets {first} to {last}: {why}",
             )
         return held
 
     def _watch_rest(self, last: int) -> None:
-        """A lease was cut after `last`: what is left of it is known by another first offset."""
+        """Tracks the rest of a lease that was cut after `last`: it has another first offset."""
         rest = self.kept.leases.get(last + 1)
         if rest is not None:
             heapq.heappush(self._deadlines, (rest.deadline_ms, rest.first))
@@ -327,7 +329,7 @@ class Delivery(Backlog):
         error_class: str,
         error_message: str,
     ) -> None:
-        """A delivery that came to nothing: another try, or none."""
+        """Handles a failed delivery: another retry, or archiving."""
         count = lease.delivery_count
         for offset in range(lease.first, lease.last + 1):
             if delay_ms is None:
@@ -380,7 +382,7 @@ class Delivery(Backlog):
         self._gone(offset, offset)
 
     def buried(self, offset: int) -> list[Op]:
-        """The copy of a record that was given up is committed."""
+        """Finishes an archived record whose copy is committed."""
         ops: list[Op] = []
         if offset in self.kept.archived:
             self._keep(ops, Finished(offset, offset))
@@ -389,7 +391,7 @@ class Delivery(Backlog):
     # -- time -------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> DeliveryOutcome:
-        """Brings what is due: retries and delays, leases that ran out, records that expired."""
+        """Handles what is due: retries and delays, expired leases, expired records."""
         outcome = DeliveryOutcome()
         for offset, _ in self._expiries.due(now_ms):
             self._is_over(outcome, offset, now_ms)
@@ -398,7 +400,7 @@ class Delivery(Backlog):
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms:
             deadline_ms, first = heapq.heappop(deadlines)
-            # A lease may have been cut since: all parts that are due are near its first offset.
+            # A lease may have been cut since: all due parts are near its first offset.
             for lease in list(self.kept.leases_within(first, first)):
                 if lease.deadline_ms == deadline_ms:
                     self._run_out(outcome, lease, now_ms)
@@ -420,7 +422,7 @@ class Delivery(Backlog):
             self._make_ready_in_turn(offset, priority)
 
     def _is_over(self, outcome: DeliveryOutcome, offset: int, now_ms: int) -> None:
-        """A record's time is over: it goes now, or when whoever holds it lets go."""
+        """Expires a record: now, or when its lease ends."""
         kept = self.kept
         if kept.is_settled(offset):
             return
@@ -436,17 +438,17 @@ class Delivery(Backlog):
     def _expire(self, outcome: DeliveryOutcome, offset: int, now_ms: int, count: int) -> None:
         self._archive(outcome, offset, self._failure(offset, count, now_ms, 0, EXPIRED, ""))
 
-    # -- dead letters -----------------------------------------------------------------------
+    # -- dead-lettered messages -------------------------------------------------------------
 
     def plan_burial(self, burial: Burial) -> list[Op]:
-        """Notes which letters the next batch of copies holds, before it is written."""
+        """Records the content of the next batch of copies, before it is written."""
         assert all(offset in self.kept.archived for offset in burial.offsets)
         ops: list[Op] = []
         self._keep(ops, Planned(burial))
         return ops
 
     def end_burial(self) -> list[Op]:
-        """The batch that was planned is written."""
+        """Records that the planned batch is written."""
         ops: list[Op] = []
         self._keep(ops, Buried())
         return ops
@@ -454,7 +456,7 @@ class Delivery(Backlog):
     # -- administration ---------------------------------------------------------------------
 
     def resolve(self, first: int, last: int) -> DeliveryOutcome:
-        """An administrator has seen to these records: they are finished, whoever holds them."""
+        """Finishes records on behalf of an administrator, even leased ones."""
         outcome = DeliveryOutcome()
         first = max(first, self.kept.start)
         for low, high in list(self.kept.finished.missing(first, last)):
@@ -466,7 +468,7 @@ class Delivery(Backlog):
         return outcome
 
     def move_start(self, start: int) -> list[Op]:
-        """Everything below `start` is finished: the log no longer has it."""
+        """Finishes everything below `start`, which the log no longer has."""
         ops: list[Op] = []
         if start > self.kept.start:
             first = self.kept.start

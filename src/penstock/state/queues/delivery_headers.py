@@ -1,4 +1,4 @@
-"""What records say about their own delivery, by plain headers that any Kafka client can set.
+"""Delivery headers: options of a record, in plain headers that any Kafka client can set.
 
     penstock-delay-ms     not before so many milliseconds after the record was sent
     penstock-deliver-at   not before this time, in milliseconds since the epoch
@@ -38,11 +38,11 @@ DUE_MS_MAX = (1 << 63) - 1
 _TIMES = (DELIVER_AT.encode(), DELAY_MS.encode())
 _PREFIX = PREFIX.encode()
 _HAS_KEY = (b"none", b"key")
-"""Tells a record without a key from one with an empty key."""
+"""Distinguishes a record without a key from one with an empty key."""
 
 
 def key_hash(key: bytes | None, offset: int) -> int:
-    """A record without a key is a line of its own."""
+    """Hash of a key; each record without a key has its own."""
     if key is None:
         return ~offset
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
@@ -65,7 +65,7 @@ ANY_TIME = WriteTimes(-(1 << 63), (1 << 63) - 1)
 
 
 class Intake:
-    """Turns batches into arrivals."""
+    """Converts batches to arrivals."""
 
     def __init__(
         self, order: Order, dedup: DedupWindow | None = None, *, dedups_by_key: bool = False
@@ -74,16 +74,16 @@ class Intake:
         self._dedup = dedup
         self._dedups_by_key = dedups_by_key
         self.ignored = 0
-        """Headers whose value was none."""
+        """Number of headers with an invalid value."""
         self.has_ids = False
-        """Whether some record had an id to be told apart by."""
+        """True if some record had a deduplication id."""
 
     def is_plain(self, columns: Columns) -> bool:
-        """True if the whole batch may arrive as one run: dense, and nothing to heed."""
+        """True if the whole batch may arrive as one run: dense, and without headers."""
         return self._is_dense(columns) and not any(columns.header_counts)
 
     def due_times(self, columns: Columns, written: WriteTimes = ANY_TIME) -> "array[int] | None":
-        """When each record is due, below 1: at once; None if their headers say more than that."""
+        """Due time of each record, below 1: at once; None if the headers contain other options."""
         numbers = columns.header_numbers(_PREFIX, _TIMES) if self._is_dense(columns) else None
         if numbers is None:
             return None
@@ -102,12 +102,12 @@ class Intake:
         )
 
     def _is_dense(self, columns: Columns) -> bool:
-        """Whether the records may arrive together: in no order, and none is missing."""
+        """True if the records may arrive together: without order, and none is missing."""
         header = columns.header
         return self._order is Order.NONE and header.count == header.last_offset_delta + 1
 
     def arrivals(self, columns: Columns, written: WriteTimes = ANY_TIME) -> Iterator[Arrival | int]:
-        """One for each record, in order; a bare offset is a duplicate, for nobody."""
+        """One arrival per record, in order; a bare offset is a duplicate that is not delivered."""
         by_key = self._order is Order.KEY
         for at, offset in enumerate(columns.offsets):
             key = key_hash(columns.key(at), offset) if by_key else 0
@@ -117,7 +117,7 @@ class Intake:
                 yield Arrival(offset, key=key)
 
     def remember(self, columns: Columns) -> None:
-        """Notes the ids of records that need not be delivered: later ones may repeat them."""
+        """Adds the ids of records that need not be delivered: later ones may repeat them."""
         for at in range(len(columns)):
             if columns.header_counts[at]:
                 self._heed(columns, at, 0, 0)
@@ -133,7 +133,7 @@ class Intake:
             if not name.startswith(PREFIX):
                 continue
             if name == TOPIC:
-                # It is a copy of what another queue gave up: its headers have had their say.
+                # A copy from another queue's dead-lettering: its headers have already taken effect.
                 return Arrival(offset, key=key)
             if name == DEDUP_ID:
                 dedup_id = value
@@ -157,7 +157,7 @@ class Intake:
         return Arrival(offset, priority, due_ms, expires_ms, key)
 
     def _scoped(self, columns: Columns, at: int, dedup_id: bytes) -> bytes:
-        """The id as the window knows it; all records without a key are of one group."""
+        """Id within its scope; all records without a key share one scope."""
         if not self._dedups_by_key:
             return dedup_id
         key = columns.key(at)
@@ -177,10 +177,10 @@ class Intake:
 
 
 def _after(sent_ms: int, wait_ms: int) -> int:
-    """A record may claim to be of any time."""
+    """Later time, limited: a record may claim any timestamp."""
     return min(sent_ms + wait_ms, DUE_MS_MAX)
 
 
 def _earlier(one: int, other: int) -> int:
-    """The earlier of two times, where 0 is none."""
+    """Earlier of two times; 0 means none."""
     return min(one, other) if one else other

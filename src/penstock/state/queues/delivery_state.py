@@ -1,8 +1,8 @@
-"""What is kept of a queue's delivery: which records are finished, who holds which, what failed.
+"""Persisted delivery state of a queue: finished records, leases, failures.
 
-Every change is an operation, a small value that `QueueState.apply` makes part of the state, in live
-running and in replay alike; a snapshot is the whole state in one value. What can be found in the
-log again (priorities, delays, keys) is not kept.
+Every change is an operation, a small value that `QueueState.apply` applies to the state, live and
+in replay alike; a snapshot is the whole state in one value. What the log contains (priorities,
+delays, keys) is not persisted.
 
 Invariants: finished offsets, leases, and archived ones are disjoint and not below `start`; `start`
 is the first offset that is not finished; leases do not overlap.
@@ -17,11 +17,11 @@ import msgspec
 from penstock.state.queues.intervals import IntervalSet
 
 ERROR_TEXT_MAX = 512
-"""Characters kept of an error's name and of its message."""
+"""Maximum characters of an error's name and of its message."""
 
 
 LOCK_MS_MAX = 12 * 3_600_000
-"""The longest lease that a gateway gives."""
+"""Maximum lease that a gateway grants."""
 
 
 class LeaseState(msgspec.Struct, array_like=True, frozen=True):
@@ -31,11 +31,11 @@ class LeaseState(msgspec.Struct, array_like=True, frozen=True):
     deadline_ms: int
     delivery_count: int
     lock_ms: int = 0
-    """Length of the lease from when it was given or renewed; 0: an older version kept it."""
+    """Length of the lease when it was granted or renewed; 0: written by an older version."""
 
 
 class DeliveryFailure(msgspec.Struct, array_like=True, frozen=True):
-    """What is known of a record that was delivered in vain."""
+    """Failure of a record's deliveries."""
 
     delivery_count: int
     not_before_ms: int
@@ -46,19 +46,19 @@ class DeliveryFailure(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Burial(msgspec.Struct, array_like=True, frozen=True):
-    """Where records that were given up are copied to, and the batch that is under way.
+    """Destination of the copies of dead-lettered records, and the batch being written.
 
-    The batch is written by an idempotent producer, with a sequence that is kept before it is
-    written: writing it again, after whatever crash, leaves one copy of it.
+    The batch is written by an idempotent producer, with a sequence that is persisted before it is
+    written: writing it again, after any crash, leaves one copy of it.
     """
 
     producer_id: int
     topic_id: bytes
     partition: int
     sequence: int
-    """Of the first record of the batch, or of the next one."""
+    """Sequence of the first record of the batch, or of the next one."""
     offsets: tuple[int, ...] = ()
-    """What the batch holds, in order; empty: none is under way."""
+    """Offsets in the batch, in order; empty: no batch is being written."""
     at_ms: int = 0
 
 
@@ -83,7 +83,7 @@ class Finished(_Op, frozen=True, tag="f"):
 
 
 class Released(_Op, frozen=True, tag="r"):
-    """Leased records are free again, no sooner than their failure says."""
+    """Leased records become available again, no sooner than their failure allows."""
 
     first: int
     last: int
@@ -91,41 +91,41 @@ class Released(_Op, frozen=True, tag="r"):
 
 
 class ArchivedRecord(_Op, frozen=True, tag="a"):
-    """Given up: to be copied to the dead letters, and finished after that."""
+    """A record is archived: it is copied to the dead-letter topic, then finished."""
 
     offset: int
     failure: DeliveryFailure
 
 
 class Returned(_Op, frozen=True, tag="t"):
-    """Leased records never reached their member: as if they had not been given."""
+    """Leased records never reached their member: as if they had not been leased."""
 
     first: int
     last: int
 
 
 class Planned(_Op, frozen=True, tag="p"):
-    """The next batch of copies to the dead letters, before it is written."""
+    """The next batch of copies to the dead-letter topic, before it is written."""
 
     burial: Burial
 
 
 class Buried(_Op, frozen=True, tag="b"):
-    """The batch that was planned is written: its records are finished."""
+    """The planned batch is written: its records are finished."""
 
 
 class DedupMarker(_Op, frozen=True, tag="i"):
-    """Some record has an id of its own: whoever starts in the middle must look back for others."""
+    """Some record has a deduplication id: a reader that starts later must load earlier ids."""
 
 
 class Moved(_Op, frozen=True, tag="s"):
-    """Everything below `start` is finished, for an administrator or the log says so."""
+    """Everything below `start` is finished, by an administrator or because the log lost it."""
 
     start: int
 
 
 class Reset(_Op, frozen=True, tag="z"):
-    """Begins anew at `start`: forgets everything but what is on its way to the dead letters."""
+    """Restart at `start`: drops everything but records on their way to the dead-letter topic."""
 
     start: int
 
@@ -148,7 +148,7 @@ Op: TypeAlias = (
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     start: int
     finished: bytes = b""
-    """Runs of offsets, packed: there may be very many."""
+    """Packed runs of offsets: there may be very many."""
     leases: tuple[LeaseState, ...] = ()
     failures: tuple[tuple[int, DeliveryFailure], ...] = ()
     archived: tuple[tuple[int, DeliveryFailure], ...] = ()
@@ -178,14 +178,14 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def restarted(snapshot: Snapshot, start: int) -> Snapshot:
-    """The same queue, begun anew at `start`: what was given up stays given up."""
+    """Snapshot of the same queue restarted at `start`: archived records stay archived."""
     return Snapshot(
         start, archived=snapshot.archived, burial=snapshot.burial, has_ids=snapshot.has_ids
     )
 
 
 class QueueState:
-    """The durable state of one queue partition."""
+    """Durable state of one queue partition."""
 
     __slots__ = (
         "_firsts",
@@ -208,7 +208,7 @@ class QueueState:
         self.leases: dict[int, LeaseState] = {lease.first: lease for lease in snapshot.leases}
         self._firsts: list[int] = sorted(self.leases)
         self.leased = sum(lease.last - lease.first + 1 for lease in snapshot.leases)
-        """Records in flight."""
+        """Number of records in flight."""
         self.failures: dict[int, DeliveryFailure] = dict(snapshot.failures)
         self.archived: dict[int, DeliveryFailure] = dict(snapshot.archived)
         self.burial = snapshot.burial
@@ -227,7 +227,7 @@ class QueueState:
 
     @property
     def entries(self) -> int:
-        """Things held in memory."""
+        """Number of entries in memory."""
         return self.finished.runs + len(self.leases) + len(self.failures) + len(self.archived)
 
     def leases_within(self, first: int, last: int) -> Iterator[LeaseState]:
@@ -241,18 +241,18 @@ class QueueState:
             at += 1
 
     def is_settled(self, offset: int) -> bool:
-        """True if the record is finished or archived: nobody will get it again."""
+        """True if the record is finished or archived: it will not be redelivered."""
         return (
             offset < self.start
             or (bool(self.finished) and offset in self.finished)
             or offset in self.archived
         )
 
-    # Changing.
+    # Changes.
 
     def bound(self, now_ms: int) -> None:
-        """Ends nothing later than if it began now: the clock that deadlines were made by may have
-        been ahead of this leader's, or was set back since. Not kept: each leader does it anew."""
+        """Limits deadlines to what they would be from now on: the clock that set them may have been
+        ahead of this leader's, or was set back since. Not persisted: each leader repeats it."""
         for first, lease in self.leases.items():
             latest_ms = now_ms + (lease.lock_ms or LOCK_MS_MAX)
             if lease.deadline_ms > latest_ms:
@@ -310,10 +310,10 @@ class QueueState:
         else:
             self._firsts.append(lease.first)
         self.leased += lease.last - lease.first + 1
-        # While it is held, the lease knows how often it was delivered.
+        # While a record is leased, its lease holds the delivery count.
 
     def _cut(self, first: int, last: int) -> list[LeaseState]:
-        """Takes a run out of the leases; answers the parts that were leased."""
+        """Removes a run from the leases; returns the parts that were leased."""
         parts = []
         for lease in list(self.leases_within(first, last)):
             del self.leases[lease.first]
@@ -363,7 +363,7 @@ def _part(lease: LeaseState, first: int, last: int) -> LeaseState:
 
 
 def _forget(table: dict[int, DeliveryFailure], first: int, last: int) -> None:
-    """Drops a run's entries, by whichever of the two is shorter."""
+    """Drops a run's entries, iterating over the shorter of the two."""
     if last - first < len(table):
         for offset in range(first, last + 1):
             table.pop(offset, None)

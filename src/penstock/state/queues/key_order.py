@@ -13,11 +13,11 @@ settled, and gets the next head.
 from array import array
 
 
-class Lines:
-    __slots__ = ("_count", "_lines")
+class KeyQueues:
+    __slots__ = ("_count", "_queues")
 
     def __init__(self) -> None:
-        self._lines: dict[int, int | array[int]] = {}
+        self._queues: dict[int, int | array[int]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -26,43 +26,43 @@ class Lines:
 
     def join(self, key: int, offset: int) -> bool:
         """Adds an offset to its key's queue; True if it is the head."""
-        line = self._lines.get(key)
+        queue = self._queues.get(key)
         self._count += 1
-        if line is None:
-            self._lines[key] = offset
+        if queue is None:
+            self._queues[key] = offset
             return True
-        if isinstance(line, int):
-            line = self._lines[key] = array("q", (line,))
+        if isinstance(queue, int):
+            queue = self._queues[key] = array("q", (queue,))
         # Usually the highest offset; only delayed records come later than their offset says.
-        line.append(offset)
+        queue.append(offset)
         return False
 
     def is_head(self, key: int, offset: int) -> bool:
-        line = self._lines.get(key)
-        return line is not None and (line if isinstance(line, int) else line[0]) == offset
+        queue = self._queues.get(key)
+        return queue is not None and (queue if isinstance(queue, int) else queue[0]) == offset
 
     def followers(self, key: int, count: int) -> "array[int]":
         """Offsets behind the head of a key, at most `count`."""
-        line = self._lines.get(key)
-        return array("q") if line is None or isinstance(line, int) else line[1 : count + 1]
+        queue = self._queues.get(key)
+        return array("q") if queue is None or isinstance(queue, int) else queue[1 : count + 1]
 
     def leave(self, key: int, offset: int) -> int | None:
         """Removes an offset; returns the new head of its key, if it changed."""
-        line = self._lines.get(key)
-        if line is None:
+        queue = self._queues.get(key)
+        if queue is None:
             return None
-        if isinstance(line, int):
-            if line == offset:
-                del self._lines[key]
+        if isinstance(queue, int):
+            if queue == offset:
+                del self._queues[key]
                 self._count -= 1
             return None
         try:
-            at = line.index(offset)
+            at = queue.index(offset)
         except ValueError:
             return None
-        del line[at]
+        del queue[at]
         self._count -= 1
-        head = line[0]
-        if len(line) == 1:
-            self._lines[key] = head
+        head = queue[0]
+        if len(queue) == 1:
+            self._queues[key] = head
         return head if at == 0 else None

@@ -362,5 +362,5 @@ def test_a_refusal_says_whether_the_records_were_finished_or_the_lease_ran_out()
     queue.accept("a", 0, 0, 0)
     with pytest.raises(Refused, match=ANSWERED_BEFORE):
         queue.accept("a", 0, 0, 0)
-    with pytest.raises(Refused, match="the lease has run out"):
+    with pytest.raises(Refused, match="the lease has expired"):
         queue.accept("a", 1, 1, 10)
