@@ -10,7 +10,7 @@ from penstock.base.state_machine import Decision
 from penstock.state.transactions import shard, transaction
 from penstock.state.transactions.records import (
     EPOCH_MAX,
-    NOBODY,
+    NO_PRODUCER,
     TRANSACTIONS_V0,
     TxnRecord,
     TxnState,
@@ -148,9 +148,9 @@ def the_previous_producer_is_never_fenced(patch: pytest.MonkeyPatch) -> None:
     initialise = Txn.initialise
 
     def planted(self: Txn, timeout_ms: int, expected: Any, *rest: Any) -> TxnRecord:
-        known = expected if expected.id == self.record.producer_id else NOBODY
+        known = expected if expected.id == self.record.producer_id else NO_PRODUCER
         return initialise(
-            self, timeout_ms, self.record.producer if known != NOBODY else known, *rest
+            self, timeout_ms, self.record.producer if known != NO_PRODUCER else known, *rest
         )
 
     patch.setattr(Txn, "initialise", planted)

@@ -3,7 +3,7 @@
 import enum
 
 WILDCARD = "*"
-ANYBODY = "User:*"
+ANY_PRINCIPAL = "User:*"
 ANONYMOUS = "User:ANONYMOUS"
 """Principal of a client that has not authenticated."""
 NODE_USER = "__node"

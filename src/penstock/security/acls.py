@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from penstock.security.acl_types import (
     ALL_OPERATIONS,
     ANY,
-    ANYBODY,
+    ANY_PRINCIPAL,
     WILDCARD,
     Operation,
     Pattern,
@@ -54,7 +54,7 @@ class AclEntry:
     permission: int
 
     def is_about(self, principal: str, host: str) -> bool:
-        return self.principal in (principal, ANYBODY) and self.host in (host, WILDCARD)
+        return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, WILDCARD)
 
 
 @dataclass(frozen=True, slots=True)

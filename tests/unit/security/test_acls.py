@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.security.acl_types import (
     ALL_OPERATIONS,
     ANY,
-    ANYBODY,
+    ANY_PRINCIPAL,
     Operation,
     Pattern,
     Permission,
@@ -61,7 +61,7 @@ def test_one_denial_outweighs_every_permission() -> None:
     found = rules(
         {
             Resource(TOPIC, "*"): (allow(ALL_OPERATIONS), allow(READ)),
-            Resource(TOPIC, "secret", Pattern.PREFIXED): (deny(READ, ANYBODY),),
+            Resource(TOPIC, "secret", Pattern.PREFIXED): (deny(READ, ANY_PRINCIPAL),),
         }
     )
     assert found.allows(BOB, READ, TOPIC, "orders")
@@ -85,7 +85,7 @@ def test_a_host_limits_a_binding() -> None:
 
 def test_super_users_may_do_everything_even_what_is_denied() -> None:
     found = rules(
-        {Resource(TOPIC, "a"): (deny(ALL_OPERATIONS, ANYBODY),)}, super_users=["User:admin"]
+        {Resource(TOPIC, "a"): (deny(ALL_OPERATIONS, ANY_PRINCIPAL),)}, super_users=["User:admin"]
     )
     assert found.allows("User:admin", READ, TOPIC, "a")
     assert not found.allows(BOB, READ, TOPIC, "a")
@@ -131,7 +131,7 @@ def test_a_filter_that_matches_finds_every_binding_that_applies_to_a_name() -> N
 names = st.sampled_from(["a", "ab", "abc", "b", "*"])
 entries = st.builds(
     AclEntry,
-    st.sampled_from([BOB, "User:eve", ANYBODY]),
+    st.sampled_from([BOB, "User:eve", ANY_PRINCIPAL]),
     st.sampled_from(["*", "h"]),
     st.sampled_from([READ, WRITE, DESCRIBE, ALL_OPERATIONS]),
     st.sampled_from([ALLOW, DENY]),
@@ -155,7 +155,7 @@ def test_the_index_agrees_with_reading_every_binding(
         for resource, found in lists.items()
         if resource.covers(name)
         for entry in found
-        if entry.principal in (BOB, ANYBODY) and entry.host in ("*", host)
+        if entry.principal in (BOB, ANY_PRINCIPAL) and entry.host in ("*", host)
     ]
     enough = {operation, ALL_OPERATIONS} | ({READ, WRITE} if operation is DESCRIBE else set())
     is_denied = any(

@@ -230,7 +230,7 @@ def kind_of(key: bytes) -> int:
     return key[1]
 
 
-def has_unspeakable_name(key: bytes) -> bool:
+def has_oversized_name(key: bytes) -> bool:
     """True if a name in the key is too long for Kafka's protocol: such names were once accepted
     over HTTP."""
     names = (part for part in msgspec.msgpack.decode(key) if isinstance(part, str))

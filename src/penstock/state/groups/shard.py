@@ -31,7 +31,7 @@ from penstock.state.groups.records import (
     OFFSET,
     OffsetValue,
     RecordKind,
-    has_unspeakable_name,
+    has_oversized_name,
     kind_of,
 )
 from penstock.state.groups.share import admin
@@ -145,7 +145,7 @@ class GroupShard:
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Applies one record to the state; unknown kinds are skipped."""
         kind = kind_of(key)
-        if len(key) > STRING_BYTES_MAX and has_unspeakable_name(key):
+        if len(key) > STRING_BYTES_MAX and has_oversized_name(key):
             return  # No client could name it, and no client could read a response that lists it.
         if kind == OFFSET:
             self.offsets.apply_offset(key, value)

@@ -58,7 +58,7 @@ class ProducerEpoch(NamedTuple):
     epoch: int
 
 
-NOBODY: Final = ProducerEpoch(NO_ID, NO_EPOCH)
+NO_PRODUCER: Final = ProducerEpoch(NO_ID, NO_EPOCH)
 
 
 class TxnRecord(msgspec.Struct, array_like=True, tag="t", frozen=True):

@@ -21,7 +21,7 @@ from penstock.state.transactions.config import TransactionCaller, TxnConfig
 from penstock.state.transactions.listing import describe_row, list_rows
 from penstock.state.transactions.markers import WriteMarkers, markers_for
 from penstock.state.transactions.records import (
-    NOBODY,
+    NO_PRODUCER,
     PREPARED,
     TRANSACTIONS_V0,
     TRANSACTIONS_V2,
@@ -123,7 +123,7 @@ class TxnShard:
     ) -> Decision:
         transactional_id = request.transactional_id
         expected = ProducerEpoch(request.producer_id, request.producer_epoch)
-        is_half_given = (expected.id == NOBODY.id) != (expected.epoch == NOBODY.epoch)
+        is_half_given = (expected.id == NO_PRODUCER.id) != (expected.epoch == NO_PRODUCER.epoch)
         if not transactional_id or is_half_given:
             raise Refused(ErrorCode.INVALID_REQUEST)
         timeout_ms = request.transaction_timeout_ms
@@ -148,7 +148,7 @@ class TxnShard:
         else:
             # The open transaction is aborted first. The producer retries until that is done.
             reply = InitProducerIdResponse(
-                error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NOBODY.epoch
+                error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NO_PRODUCER.epoch
             )
         return _decision(transactional_id, record, token, reply)
 

@@ -33,7 +33,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.state.transactions.records import (
     EPOCH_MAX,
     NO_ID,
-    NOBODY,
+    NO_PRODUCER,
     PREPARED,
     TRANSACTIONS_V2,
     Partition,
@@ -80,11 +80,11 @@ class Txn:
             raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being ended")
         is_current = expected == record.producer
         if record.state is TxnState.ONGOING:
-            if not is_current and expected != NOBODY:
+            if not is_current and expected != NO_PRODUCER:
                 raise _fenced(expected, record)
             return self.fence(now_ms, take_id, previous=expected)
         producer, previous = record.producer, record.previous
-        if is_current or expected == NOBODY:
+        if is_current or expected == NO_PRODUCER:
             producer, previous = _bumped(producer, take_id), expected
         elif expected != previous:
             raise _fenced(expected, record)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.transactions.records import (
     EPOCH_MAX,
-    NOBODY,
+    NO_PRODUCER,
     TRANSACTIONS_V0,
     TRANSACTIONS_V2,
     ProducerEpoch,
@@ -157,20 +157,20 @@ def test_partitions_are_added_and_verified_for_the_current_producer_only(
 
 INITS = [
     # state, expected, code, next producer, who may repeat it
-    (S.EMPTY, NOBODY, OK, FUTURE, NOBODY),
+    (S.EMPTY, NO_PRODUCER, OK, FUTURE, NO_PRODUCER),
     (S.EMPTY, ME, OK, FUTURE, ME),
     (S.EMPTY, BEFORE, OK, ME, BEFORE),
     (S.EMPTY, FUTURE, FENCED, None, None),
     (S.EMPTY, STRANGER, FENCED, None, None),
-    (S.COMPLETE_COMMIT, NOBODY, OK, FUTURE, NOBODY),
+    (S.COMPLETE_COMMIT, NO_PRODUCER, OK, FUTURE, NO_PRODUCER),
     (S.COMPLETE_COMMIT, BEFORE, OK, ME, BEFORE),
     (S.COMPLETE_ABORT, ME, OK, FUTURE, ME),
     (S.COMPLETE_ABORT, STRANGER, FENCED, None, None),
-    (S.ONGOING, NOBODY, OK, FUTURE, NOBODY),
+    (S.ONGOING, NO_PRODUCER, OK, FUTURE, NO_PRODUCER),
     (S.ONGOING, ME, OK, FUTURE, ME),
     (S.ONGOING, BEFORE, FENCED, None, None),
     (S.ONGOING, STRANGER, FENCED, None, None),
-    (S.PREPARE_COMMIT, NOBODY, CONCURRENT, None, None),
+    (S.PREPARE_COMMIT, NO_PRODUCER, CONCURRENT, None, None),
     (S.PREPARE_COMMIT, ME, CONCURRENT, None, None),
     (S.PREPARE_ABORT, STRANGER, CONCURRENT, None, None),
 ]
@@ -201,7 +201,7 @@ def test_init_producer_id(
 def test_a_first_init_starts_at_epoch_zero() -> None:
     record = begin(7, 1_000, NOW_MS)
     assert record.producer == ProducerEpoch(7, 0)
-    assert record.previous == NOBODY
+    assert record.previous == NO_PRODUCER
 
 
 def test_only_apply_changes_the_state() -> None:
@@ -209,7 +209,7 @@ def test_only_apply_changes_the_state() -> None:
     before = machine.record
     machine.end(ME, True, TRANSACTIONS_V2, NOW_MS, take_id)
     machine.add(ME, [("u", 1)], NOW_MS)
-    machine.initialise(1_000, NOBODY, NOW_MS, take_id)
+    machine.initialise(1_000, NO_PRODUCER, NOW_MS, take_id)
     assert machine.record is before
     assert list(machine.partitions) == [P0]
 

@@ -14,7 +14,7 @@ from penstock.log.producers import Producers
 from penstock.state.transactions.markers import WriteMarkers
 from penstock.state.transactions.records import (
     EPOCH_MAX,
-    NOBODY,
+    NO_PRODUCER,
     PREPARED,
     TRANSACTIONS_V2,
     Partition,
@@ -216,7 +216,7 @@ class World:
         if reply.error_code != ErrorCode.NONE:
             return
         producer = ProducerEpoch(reply.producer_id, reply.producer_epoch)
-        if sent.request.producer_id == NOBODY.id:
+        if sent.request.producer_id == NO_PRODUCER.id:
             assert producer not in self.given, "two producers are the same"
             self.given.add(producer)
         else:
