@@ -83,9 +83,9 @@ def delete_version(state: RegistryState, call: requests.DeleteVersion) -> Change
             f"Subject '{subject[:200]}' Version {kept.version} was not deleted first before "
             "being permanently deleted",
         )
-    records = _forgotten(state, [kept])
+    records = _version_tombstones(state, [kept])
     if len(state.subjects[subject]) == 1:
-        records += _forgotten_settings(state, subject)
+        records += _settings_tombstones(state, subject)
     return records, kept.version
 
 
@@ -108,14 +108,14 @@ def delete_subject(state: RegistryState, call: requests.DeleteSubject) -> Change
             RegistryErrorCode.SUBJECT_NOT_SOFT_DELETED,
             f"Subject '{subject[:200]}' was not deleted first before being permanently deleted",
         )
-    return [*_forgotten(state, rows), *_forgotten_settings(state, subject)], numbers
+    return [*_version_tombstones(state, rows), *_settings_tombstones(state, subject)], numbers
 
 
 def _hidden(kept: KeptSchema) -> KeptSchema:
     return msgspec.structs.replace(kept, deleted=True)
 
 
-def _forgotten(state: RegistryState, rows: list[KeptSchema]) -> list[Record]:
+def _version_tombstones(state: RegistryState, rows: list[KeptSchema]) -> list[Record]:
     """Tombstones; the highest id is recorded first, so that a deleted id is never reused."""
     records = [forgotten_schema(*kept.place) for kept in rows]
     for context in sorted({kept.context for kept in rows}):
@@ -141,7 +141,7 @@ def delete_context(state: RegistryState, call: requests.DeleteContext) -> Change
     return [forgotten_context(context)], None
 
 
-def _forgotten_settings(state: RegistryState, subject: str) -> list[Record]:
+def _settings_tombstones(state: RegistryState, subject: str) -> list[Record]:
     records: list[Record] = []
     if subject in state.modes:
         records.append(mode_record(subject, None))
@@ -241,7 +241,7 @@ def put_mode(state: RegistryState, call: requests.PutMode) -> ChangeOutcome:
                 "delete some of them with permanent=true first",
             )
         _require_unreferenced(state, hidden, permanent=True)
-        cleared = _forgotten(state, hidden)
+        cleared = _version_tombstones(state, hidden)
     return [*cleared, mode_record(subject, mode.value)], {"mode": mode.value}
 
 

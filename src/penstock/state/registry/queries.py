@@ -257,7 +257,7 @@ def list_ids_of_guid(state: RegistryState, call: requests.ListIdsOfGuid) -> list
     ]
 
 
-def what_is_shown(
+def version_shown(
     state: RegistryState, call: requests.RegistryCall, shown: dict[str, Any]
 ) -> KeptSchema:
     """Version whose schema a response shows."""

@@ -13,7 +13,7 @@ from penstock.state.registry.compatibility_check import CheckPlan, Compatibility
 from penstock.state.registry.parsed_schemas import SchemaSource
 from penstock.state.registry.state import RegistryState
 
-LOOKS: Final[dict[type[requests.RegistryCall], Callable[[RegistryState, Any], Any]]] = {
+QUERIES: Final[dict[type[requests.RegistryCall], Callable[[RegistryState, Any], Any]]] = {
     requests.ListSubjects: queries.list_subjects,
     requests.ListVersions: queries.list_versions,
     requests.ListSchemas: queries.list_schemas,
@@ -76,9 +76,9 @@ class RegistryShard:
 
     def answer(self, call: requests.RegistryCall, token: Token) -> Decision:
         """Handles a call that brings no schema."""
-        look = LOOKS.get(type(call))
-        if look is not None:
-            shown = self._shown(call, look(self.state, call))
+        query = QUERIES.get(type(call))
+        if query is not None:
+            shown = self._shown(call, query(self.state, call))
             return Decision(replies=((token, shown),))
         records, reply = CHANGES[type(call)](self.state, call)
         return Decision(tuple(records), ((token, reply),))
@@ -105,5 +105,5 @@ class RegistryShard:
         form = getattr(call, "form", "")
         if not form:
             return shown
-        kept = queries.what_is_shown(self.state, call, shown)
+        kept = queries.version_shown(self.state, call, shown)
         return Unformed(shown, registration.kept_source(self.state, kept), form)
