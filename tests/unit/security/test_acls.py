@@ -1,4 +1,4 @@
-"""Kafka's rules of access control, and that they are the same as a slow reading of them."""
+"""Access control: Kafka's rules, and the same decisions as a slow reference implementation."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""`penstock.security.audit_entries`: entries, floods, and no more than fits."""
+"""Audit entries: content, suppression of frequent events, bounds."""
 
 from penstock.security import audit_entries
 from penstock.security.audit_entries import (

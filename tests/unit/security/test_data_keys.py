@@ -1,4 +1,4 @@
-"""`penstock.security.data_keys`: keys for incarnations, and nonces that are counted."""
+"""Data keys: one key per incarnation, counted nonces."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`penstock.security.keyring`: what keys may look like, and what they wrap."""
+"""Keyring: formats of keys, wrapping and unwrapping."""
 
 import base64
 

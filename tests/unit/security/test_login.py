@@ -1,4 +1,4 @@
-"""How a connection says who it is."""
+"""SASL authentication of a connection."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Tokens signed with every algorithm we take, and those we must not take."""
+"""Bearer tokens: every accepted signature algorithm, and the refused ones."""
 
 import base64
 import json
@@ -169,7 +169,7 @@ def test_a_private_key_in_the_set_is_not_kept() -> None:
 
 
 def test_headers_of_issuers_are_accepted() -> None:
-    """Certificates and parameters that are not in the standard."""
+    """Headers with certificates and with parameters outside the standard are accepted."""
     body = sign("RS256", CLAIMS).split(".")[1]
     fields = {"alg": "RS256", "kid": "rsa", "typ": "JWT", "x5c": ["A" * 4000], "tenant": 7}
     head = text(json.dumps(fields).encode())

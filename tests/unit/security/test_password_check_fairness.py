@@ -1,4 +1,4 @@
-"""Whose password is checked next."""
+"""Fair scheduling of password checks."""
 
 from penstock.security.password_check_fairness import (
     PATIENCE_S,
@@ -16,7 +16,7 @@ def turns(at_once: int = 1, waiting_max: int = 1_000) -> PasswordCheckTurns[str]
 
 
 def called(queue: PasswordCheckTurns[str], count: int, now_s: float = 0.0) -> list[str]:
-    """Who have their turns one after the other, each with the right password."""
+    """Waiters in the order in which they are called, each with the right password."""
     found = []
     for _ in range(count):
         turn = queue.call(now_s)
@@ -78,7 +78,7 @@ def test_a_wrong_password_is_followed_by_a_rest_of_its_address_alone() -> None:
 
 
 def test_those_who_wait_where_many_fail_wait_little_longer_for_the_rests() -> None:
-    """They may have no more in common with strangers than the address."""
+    """Legitimate clients may share an address with strangers."""
     queue, now_s, count = turns(), 0.0, 400
     for number in range(count):
         assert queue.join(HERE, f"name {number}", f"stranger {number}")

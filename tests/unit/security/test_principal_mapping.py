@@ -1,4 +1,4 @@
-"""From names in certificates to principals."""
+"""Mapping of certificate names to principals."""
 
 import pytest
 

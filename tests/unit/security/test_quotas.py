@@ -1,4 +1,4 @@
-"""Which quota holds for whom, who shares it, and what that comes to."""
+"""Client quotas: the one that applies, the clients that share it, the delays."""
 
 import pytest
 
@@ -129,7 +129,7 @@ def test_names_made_up_by_clients_do_not_fill_the_memory(monkeypatch: pytest.Mon
 
 
 def test_a_quota_holds_within_a_tenth_over_thirty_seconds_of_virtual_time() -> None:
-    """Three clients of one user, with helpings of different sizes, share what it may have."""
+    """Three clients of one user, with requests of different sizes, share its quota."""
     held = meters({Entity("alice"): {QuotaKind.PRODUCE: 1000.0}})
     free_s = {"a": 0.0, "b": 0.0, "c": 0.0}
     helpings = {"a": 10, "b": 400, "c": 90}

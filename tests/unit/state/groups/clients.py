@@ -36,7 +36,7 @@ def rows_of(owned: set[Place]) -> list[ProtocolTopicPartitions]:
 
 
 class Client:
-    """What both protocols share."""
+    """Common part of both protocols."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class Client:
         return bool(self.member) and self.epoch > 0
 
     def learn(self, member: str, epoch: int) -> None:
-        """The coordinator says who we are and at which epoch."""
+        """Applies the member id and epoch in the coordinator's response."""
         if self.is_in and (member, epoch) != (self.member, self.epoch):
             self.old.append((self.member, self.epoch))
         self.member, self.epoch = member, epoch
 
     def lose(self) -> None:
-        """We are nobody any more."""
+        """Resets the client after its membership ended."""
         if self.is_in:
             self.old.append((self.member, self.epoch))
         self.member, self.epoch = "", 0
@@ -83,7 +83,7 @@ class Client:
 
 
 class ClassicClient(Client):
-    """A consumer of the classic protocol: cooperative, or eager and giving up all it has first."""
+    """A consumer of the classic protocol: cooperative, or eager (revokes everything first)."""
 
     session_ms = 10_000
     rebalance_ms = 20_000
@@ -159,7 +159,7 @@ class ClassicClient(Client):
         self._take_sync()
 
     def _assign(self, members: list[Any]) -> dict[str, bytes]:
-        """By turns; what another still holds is given only once that one has given it up."""
+        """Assigns round robin; a partition of another member is assigned once it is revoked."""
         told = {m.member_id: read_subscription(m.metadata)[1] for m in members}
         held = {
             (row.topic, partition): member
@@ -219,7 +219,7 @@ class ClassicClient(Client):
         self.must_join = True
 
     def disconnect(self) -> None:
-        """The connection breaks; what was asked is never answered."""
+        """Breaks the connection; pending requests are never answered."""
         for token in (self.join_token, self.sync_token):
             if token is not None:
                 self.driver.shard.dropped(token)
@@ -228,7 +228,7 @@ class ClassicClient(Client):
 
 
 class ConsumerClient(Client):
-    """A consumer of KIP-848; a slow one holds on to what it was told to give up."""
+    """A consumer of KIP-848; a slow one delays revocations."""
 
     def __init__(self, *args: Any, is_slow: bool = False, **options: Any) -> None:
         super().__init__(*args, **options)

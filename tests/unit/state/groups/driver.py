@@ -117,7 +117,7 @@ class Driver:
             self.check_replay()
 
     def _answer(self, token: Token, response: Any) -> None:
-        """Every reply must be one that its version can carry."""
+        """Checks that every reply can be encoded in its version."""
         self.replies[token] = response
         if token in self._asked:
             name, version = self._asked[token]
@@ -130,7 +130,7 @@ class Driver:
         return shard
 
     def compacted(self) -> GroupShard:
-        """Replay of the last record of each key only, in their order, tombstones gone."""
+        """Replays the last record of each key only, in order, without tombstones."""
         last = {key: n for n, (key, _) in enumerate(self.log)}
         shard = self._new_shard()
         for n, (key, value) in enumerate(self.log):
@@ -144,7 +144,7 @@ class Driver:
         assert self.compacted().durable_state() == live
 
     def crash(self) -> None:
-        """The shard goes and another one is loaded; callers that waited are gone."""
+        """Replaces the shard by a newly loaded one; waiting callers are gone."""
         self.shard = self.replayed()
         # As the host does it: what it knew before it read the log, and what it knows then.
         self.shard.topics_changed(self.topics, self.now_ms)
@@ -152,7 +152,7 @@ class Driver:
         self.take(self.shard.topics_changed(self.topics, self.now_ms))
 
     def sleep(self, duration_ms: int) -> None:
-        """Time passes; every deadline on the way is met."""
+        """Advances the time and ticks at every deadline on the way."""
         end_ms = self.now_ms + duration_ms
         for _ in range(10_000):
             at_ms = self.shard.deadline()
@@ -226,7 +226,7 @@ class Driver:
         return self.send("JoinGroup", request, version=version)
 
     def enter(self, group: str = "g", **options: Any) -> tuple[str, Token]:
-        """Joins as a new dynamic member: once for the id, once with it."""
+        """Joins as a new dynamic member: first for an id, then with it."""
         first = self.replies[self.join(group, **options)]
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return first.member_id, self.join(group, first.member_id, **options)
@@ -394,7 +394,7 @@ class Driver:
         epoch: int = -1,
         is_stable: bool = False,
     ) -> int | ErrorCode:
-        """The position, or the code that came instead."""
+        """The committed offset, or the error code."""
         asked = OffsetFetchRequestGroup(
             group_id=group,
             member_id=member,

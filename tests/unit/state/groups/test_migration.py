@@ -1,4 +1,4 @@
-"""Classic groups become consumer groups and back, through the shard."""
+"""Migration of classic groups to consumer groups and back, through the shard."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Committed positions: keeping, reading, forgetting, transactions, retention."""
+"""Committed offsets: commit, fetch, delete, transactions, retention."""
 
 from typing import Any
 
@@ -444,7 +444,7 @@ def test_records_of_unknown_kind_or_version_are_left_alone(key: bytes) -> None:
 
 
 def test_what_no_client_could_name_or_read_is_left_out_on_load() -> None:
-    """Versions before took over HTTP what Kafka's protocol has no room for."""
+    """Earlier versions accepted names over HTTP that are too long for Kafka's protocol."""
     shard = Driver().shard
     good, bad = OffsetValue(5, -1, "", 0, 1), OffsetValue(2**63, -1, "", 0, 2)
     shard.apply(offset_key("g", "t", 0), encode(good))

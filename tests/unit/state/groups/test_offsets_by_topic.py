@@ -1,4 +1,4 @@
-"""Committed positions belong to a topic id: what happens when the topic is created anew."""
+"""Committed offsets belong to a topic id: effects of recreating a topic."""
 
 from penstock.base.errors import ErrorCode
 from penstock.state.groups.config import GroupConfig
@@ -14,7 +14,7 @@ from tests.unit.state.groups.test_offsets import end_txn, txn_commit
 
 
 def recreate_unseen(driver: Driver) -> None:
-    """The topic is deleted and created anew while nobody coordinates the group."""
+    """Recreates the topic while the group has no coordinator."""
     driver.topics = {"t": (topic_id(99), 1)}
     driver.crash()
 

@@ -1,4 +1,4 @@
-"""Keys and values of the internal topic: the same state is always the same bytes."""
+"""Records of the internal topic: equal state gives equal bytes."""
 
 import msgspec
 
@@ -56,7 +56,7 @@ def test_a_value_with_fields_of_a_newer_broker_is_still_read() -> None:
 
 
 class _OffsetWithoutId(msgspec.Struct, array_like=True, tag="o"):
-    """A position as brokers know it that do not keep its topic id."""
+    """A committed offset of brokers that do not store its topic id."""
 
     offset: int
     leader_epoch: int

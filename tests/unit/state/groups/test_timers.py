@@ -1,4 +1,4 @@
-"""Named deadlines: fired once, in order, never early."""
+"""Named deadlines: due once, in order, never early."""
 
 from penstock.state.groups.timers import Timers
 

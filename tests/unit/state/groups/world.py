@@ -38,7 +38,7 @@ MIXES = (CLASSIC, CONSUMER, CLASSIC + CONSUMER)
 
 
 class World:
-    """One group under fire."""
+    """One group with faults."""
 
     def __init__(self, shard_type: type[GroupShard] = GroupShard, *, replays: bool = True) -> None:
         settings = ConsumerGroupConfig(session_timeout_ms=20_000)
@@ -86,7 +86,7 @@ class World:
             client.step()
 
     def kill(self, n: int) -> None:
-        """A client is gone without a word."""
+        """Removes a client without a LeaveGroup."""
         if self.clients:
             client = self.clients.pop(n % len(self.clients))
             if isinstance(client, ClassicClient):
@@ -101,7 +101,7 @@ class World:
             self.dead.append(client)
 
     def restart(self, n: int, kind: str) -> None:
-        """A static client comes back, maybe with the other protocol; others start as new."""
+        """Restarts a client; a static one comes back, maybe with the other protocol."""
         if self.clients:
             place = n % len(self.clients)
             client = self.clients[place]
@@ -136,7 +136,7 @@ class World:
         self.driver.sleep(duration_ms)
 
     def set_topics(self, partitions: int, has_other: bool) -> None:
-        """Partitions are only ever added; another topic comes and goes."""
+        """Adds partitions; creates or deletes another topic."""
         count = max(partitions, self.driver.topics["t"][1])
         other = {"u": 2} if has_other else {}
         self.driver.set_topics(t=count, **other)
@@ -169,7 +169,7 @@ class World:
         self.pending[producer] = (self.offset, self.order)
 
     def end_txn(self, producer: int, is_committed: bool) -> None:
-        """The producer's epoch grows with each transaction (KIP-890)."""
+        """Ends a transaction; the producer's epoch grows with each (KIP-890)."""
         epoch = self.epochs.get(producer, 0) + 1
         self.epochs[producer] = epoch
         end_txn(self.driver, producer=producer, epoch=epoch, commit=is_committed)
@@ -264,7 +264,7 @@ class World:
 
 
 def act(world: World, random: Random, kinds: tuple[str, ...]) -> None:
-    """One action by chance; ordinary life is more common than trouble."""
+    """Performs one random action; ordinary ones are more frequent than faults."""
     n = random.randrange(100)
     choice = random.randrange(100)
     if choice < 45:
@@ -300,7 +300,7 @@ def act(world: World, random: Random, kinds: tuple[str, ...]) -> None:
 def run(
     seed: int, steps: int, shard_type: type[GroupShard] = GroupShard, *, replays: bool = True
 ) -> World:
-    """A life by chance and the peace after it; raises AssertionError where a rule is broken."""
+    """Runs random actions, then a faultless phase; raises AssertionError if a rule is broken."""
     random = Random(seed)
     world = World(shard_type, replays=replays)
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Records that wait: what is ready, for whom it is nobody's, and when there is no more room."""
+"""Backlog of a queue partition: ready records, skipped records, limits."""
 
 from array import array
 

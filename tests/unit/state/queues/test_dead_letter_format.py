@@ -1,4 +1,4 @@
-"""A dead letter: the whole record, and why it is here."""
+"""Dead-lettered messages: the whole record, and headers with the reason."""
 
 from penstock.state.queues.dead_letter_format import RecordSource, letter_of
 from penstock.state.queues.delivery import DeadLetter

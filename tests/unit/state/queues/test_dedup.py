@@ -1,4 +1,4 @@
-"""The window of ids: by the records' own time, bounded, and the same for everyone who reads."""
+"""Deduplication window: by record timestamps, bounded, equal for every reader."""
 
 from hypothesis import given
 from hypothesis import strategies as st

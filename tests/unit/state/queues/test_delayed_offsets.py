@@ -1,4 +1,4 @@
-"""Offsets that wait for their time: none early, in order, in a few bytes each."""
+"""Delayed offsets: none early, in order, in a few bytes each."""
 
 import random
 import tracemalloc

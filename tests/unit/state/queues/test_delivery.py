@@ -1,4 +1,4 @@
-"""The machine, rule by rule; what holds in every history is in tests/property."""
+"""Delivery, rule by rule; invariants over random histories are in tests/property."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def machine(order: Order = Order.NONE, **policy: int | bool) -> Delivery:
 
 
 def given(outcome: DeliveryOutcome) -> list[tuple[int, int, int]]:
-    """First and last offset, and delivery count, of what was leased."""
+    """First and last offset, and delivery count, of each lease."""
     return [(lease.first, lease.last, lease.delivery_count) for lease in outcome.leases]
 
 

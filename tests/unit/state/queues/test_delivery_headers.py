@@ -1,4 +1,4 @@
-"""What headers say about delivery, and what becomes of headers that say nothing sensible."""
+"""Delivery headers: their effect, and invalid values."""
 
 from collections.abc import Sequence
 

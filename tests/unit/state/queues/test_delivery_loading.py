@@ -1,4 +1,4 @@
-"""A machine that is made from what another leader kept, before the log has shown it the records."""
+"""Delivery loaded from another leader's state, before the log's records have arrived."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def arrive(queue: Delivery) -> None:
 
 
 def loaded(order: Order) -> Delivery:
-    """Built anew while `a` holds all records, until 100."""
+    """A new instance while member `a` holds leases on all records, until 100."""
     policy = QueuePolicy(order=order, lock_ms=LOCK_MS, backoff_base_ms=0)
     before = Delivery(policy, QueueState())
     arrive(before)
@@ -34,7 +34,7 @@ def loaded(order: Order) -> Delivery:
 
 
 def drain(queue: Delivery, now_ms: int) -> list[tuple[int, int]]:
-    """Everything that can be had, accepted at once: offsets and delivery counts."""
+    """Leases and accepts everything available: offsets and delivery counts."""
     seen = []
     while leases := queue.acquire("b", 1, now_ms).leases:
         (lease,) = leases

@@ -1,4 +1,4 @@
-"""Finishing records without a lease: what an administrator has seen to."""
+"""Finishing records without a lease, on behalf of an administrator."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def machine(order: Order = Order.NONE) -> Delivery:
 
 
 def take_all(queue: Delivery, now_ms: int = 0) -> list[int]:
-    """Everything that can be had, accepted at once."""
+    """Leases and accepts everything available."""
     seen: list[int] = []
     while leases := queue.acquire("taker", 100, now_ms).leases:
         for lease in leases:

@@ -1,4 +1,4 @@
-"""What is kept of a queue: every operation does the same live and in replay."""
+"""Persisted delivery state: every operation has the same effect live and in replay."""
 
 import random
 

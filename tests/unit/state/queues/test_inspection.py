@@ -1,4 +1,4 @@
-"""What is seen of a queue, and what an administrator may undo."""
+"""Inspection of a queue, and redelivery of finished records."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Runs of offsets: against a plain set, whatever is added, removed and taken."""
+"""Interval set: equal to a plain set after any operations."""
 
 import random
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Records that retention must leave: those that wait for their time, and for a while after."""
+"""Retention hold: delayed records are kept, and for the retention time after they are due."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Backoff: doubles up to its cap, spreads, and always gives the same for the same record."""
+"""Backoff: doubles up to its cap, has jitter, and is deterministic per record."""
 
 from penstock.state.queues.policy import QueuePolicy
 

@@ -1,4 +1,4 @@
-"""The shard that keeps states of queues: in order, by one leader at a time, and replayed."""
+"""State shard of queues: ordered writes, fencing of old leaders, replay."""
 
 import pytest
 

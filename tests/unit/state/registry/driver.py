@@ -1,4 +1,4 @@
-"""The registry's machine without a host: calls are decided, applied and logged at once."""
+"""Registry state machine without a host: calls are decided, applied and logged at once."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ KNOWN_BEFORE = ("SCHEMA", "CONFIG", "MODE", "ID")
 
 
 class Driver:
-    """A machine, and everything that it decided to keep."""
+    """A state machine with its log."""
 
     def __init__(self) -> None:
         self.shard = RegistryShard()
@@ -60,7 +60,7 @@ class Driver:
         return reply
 
     def replayed(self) -> RegistryState:
-        """What a new leader would know, with its log compacted."""
+        """State of a new leader, from the compacted log."""
         last = dict(self.log)
         state = RegistryState()
         for key, value in last.items():
@@ -78,7 +78,7 @@ class Driver:
 
 
 def contents(state: RegistryState) -> dict[str, Any]:
-    """Everything a state knows, to be compared."""
+    """All of a state, for comparison."""
     return {
         "subjects": {name: dict(sorted(rows.items())) for name, rows in state.subjects.items()},
         "contexts": {

@@ -1,4 +1,4 @@
-"""The registry's machine: ids, versions, deletion and what a new leader would know."""
+"""Registry shard: ids, versions, deletion, state of a new leader."""
 
 import pytest
 

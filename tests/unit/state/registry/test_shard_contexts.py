@@ -1,4 +1,4 @@
-"""Contexts: registries of their own within the registry, and what older nodes make of them."""
+"""Contexts of the registry, and compatibility with older nodes."""
 
 import json
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_a_version_is_found_in_another_context_when_the_default_one_has_no_such(
 
 
 def test_nodes_that_know_no_contexts_are_shown_none() -> None:
-    """They check rights to what was asked for, and not to what is found."""
+    """Older nodes check permissions on the requested subject, not on the one found."""
     driver = Driver()
     driver.register("s", ONE)
     driver.register(":.a:t", TWO)

@@ -31,7 +31,7 @@ class Version(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What may go out once the log is committed up to `end`."""
+    """Replies and markers to send once the log is committed up to `end`."""
 
     end: int
     replies: tuple[tuple[Any, Any], ...]
@@ -97,7 +97,7 @@ class Host:
         return self.replies.pop(self.call(name, request, version))
 
     def crash(self, kept: int = 0) -> None:
-        """A new coordinator takes over; of what was not committed, `kept` records survive."""
+        """Fails over to a new coordinator; `kept` uncommitted records survive."""
         del self.log[self.committed + kept :]
         self.waiting.clear()
         self.replies.clear()
@@ -106,13 +106,13 @@ class Host:
         self.start()
 
     def start(self) -> None:
-        """What was loaded is committed before anything goes out."""
+        """Commits what was loaded before anything is sent."""
         self.shard.loaded(self.now_ms)
         self.waiting.append(Waiting(len(self.log), (), self.shard.take_markers()))
         self.commit()
 
     def wait(self, ms: int) -> None:
-        """Time passes, with the ticks the shard asks for."""
+        """Advances the time, with the ticks that the shard requests."""
         self.now_ms += ms
         self.tick()
 

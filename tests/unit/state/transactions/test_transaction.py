@@ -39,7 +39,7 @@ def no_id() -> int:
 
 
 def txn(state: TxnState, version: int = TRANSACTIONS_V2, **changes: object) -> Txn:
-    """A machine whose producer is ME, and was BEFORE when it last asked for something."""
+    """A state machine whose producer is ME, and was BEFORE at its last request."""
     is_open = state in (TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
     record = TxnRecord(
         state=state,

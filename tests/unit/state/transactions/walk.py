@@ -10,7 +10,7 @@ EPOCHS = (0, EPOCH_MAX - 6, EPOCH_MAX - 3)
 
 
 def walk(seed: int, steps: int = 300) -> Counter[str]:
-    """One long random history; what happened in it."""
+    """Runs one long random history and returns its events."""
     choose = random.Random(seed)
     world = World(choose.choice(EPOCHS))
     for _ in range(steps):

@@ -196,7 +196,7 @@ class World:
         self.answer()
 
     def answer(self) -> None:
-        """Hands out the replies whose records are committed."""
+        """Delivers the replies whose records are committed."""
         for token in list(self.host.replies):
             reply = self.host.replies.pop(token)
             sent, guard = self.calls.pop(token)
@@ -318,7 +318,7 @@ class World:
         self.calls.clear()
 
     def settle(self) -> None:
-        """The faults end: every transaction must end, and no partition be left waiting."""
+        """Ends the faults: every transaction must end, and no partition may wait any longer."""
         self.commit()
         self.crash(kept=0)
         while self.writes:

@@ -1,4 +1,4 @@
-"""Classic groups: joining, assigning, staying and leaving, through the shard."""
+"""Classic groups: join, sync, heartbeat and leave, through the shard."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sessions of classic groups: what renews them, and what a silent leader means for the others."""
+"""Sessions of classic groups: renewal, and the effect of a silent leader on other members."""
 
 from penstock.base.errors import ErrorCode
 from tests.unit.state.groups.driver import Driver

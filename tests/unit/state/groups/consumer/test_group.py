@@ -186,7 +186,7 @@ def test_a_regular_expression_follows_the_topics() -> None:
 
 
 def test_a_pattern_finds_only_what_its_member_may_see() -> None:
-    """Partitions given to somebody who may not read them would be read by nobody."""
+    """Partitions assigned to a member that may not read them would stay unread."""
     hidden = {("User:a", "secret")}
 
     def may_see(principal: str, address: str, topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""A consumer group's own configs: they hold from the next heartbeat on."""
+"""Configs of one consumer group: they apply from the next heartbeat on."""
 
 from penstock.base.errors import ErrorCode
 from penstock.state.groups.config import ConsumerGroupConfig, GroupConfig

@@ -1,4 +1,4 @@
-"""Share groups as administrators see them: described, listed, deleted, and their topics."""
+"""Administration of share groups: describe, list, delete, topics."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One share group's own bookkeeping."""
+"""State of one share group."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Members of share groups: coming, staying, going, and what they are told to read."""
+"""Members of share groups: join, heartbeat, leave, assignments."""
 
 from typing import Any
 

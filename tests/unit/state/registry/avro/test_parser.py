@@ -1,4 +1,4 @@
-"""What Avro insists on in a schema."""
+"""Avro schemas: rules that the parser enforces."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Avro values are read as fastavro wrote them; what does not fit is refused."""
+"""Avro values: decoded as fastavro wrote them; invalid ones are refused."""
 
 import io
 import json

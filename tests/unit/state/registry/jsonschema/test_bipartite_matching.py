@@ -1,4 +1,4 @@
-"""The largest matching, against every way of pairing."""
+"""Maximum matching, compared with exhaustive search."""
 
 from itertools import permutations
 

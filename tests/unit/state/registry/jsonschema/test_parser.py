@@ -1,4 +1,4 @@
-"""JSON schemas: shapes that are refused, and where `$ref` leads."""
+"""JSON schemas: refused forms, and resolution of `$ref`."""
 
 import pytest
 

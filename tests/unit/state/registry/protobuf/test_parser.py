@@ -1,4 +1,4 @@
-"""The language of .proto files: what is understood, what is refused, and what comes out."""
+"""Protobuf texts: accepted and refused syntax, canonical output."""
 
 import base64
 
