@@ -96,7 +96,7 @@ def test_a_delay_that_is_ignored_is_found() -> None:
 
 
 def test_a_second_record_of_a_busy_key_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(key_order.Lines, "join", lambda self, key, offset: True)
+    monkeypatch.setattr(key_order.KeyQueues, "join", lambda self, key, offset: True)
     find(orders=(Order.KEY,))
 
 
