@@ -13,6 +13,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from tests.clients.tools import CODECS
 from tests.conftest import Broker
+from tests.run_with import in_new_loop, run_with
 
 pytestmark = pytest.mark.clients
 TIMEOUT_S = 20
@@ -69,50 +70,46 @@ async def read(broker: Broker, topic: str, count: int) -> list[ConsumerRecord]:
         return [await consumer.getone() for _ in range(count)]
 
 
-def test_topics_are_created_listed_grown_and_deleted(broker: Broker, topic: str) -> None:
-    async def run() -> None:
-        await create(broker, topic, partitions=2)
-        async with admin_of(broker) as admin:
-            assert topic in await admin.list_topics()
-            answer = await admin.create_topics([NewTopic(topic, 1, 1)])
-            assert answer.topic_errors[0][1] == 36
-            await admin.create_partitions({topic: NewPartitions(total_count=5)})
+@run_with(in_new_loop)
+async def test_topics_are_created_listed_grown_and_deleted(*, broker: Broker, topic: str) -> None:
+    await create(broker, topic, partitions=2)
+    async with admin_of(broker) as admin:
+        assert topic in await admin.list_topics()
+        answer = await admin.create_topics([NewTopic(topic, 1, 1)])
+        assert answer.topic_errors[0][1] == 36
+        await admin.create_partitions({topic: NewPartitions(total_count=5)})
 
-            async def grown() -> bool:
-                return len((await admin.describe_topics([topic]))[0]["partitions"]) == 5
+        async def grown() -> bool:
+            return len((await admin.describe_topics([topic]))[0]["partitions"]) == 5
 
-            await until(grown, "five partitions")
-            await admin.delete_topics([topic])
+        await until(grown, "five partitions")
+        await admin.delete_topics([topic])
 
-            async def gone() -> bool:
-                return topic not in await admin.list_topics()
+        async def gone() -> bool:
+            return topic not in await admin.list_topics()
 
-            await until(gone, "the topic is gone")
-
-    asyncio.run(run())
+        await until(gone, "the topic is gone")
 
 
-def test_configs_are_described_and_altered(broker: Broker, topic: str) -> None:
-    async def run() -> None:
-        await create(broker, topic, retention_ms="60000")
-        async with admin_of(broker) as admin:
+@run_with(in_new_loop)
+async def test_configs_are_described_and_altered(*, broker: Broker, topic: str) -> None:
+    await create(broker, topic, retention_ms="60000")
+    async with admin_of(broker) as admin:
 
-            async def described() -> dict[str, str]:
-                asked = ConfigResource(ConfigResourceType.TOPIC, topic)
-                answer = (await admin.describe_configs([asked]))[0]
-                return {row[0]: row[1] for row in answer.resources[0][4]}
+        async def described() -> dict[str, str]:
+            asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+            answer = (await admin.describe_configs([asked]))[0]
+            return {row[0]: row[1] for row in answer.resources[0][4]}
 
-            assert (await described())["retention.ms"] == "60000"
-            changes = {"retention.ms": "70000"}
-            change = ConfigResource(ConfigResourceType.TOPIC, topic, configs=changes)
-            await admin.alter_configs([change])
+        assert (await described())["retention.ms"] == "60000"
+        changes = {"retention.ms": "70000"}
+        change = ConfigResource(ConfigResourceType.TOPIC, topic, configs=changes)
+        await admin.alter_configs([change])
 
-            async def altered() -> bool:
-                return (await described())["retention.ms"] == "70000"
+        async def altered() -> bool:
+            return (await described())["retention.ms"] == "70000"
 
-            await until(altered, "the new retention is described")
-
-    asyncio.run(run())
+        await until(altered, "the new retention is described")
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -144,15 +141,13 @@ def test_headers_null_keys_and_null_values_survive(broker: Broker, topic: str) -
     assert (second.key, second.value, second.headers) == (b"tombstone", None, ())
 
 
-def test_a_too_large_message_is_refused(broker: Broker, topic: str) -> None:
-    async def run() -> None:
-        await create(broker, topic, max_message_bytes="100000")
-        async with producer_of(broker, max_request_size=5_000_000) as producer:
-            with pytest.raises(MessageSizeTooLargeError):
-                await producer.send_and_wait(topic, b"x" * 100_001)
-            await producer.send_and_wait(topic, b"x" * 90_000)
-
-    asyncio.run(run())
+@run_with(in_new_loop)
+async def test_a_too_large_message_is_refused(*, broker: Broker, topic: str) -> None:
+    await create(broker, topic, max_message_bytes="100000")
+    async with producer_of(broker, max_request_size=5_000_000) as producer:
+        with pytest.raises(MessageSizeTooLargeError):
+            await producer.send_and_wait(topic, b"x" * 100_001)
+        await producer.send_and_wait(topic, b"x" * 90_000)
 
 
 def test_append_time_is_the_brokers(broker: Broker, topic: str) -> None:
@@ -169,21 +164,19 @@ def test_append_time_is_the_brokers(broker: Broker, topic: str) -> None:
     assert record.timestamp > 1_600_000_000_000
 
 
-def test_offsets_are_found_by_time_and_at_both_ends(broker: Broker, topic: str) -> None:
-    async def run() -> None:
-        await create(broker, topic, retention_ms="-1")
-        async with producer_of(broker) as producer:
-            for i in range(10):
-                await producer.send_and_wait(topic, b"x", timestamp_ms=10_000 + 100 * i)
-        partition = TopicPartition(topic, 0)
-        async with admin_of(broker) as admin:
-            low = await admin.delete_records({partition: RecordsToDelete(before_offset=3)})
-            assert low == {partition: 3}
-        async with consumer_of(broker) as consumer:
-            assert await consumer.beginning_offsets([partition]) == {partition: 3}
-            assert await consumer.end_offsets([partition]) == {partition: 10}
-            found = await consumer.offsets_for_times({partition: 10_450})
-            assert (found[partition].offset, found[partition].timestamp) == (5, 10_500)
-            assert await consumer.offsets_for_times({partition: 99_000}) == {partition: None}
-
-    asyncio.run(run())
+@run_with(in_new_loop)
+async def test_offsets_are_found_by_time_and_at_both_ends(*, broker: Broker, topic: str) -> None:
+    await create(broker, topic, retention_ms="-1")
+    async with producer_of(broker) as producer:
+        for i in range(10):
+            await producer.send_and_wait(topic, b"x", timestamp_ms=10_000 + 100 * i)
+    partition = TopicPartition(topic, 0)
+    async with admin_of(broker) as admin:
+        low = await admin.delete_records({partition: RecordsToDelete(before_offset=3)})
+        assert low == {partition: 3}
+    async with consumer_of(broker) as consumer:
+        assert await consumer.beginning_offsets([partition]) == {partition: 3}
+        assert await consumer.end_offsets([partition]) == {partition: 10}
+        found = await consumer.offsets_for_times({partition: 10_450})
+        assert (found[partition].offset, found[partition].timestamp) == (5, 10_500)
+        assert await consumer.offsets_for_times({partition: 99_000}) == {partition: None}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.base.metrics import Catalogue
 from penstock.gateway.app import HttpState
 from penstock.gateway.server import HttpServer, start_http
+from tests.run_with import in_new_loop, run_with
 
 PIECES = st.sampled_from(
     [
@@ -41,17 +42,15 @@ async def talk(server: HttpServer, chunks: list[bytes]) -> bytes:
 
 
 @given(st.lists(PIECES | st.binary(max_size=64), max_size=12))
-def test_hostile_bytes_hurt_nobody_else(chunks: list[bytes]) -> None:
-    async def run() -> None:
-        server = await start_http("127.0.0.1", 0, state())
-        try:
-            with contextlib.suppress(OSError):  # hung up on while still talking
-                answer = await talk(server, chunks)
-                assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
-                assert b" 500 " not in answer.partition(b"\r\n")[0]
-            healthy = await talk(server, [b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"])
-            assert healthy.endswith(b"ok\n")
-        finally:
-            await server.stop()
-
-    asyncio.run(run())
+@run_with(in_new_loop)
+async def test_hostile_bytes_hurt_nobody_else(*, chunks: list[bytes]) -> None:
+    server = await start_http("127.0.0.1", 0, state())
+    try:
+        with contextlib.suppress(OSError):  # hung up on while still talking
+            answer = await talk(server, chunks)
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
+            assert b" 500 " not in answer.partition(b"\r\n")[0]
+        healthy = await talk(server, [b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"])
+        assert healthy.endswith(b"ok\n")
+    finally:
+        await server.stop()

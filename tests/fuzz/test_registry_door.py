@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 SEGMENTS = st.sampled_from(
@@ -109,18 +110,18 @@ REQUESTS = st.lists(
 
 @settings(max_examples=40)
 @given(REQUESTS)
-def test_every_request_has_an_answer(requests: list[tuple[str, str, dict[str, str], Any]]) -> None:
-    async def test(web: Web) -> None:
-        registry = web.node.ctx.produce.registry
-        await web.post("/subjects/s/versions", {"schema": '"int"'})
-        shard = registry.host.seat(0).require()
-        for method, path, query, body in requests:
-            asked = path + "?" + "&".join(f"{name}={value}" for name, value in query.items())
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            answer = await web.ask(method, asked, data if method in ("POST", "PUT") else None)
-            assert 200 <= answer.status < 500, (method, asked, body, answer)
-            if answer.status >= 400:
-                assert answer.json["error_code"] >= 400
-        assert registry.host.seat(0).require() is shard, "the machine was thrown away"
-
-    on_web(test)
+@run_with(on_web)
+async def test_every_request_has_an_answer(
+    web: Web, *, requests: list[tuple[str, str, dict[str, str], Any]]
+) -> None:
+    registry = web.node.ctx.produce.registry
+    await web.post("/subjects/s/versions", {"schema": '"int"'})
+    shard = registry.host.seat(0).require()
+    for method, path, query, body in requests:
+        asked = path + "?" + "&".join(f"{name}={value}" for name, value in query.items())
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer = await web.ask(method, asked, data if method in ("POST", "PUT") else None)
+        assert 200 <= answer.status < 500, (method, asked, body, answer)
+        if answer.status >= 400:
+            assert answer.json["error_code"] >= 400
+    assert registry.host.seat(0).require() is shard, "the machine was thrown away"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.log.log import Log
 from penstock.wire.records import Record, encode, read_header
+from tests.run_with import run_with
 from tests.unit.cluster.replicas import (
     NOW_MS,
     ModelLeader,
@@ -56,36 +57,38 @@ def fill(log: Log, batches: list[Batch]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.booleans(), st.sampled_from([200, 1_000_000]))
-def test_the_follower_becomes_the_leader(
-    both: tuple[list[Batch], list[Batch]], led_last: bool, segment_bytes: int
+@run_with(replicate)
+async def test_the_follower_becomes_the_leader(
+    node: Node,
+    leader: ModelLeader,
+    *,
+    both: tuple[list[Batch], list[Batch]],
+    led_last: bool,
+    segment_bytes: int,
 ) -> None:
     theirs, ours = both
 
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=99, segment_bytes=segment_bytes)
-        fill(led.log, theirs)
-        copy = node.open("t", 1, epoch=99, segment_bytes=segment_bytes)
-        fill(copy.log, ours)
-        if led_last:
-            copy.log.begin_epoch(98)  # Elected, and gone before the first write.
-        same = content(led.log)[: sum(_size(batch) for batch in theirs[: shared(theirs, ours)])]
-        node.follow()
-        await until(
-            lambda: (
-                copy.log.durable_offset == led.log.end_offset
-                and content(copy.log) == content(led.log)
-            )
+    led = leader.lead("t", epoch=99, segment_bytes=segment_bytes)
+    fill(led.log, theirs)
+    copy = node.open("t", 1, epoch=99, segment_bytes=segment_bytes)
+    fill(copy.log, ours)
+    if led_last:
+        copy.log.begin_epoch(98)  # Elected, and gone before the first write.
+    same = content(led.log)[: sum(_size(batch) for batch in theirs[: shared(theirs, ours)])]
+    node.follow()
+    await until(
+        lambda: (
+            copy.log.durable_offset == led.log.end_offset and content(copy.log) == content(led.log)
         )
-        assert content(copy.log).startswith(same)
-        leader.append("t", b"after")
-        await until(lambda: copy.log.durable_offset == led.log.end_offset)
-        assert content(copy.log) == content(led.log)
-        assert copy.log.epochs.encode() == led.log.epochs.encode()
-        # What both have was never cut: the follower did not go back behind it.
-        lowest = sum(count for _, _, count in theirs[: shared(theirs, ours)])
-        assert min(led.fetched) >= lowest
-
-    replicate(scenario)
+    )
+    assert content(copy.log).startswith(same)
+    leader.append("t", b"after")
+    await until(lambda: copy.log.durable_offset == led.log.end_offset)
+    assert content(copy.log) == content(led.log)
+    assert copy.log.epochs.encode() == led.log.epochs.encode()
+    # What both have was never cut: the follower did not go back behind it.
+    lowest = sum(count for _, _, count in theirs[: shared(theirs, ours)])
+    assert min(led.fetched) >= lowest
 
 
 def _size(batch: Batch) -> int:

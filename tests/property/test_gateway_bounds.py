@@ -41,6 +41,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetFetchResponse,
 )
 from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 from tests.unit.gateway.http.served import on_served
 from tests.unit.gateway.sqs.calling import Failed, Sdk, with_sdk
@@ -261,20 +262,18 @@ def test_no_commit_spoils_a_listing(commits: list[dict[str, Any]]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(CALLS, min_size=10, max_size=30))
-def test_no_action_is_a_bug(calls: list[tuple[str, dict[str, Any]]]) -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk("CreateQueue", QueueName="q")
-        for name, values in calls:
-            if name == "ReceiveMessage":
-                values["WaitTimeSeconds"] = 0
-            status = 200
-            try:
-                await sdk(name, **values)
-            except Failed as failed:
-                status = failed.status
-            assert status != 500, (name, values)
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_no_action_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, Any]]]) -> None:
+    await sdk("CreateQueue", QueueName="q")
+    for name, values in calls:
+        if name == "ReceiveMessage":
+            values["WaitTimeSeconds"] = 0
+        status = 200
+        try:
+            await sdk(name, **values)
+        except Failed as failed:
+            status = failed.status
+        assert status != 500, (name, values)
 
 
 @settings(max_examples=20, deadline=None)
@@ -291,15 +290,13 @@ def test_no_schema_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, A
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(NOTICES, min_size=10, max_size=30))
-def test_no_notice_is_a_bug(calls: list[tuple[str, dict[str, str]]]) -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        for name, values in calls:
-            status = 200
-            try:
-                await sdk.sns(name, **values)
-            except Failed as failed:
-                status = failed.status
-            assert status != 500, (name, values)
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_no_notice_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, str]]]) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    for name, values in calls:
+        status = 200
+        try:
+            await sdk.sns(name, **values)
+        except Failed as failed:
+            status = failed.status
+        assert status != 500, (name, values)

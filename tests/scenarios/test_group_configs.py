@@ -25,6 +25,7 @@ from penstock.wire.messages.consumer_groups import (
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from simulation.random import SimRandom
+from tests.run_with import run_with
 
 GROUP_RESOURCE = 32
 SET, DELETE = 0, 1
@@ -84,73 +85,63 @@ def play(scene: Callable[[Desk], Awaitable[None]]) -> None:
     loop.run(main())
 
 
-def test_the_heartbeat_interval_of_one_group_changes_and_changes_back() -> None:
-    async def scene(desk: Desk) -> None:
-        for group in ("g", "other"):
-            assert (await desk.beat(group, "m", 0)).heartbeat_interval_ms == 5_000
-        name = "consumer.heartbeat.interval.ms"
-        assert await desk.alter("g", name, "700") is ErrorCode.NONE
-        assert (await desk.beat("g", "m", 1)).heartbeat_interval_ms == 700
-        assert (await desk.beat("other", "m", 1)).heartbeat_interval_ms == 5_000
-        assert await desk.alter("g", name, None) is ErrorCode.NONE
-        assert (await desk.beat("g", "m", 1)).heartbeat_interval_ms == 5_000
-
-    play(scene)
+@run_with(play)
+async def test_the_heartbeat_interval_of_one_group_changes_and_changes_back(desk: Desk) -> None:
+    for group in ("g", "other"):
+        assert (await desk.beat(group, "m", 0)).heartbeat_interval_ms == 5_000
+    name = "consumer.heartbeat.interval.ms"
+    assert await desk.alter("g", name, "700") is ErrorCode.NONE
+    assert (await desk.beat("g", "m", 1)).heartbeat_interval_ms == 700
+    assert (await desk.beat("other", "m", 1)).heartbeat_interval_ms == 5_000
+    assert await desk.alter("g", name, None) is ErrorCode.NONE
+    assert (await desk.beat("g", "m", 1)).heartbeat_interval_ms == 5_000
 
 
-def test_a_groups_own_session_timeout_ends_its_sessions() -> None:
-    async def scene(desk: Desk) -> None:
-        assert await desk.alter("g", "consumer.heartbeat.interval.ms", "1000") is ErrorCode.NONE
-        assert await desk.alter("g", "consumer.session.timeout.ms", "3000") is ErrorCode.NONE
-        for group in ("g", "other"):
-            assert (await desk.beat(group, "m", 0)).error_code == 0
-        await asyncio.sleep(2.5)
-        assert (await desk.beat("g", "m", 1)).error_code == 0
-        await asyncio.sleep(3.5)
-        assert (await desk.beat("g", "m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        assert (await desk.beat("other", "m", 1)).error_code == 0
-
-    play(scene)
+@run_with(play)
+async def test_a_groups_own_session_timeout_ends_its_sessions(desk: Desk) -> None:
+    assert await desk.alter("g", "consumer.heartbeat.interval.ms", "1000") is ErrorCode.NONE
+    assert await desk.alter("g", "consumer.session.timeout.ms", "3000") is ErrorCode.NONE
+    for group in ("g", "other"):
+        assert (await desk.beat(group, "m", 0)).error_code == 0
+    await asyncio.sleep(2.5)
+    assert (await desk.beat("g", "m", 1)).error_code == 0
+    await asyncio.sleep(3.5)
+    assert (await desk.beat("g", "m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert (await desk.beat("other", "m", 1)).error_code == 0
 
 
-def test_the_assignment_interval_collects_those_who_join() -> None:
-    async def scene(desk: Desk) -> None:
-        name = "consumer.assignment.interval.ms"
-        assert await desk.alter("g", name, "2000") is ErrorCode.NONE
-        first = await desk.beat("g", "a", 0)
-        assert len(first.assignment.topic_partitions[0].partitions) == 2
-        second = await desk.beat("g", "b", 0)
-        assert not second.assignment.topic_partitions
-        assert second.heartbeat_interval_ms <= 2_000
-        await asyncio.sleep(2)
-        told = await desk.beat("g", "a", first.member_epoch)
-        assert len(told.assignment.topic_partitions[0].partitions) == 1
-
-    play(scene)
+@run_with(play)
+async def test_the_assignment_interval_collects_those_who_join(desk: Desk) -> None:
+    name = "consumer.assignment.interval.ms"
+    assert await desk.alter("g", name, "2000") is ErrorCode.NONE
+    first = await desk.beat("g", "a", 0)
+    assert len(first.assignment.topic_partitions[0].partitions) == 2
+    second = await desk.beat("g", "b", 0)
+    assert not second.assignment.topic_partitions
+    assert second.heartbeat_interval_ms <= 2_000
+    await asyncio.sleep(2)
+    told = await desk.beat("g", "a", first.member_epoch)
+    assert len(told.assignment.topic_partitions[0].partitions) == 1
 
 
-def test_a_groups_configs_outlive_the_node() -> None:
-    async def scene(desk: Desk) -> None:
-        assert await desk.alter("g", "consumer.heartbeat.interval.ms", "700") is ErrorCode.NONE
-        host = desk.nodes.hosts[1]
-        host.cut_power()
-        assert await host.start()
-        assert (await desk.beat("g", "m", 0)).heartbeat_interval_ms == 700
-
-    play(scene)
+@run_with(play)
+async def test_a_groups_configs_outlive_the_node(desk: Desk) -> None:
+    assert await desk.alter("g", "consumer.heartbeat.interval.ms", "700") is ErrorCode.NONE
+    host = desk.nodes.hosts[1]
+    host.cut_power()
+    assert await host.start()
+    assert (await desk.beat("g", "m", 0)).heartbeat_interval_ms == 700
 
 
-def test_a_value_beyond_the_brokers_bounds_is_refused_and_not_applied() -> None:
-    async def scene(desk: Desk) -> None:
-        for name, value in (
-            ("consumer.heartbeat.interval.ms", "499"),
-            ("consumer.heartbeat.interval.ms", "15001"),
-            ("consumer.session.timeout.ms", "999"),
-            ("consumer.session.timeout.ms", "5000"),
-            ("consumer.assignment.interval.ms", "-1"),
-            ("consumer.sessions.timeout.ms", "9000"),
-        ):
-            assert await desk.alter("g", name, value) is ErrorCode.INVALID_CONFIG, (name, value)
-        assert (await desk.beat("g", "m", 0)).heartbeat_interval_ms == 5_000
-
-    play(scene)
+@run_with(play)
+async def test_a_value_beyond_the_brokers_bounds_is_refused_and_not_applied(desk: Desk) -> None:
+    for name, value in (
+        ("consumer.heartbeat.interval.ms", "499"),
+        ("consumer.heartbeat.interval.ms", "15001"),
+        ("consumer.session.timeout.ms", "999"),
+        ("consumer.session.timeout.ms", "5000"),
+        ("consumer.assignment.interval.ms", "-1"),
+        ("consumer.sessions.timeout.ms", "9000"),
+    ):
+        assert await desk.alter("g", name, value) is ErrorCode.INVALID_CONFIG, (name, value)
+    assert (await desk.beat("g", "m", 0)).heartbeat_interval_ms == 5_000

@@ -12,6 +12,7 @@ from penstock.security.audit_entries import DENIED, DONE, ENTRY, AuditEntry, Dee
 from penstock.wire.records import batches, decode
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 
 OVERRIDES = {
     "audit.enable": "true",
@@ -69,47 +70,43 @@ async def until_written(cluster: SimCluster, actions: set[str]) -> list[AuditEnt
             await asyncio.sleep(0.1)
 
 
-def test_every_node_tells_and_each_entry_is_written_once_and_encrypted() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        for node_id in (1, 2, 3):
-            for number in range(5):
-                tell(cluster, node_id, f"act-{node_id}-{number}")
-            for _ in range(20):
-                tell(cluster, node_id, "denied", DENIED)
-        wanted = {f"act-{node_id}-{number}" for node_id in (1, 2, 3) for number in range(5)}
-        found = await until_written(cluster, {*wanted, "denied"})
-        actions = [entry.action for entry in found]
-        assert len(actions) == len(wanted) + 3, "a flood of denials is one entry of each node"
-        assert sorted({entry.node for entry in found}) == [1, 2, 3]
-        log = leader_log(cluster)
-        assert log is not None
-        assert log.segments.active.find_kind() is True
-
-    play(scene)
-
-
-def test_what_was_written_outlives_its_leader_and_others_go_on() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        tell(cluster, 1, "before")
-        await until_written(cluster, {"before"})
-        leader = next(n.config.node_id for n in cluster.nodes() if n.partitions.get(AUDIT, 0))
-        cluster.hosts[leader].kill()
-        other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
-        tell(cluster, other, "after")
-        found = await until_written(cluster, {"before", "after"})
-        assert [entry.action for entry in found].count("before") == 1
-        await cluster.hosts[leader].start()
-
-    play(scene)
+@run_with(play)
+async def test_every_node_tells_and_each_entry_is_written_once_and_encrypted(
+    cluster: SimCluster,
+) -> None:
+    for node_id in (1, 2, 3):
+        for number in range(5):
+            tell(cluster, node_id, f"act-{node_id}-{number}")
+        for _ in range(20):
+            tell(cluster, node_id, "denied", DENIED)
+    wanted = {f"act-{node_id}-{number}" for node_id in (1, 2, 3) for number in range(5)}
+    found = await until_written(cluster, {*wanted, "denied"})
+    actions = [entry.action for entry in found]
+    assert len(actions) == len(wanted) + 3, "a flood of denials is one entry of each node"
+    assert sorted({entry.node for entry in found}) == [1, 2, 3]
+    log = leader_log(cluster)
+    assert log is not None
+    assert log.segments.active.find_kind() is True
 
 
-def test_a_node_that_stops_writes_what_it_was_told_first() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        tell(cluster, 2, "first")
-        await until_written(cluster, {"first"})
-        tell(cluster, 2, "last words")
-        await cluster.hosts[2].stop()
-        await until_written(cluster, {"last words"})
-        await cluster.hosts[2].start()
+@run_with(play)
+async def test_what_was_written_outlives_its_leader_and_others_go_on(cluster: SimCluster) -> None:
+    tell(cluster, 1, "before")
+    await until_written(cluster, {"before"})
+    leader = next(n.config.node_id for n in cluster.nodes() if n.partitions.get(AUDIT, 0))
+    cluster.hosts[leader].kill()
+    other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+    tell(cluster, other, "after")
+    found = await until_written(cluster, {"before", "after"})
+    assert [entry.action for entry in found].count("before") == 1
+    await cluster.hosts[leader].start()
 
-    play(scene)
+
+@run_with(play)
+async def test_a_node_that_stops_writes_what_it_was_told_first(cluster: SimCluster) -> None:
+    tell(cluster, 2, "first")
+    await until_written(cluster, {"first"})
+    tell(cluster, 2, "last words")
+    await cluster.hosts[2].stop()
+    await until_written(cluster, {"last words"})
+    await cluster.hosts[2].start()

@@ -23,6 +23,7 @@ from penstock.wire.messages.topics import (
 )
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 
 WHO = Principal("User:ann")
 OVERRIDES = {
@@ -74,75 +75,69 @@ async def accept(door: Gateway, receipts: list[str]) -> list[Refused | None]:
     )
 
 
-def test_a_node_that_leads_nothing_publishes_receives_and_settles() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1,), (2,), (1,), (2,))
-        door = nodes[2].door
-        wanted = {b"%d" % n for n in range(40)}
-        await publish(door, *sorted(wanted))
-        found: set[bytes | None] = set()
-        while len(found) < len(wanted):
-            some = await door.receive(WHO, "t", "g", records_max=7, wait_ms=5_000)
-            assert some, "nothing came although there is more"
-            assert not found & {one.payload for one in some}
-            found |= {one.payload for one in some}
-            # Whichever node is asked, the lease is found.
-            elsewhere = random.Random(len(found)).choice(nodes).door
-            assert await accept(elsewhere, [one.receipt for one in some]) == [None] * len(some)
-        assert found == wanted
-        assert await door.receive(WHO, "t", "g", records_max=7, wait_ms=100) == []
-
-    play(scene)
-
-
-def test_whoever_waits_at_any_node_hears_at_once() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1,), (2,))
-        loop = asyncio.get_running_loop()
-        for number in range(10):
-            door = nodes[number % 3].door
-            waiting = asyncio.ensure_future(
-                door.receive(WHO, "t", "g", records_max=10, wait_ms=60_000)
-            )
-            await asyncio.sleep(3)
-            at = loop.time()
-            await publish(nodes[(number + 1) % 3].door, b"%d" % number)
-            (one,) = await waiting
-            assert loop.time() - at < 1, "it was not told"
-            assert (one.payload, one.delivery_count) == (b"%d" % number, 1)
-            assert await accept(door, [one.receipt]) == [None]
-
-    play(scene)
+@run_with(play)
+async def test_a_node_that_leads_nothing_publishes_receives_and_settles(
+    cluster: SimCluster,
+) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1,), (2,), (1,), (2,))
+    door = nodes[2].door
+    wanted = {b"%d" % n for n in range(40)}
+    await publish(door, *sorted(wanted))
+    found: set[bytes | None] = set()
+    while len(found) < len(wanted):
+        some = await door.receive(WHO, "t", "g", records_max=7, wait_ms=5_000)
+        assert some, "nothing came although there is more"
+        assert not found & {one.payload for one in some}
+        found |= {one.payload for one in some}
+        # Whichever node is asked, the lease is found.
+        elsewhere = random.Random(len(found)).choice(nodes).door
+        assert await accept(elsewhere, [one.receipt for one in some]) == [None] * len(some)
+    assert found == wanted
+    assert await door.receive(WHO, "t", "g", records_max=7, wait_ms=100) == []
 
 
-def test_what_is_given_to_whoever_has_gone_is_given_back_uncounted() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1,), (2,))
-        door = nodes[2].door
-        chance = random.Random(1)
-        for number in range(20):
-            waiting = asyncio.ensure_future(
-                door.receive(WHO, "t", "g", records_max=10, wait_ms=60_000)
-            )
-            await asyncio.sleep(1)
-            publishing = asyncio.ensure_future(publish(door, b"a%d" % number, b"b%d" % number))
-            await asyncio.sleep(chance.uniform(0, 0.05))
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            await publishing
-            # It may have received, if it was not cancelled soon enough.
-            found = [] if waiting.cancelled() else waiting.result()
-            while len(found) < 2:
-                some = await door.receive(WHO, "t", "g", records_max=10, wait_ms=3_000)
-                assert some, "it is still held for somebody"
-                found += some
-            assert all(one.delivery_count == 1 for one in found), found
-            assert await accept(door, [one.receipt for one in found]) == [None, None]
+@run_with(play)
+async def test_whoever_waits_at_any_node_hears_at_once(cluster: SimCluster) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1,), (2,))
+    loop = asyncio.get_running_loop()
+    for number in range(10):
+        door = nodes[number % 3].door
+        waiting = asyncio.ensure_future(door.receive(WHO, "t", "g", records_max=10, wait_ms=60_000))
+        await asyncio.sleep(3)
+        at = loop.time()
+        await publish(nodes[(number + 1) % 3].door, b"%d" % number)
+        (one,) = await waiting
+        assert loop.time() - at < 1, "it was not told"
+        assert (one.payload, one.delivery_count) == (b"%d" % number, 1)
+        assert await accept(door, [one.receipt]) == [None]
 
-    play(scene)
+
+@run_with(play)
+async def test_what_is_given_to_whoever_has_gone_is_given_back_uncounted(
+    cluster: SimCluster,
+) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1,), (2,))
+    door = nodes[2].door
+    chance = random.Random(1)
+    for number in range(20):
+        waiting = asyncio.ensure_future(door.receive(WHO, "t", "g", records_max=10, wait_ms=60_000))
+        await asyncio.sleep(1)
+        publishing = asyncio.ensure_future(publish(door, b"a%d" % number, b"b%d" % number))
+        await asyncio.sleep(chance.uniform(0, 0.05))
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await publishing
+        # It may have received, if it was not cancelled soon enough.
+        found = [] if waiting.cancelled() else waiting.result()
+        while len(found) < 2:
+            some = await door.receive(WHO, "t", "g", records_max=10, wait_ms=3_000)
+            assert some, "it is still held for somebody"
+            found += some
+        assert all(one.delivery_count == 1 for one in found), found
+        assert await accept(door, [one.receipt for one in found]) == [None, None]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -167,20 +162,18 @@ def test_what_several_nodes_give_at_once_is_taken_or_given_back_uncounted(seed: 
     play(scene, seed)
 
 
-def test_an_expired_lease_is_refused_wherever_it_is_shown() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1,))
-        door = nodes[2].door
-        await publish(door, b"v")
-        (one,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=5_000, lock_ms=2_000)
-        await asyncio.sleep(3)
-        for node in nodes:
-            (refused,) = await accept(node.door, [one.receipt])
-            assert refused is not None
-            assert refused.code.name == "INVALID_RECORD_STATE"
-
-    play(scene)
+@run_with(play)
+async def test_an_expired_lease_is_refused_wherever_it_is_shown(cluster: SimCluster) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1,))
+    door = nodes[2].door
+    await publish(door, b"v")
+    (one,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=5_000, lock_ms=2_000)
+    await asyncio.sleep(3)
+    for node in nodes:
+        (refused,) = await accept(node.door, [one.receipt])
+        assert refused is not None
+        assert refused.code.name == "INVALID_RECORD_STATE"
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -235,62 +228,60 @@ def test_doors_outlive_the_death_of_any_other_node(seed: int) -> None:
     play(scene, seed, **{"min.insync.replicas": "2", "default.replication.factor": "3"})
 
 
-def test_every_node_reads_logs_keeps_positions_and_knows_all_groups() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1,), (2,), (3,))
-        await publish(nodes[0].door, *(b"%d" % n for n in range(30)))
-        topic = nodes[0].door.topic("t")
-        for number, node in enumerate(nodes):
-            # Some of these groups are coordinated here, some by another node.
-            for group in (f"log-{number}-{n}" for n in range(4)):
-                positions = await node.door.log.group_positions(WHO, topic, group, "earliest")
-                found = await node.door.log.read(WHO, topic, positions, records_max=100)
-                assert {one.value for one in found} == {b"%d" % n for n in range(30)}
-                ends = [Commit("t", index, offset) for index, offset in sorted(positions.items())]
-                assert await node.door.groups.commit(WHO, group, ends) == [None] * 3
-                assert await node.door.groups.positions(WHO, group, topic) == positions
-                assert await node.door.log.read(WHO, topic, positions, records_max=100) == []
-            found_here = await node.door.receive(
-                WHO, "t", f"queue-{number}", records_max=100, wait_ms=5_000
-            )
-            assert found_here
-        for node in nodes:
-            names = {row.group: row.kind for row in await node.door.groups.all(WHO)}
-            assert sum(kind == "share" for kind in names.values()) == 3
-            assert sum(kind == "classic" for kind in names.values()) == 12
-            assert (await node.door.groups.one(WHO, "queue-1")).kind == "share"
-            assert await node.door.queues.all(WHO, group="queue-2") == [("t", "queue-2")]
-            standing = await node.door.queues.one(WHO, "t", "queue-0")
-            assert standing.unfinished == 30
-            assert standing.leased > 0
-            offsets = await node.door.topics.offsets(WHO, topic)
-            assert sum(offsets.end.values()) == 30
-        await nodes[1].door.groups.delete(WHO, "queue-0")
-        await nodes[2].door.groups.delete(WHO, "log-0-0")
-        left = {row.group for row in await nodes[0].door.groups.all(WHO)}
-        assert not left & {"queue-0", "log-0-0"}
-        assert len(left) == 13
-
-    play(scene)
-
-
-def test_whoever_waits_for_a_log_led_elsewhere_hears_soon() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1,))
-        door = nodes[2].door
-        topic = door.topic("t")
-        reading = asyncio.ensure_future(
-            door.log.read(WHO, topic, {0: 0}, records_max=10, wait_ms=60_000)
+@run_with(play)
+async def test_every_node_reads_logs_keeps_positions_and_knows_all_groups(
+    cluster: SimCluster,
+) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1,), (2,), (3,))
+    await publish(nodes[0].door, *(b"%d" % n for n in range(30)))
+    topic = nodes[0].door.topic("t")
+    for number, node in enumerate(nodes):
+        # Some of these groups are coordinated here, some by another node.
+        for group in (f"log-{number}-{n}" for n in range(4)):
+            positions = await node.door.log.group_positions(WHO, topic, group, "earliest")
+            found = await node.door.log.read(WHO, topic, positions, records_max=100)
+            assert {one.value for one in found} == {b"%d" % n for n in range(30)}
+            ends = [Commit("t", index, offset) for index, offset in sorted(positions.items())]
+            assert await node.door.groups.commit(WHO, group, ends) == [None] * 3
+            assert await node.door.groups.positions(WHO, group, topic) == positions
+            assert await node.door.log.read(WHO, topic, positions, records_max=100) == []
+        found_here = await node.door.receive(
+            WHO, "t", f"queue-{number}", records_max=100, wait_ms=5_000
         )
-        await asyncio.sleep(3)
-        await publish(nodes[1].door, b"v")
-        at = asyncio.get_running_loop().time()
-        assert [one.value for one in await reading] == [b"v"]
-        assert asyncio.get_running_loop().time() - at < 1
+        assert found_here
+    for node in nodes:
+        names = {row.group: row.kind for row in await node.door.groups.all(WHO)}
+        assert sum(kind == "share" for kind in names.values()) == 3
+        assert sum(kind == "classic" for kind in names.values()) == 12
+        assert (await node.door.groups.one(WHO, "queue-1")).kind == "share"
+        assert await node.door.queues.all(WHO, group="queue-2") == [("t", "queue-2")]
+        standing = await node.door.queues.one(WHO, "t", "queue-0")
+        assert standing.unfinished == 30
+        assert standing.leased > 0
+        offsets = await node.door.topics.offsets(WHO, topic)
+        assert sum(offsets.end.values()) == 30
+    await nodes[1].door.groups.delete(WHO, "queue-0")
+    await nodes[2].door.groups.delete(WHO, "log-0-0")
+    left = {row.group for row in await nodes[0].door.groups.all(WHO)}
+    assert not left & {"queue-0", "log-0-0"}
+    assert len(left) == 13
 
-    play(scene)
+
+@run_with(play)
+async def test_whoever_waits_for_a_log_led_elsewhere_hears_soon(cluster: SimCluster) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1,))
+    door = nodes[2].door
+    topic = door.topic("t")
+    reading = asyncio.ensure_future(
+        door.log.read(WHO, topic, {0: 0}, records_max=10, wait_ms=60_000)
+    )
+    await asyncio.sleep(3)
+    await publish(nodes[1].door, b"v")
+    at = asyncio.get_running_loop().time()
+    assert [one.value for one in await reading] == [b"v"]
+    assert asyncio.get_running_loop().time() - at < 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -27,6 +27,7 @@ from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimStore
+from tests.run_with import run_with
 
 OVERRIDES = {
     "min.insync.replicas": "2",
@@ -216,20 +217,18 @@ def test_acknowledgements_that_wait_end_with_the_certainty_of_leading() -> None:
         play(story, seed)
 
 
-def test_consumers_read_from_a_follower_what_is_committed_a_moment_ago() -> None:
-    async def story(scene: Scene) -> None:
-        leader = scene.leader()
-        for number in range(3):
-            assert await scene.send(leader.config.node_id, b"%d" % number) is ErrorCode.NONE
-        await scene.until(lambda: all(one.high_watermark == 3 for one in scene.replicas()))
-        follower = next(n for n in scene.nodes.hosts if n != leader.config.node_id)
-        epoch = scene.replicas()[0].leader_epoch
-        assert await scene.read(follower, epoch) == [0, 1, 2]
-        await scene.send(leader.config.node_id, b"one more")
-        waited_s = await scene.until(lambda: all(p.high_watermark == 4 for p in scene.replicas()))
-        assert waited_s < 0.2, "although nothing else happens"
-
-    play(story)
+@run_with(play)
+async def test_consumers_read_from_a_follower_what_is_committed_a_moment_ago(scene: Scene) -> None:
+    leader = scene.leader()
+    for number in range(3):
+        assert await scene.send(leader.config.node_id, b"%d" % number) is ErrorCode.NONE
+    await scene.until(lambda: all(one.high_watermark == 3 for one in scene.replicas()))
+    follower = next(n for n in scene.nodes.hosts if n != leader.config.node_id)
+    epoch = scene.replicas()[0].leader_epoch
+    assert await scene.read(follower, epoch) == [0, 1, 2]
+    await scene.send(leader.config.node_id, b"one more")
+    waited_s = await scene.until(lambda: all(p.high_watermark == 4 for p in scene.replicas()))
+    assert waited_s < 0.2, "although nothing else happens"
 
 
 def _record(scene: Scene, node_id: int) -> PartitionRecord:

@@ -20,6 +20,7 @@ from penstock.cluster.replication.high_watermark_checkpoint import name_of
 from penstock.cluster.replication.partitions import RETRY_SECONDS
 from simulation.host import SimHost
 from simulation.store import SimStore
+from tests.run_with import run_with
 from tests.sim.test_cluster_leaders import Scene, play
 
 RECORDS = 30
@@ -129,233 +130,221 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_leader_that_lost_its_log_leads_nobody_whatever_starts_first(
-    damage: Callable[[SimHost], None], clean: bool
+@run_with(play)
+async def test_a_leader_that_lost_its_log_leads_nobody_whatever_starts_first(
+    scene: Scene, *, damage: Callable[[SimHost], None], clean: bool
 ) -> None:
-    async def story(scene: Scene) -> None:
-        await write(scene)
-        await asyncio.sleep(SAVED_S)
-        leader = await end_all(scene, clean=clean)
-        await asyncio.sleep(10)  # Every lease has ended.
-        damage(scene.nodes.hosts[leader])
-        others = [node for node in scene.nodes.hosts if node != leader]
-        await start_in_turn(scene, leader, *others)
-        await check_whole(scene)
-
-    play(story)
+    await write(scene)
+    await asyncio.sleep(SAVED_S)
+    leader = await end_all(scene, clean=clean)
+    await asyncio.sleep(10)  # Every lease has ended.
+    damage(scene.nodes.hosts[leader])
+    others = [node for node in scene.nodes.hosts if node != leader]
+    await start_in_turn(scene, leader, *others)
+    await check_whole(scene)
 
 
 @pytest.mark.parametrize("damage", [take_partition, take_logs])
-def test_a_lost_log_stays_lost_over_restarts_and_its_node_starts_last(
-    damage: Callable[[SimHost], None],
+@run_with(play)
+async def test_a_lost_log_stays_lost_over_restarts_and_its_node_starts_last(
+    scene: Scene, *, damage: Callable[[SimHost], None]
 ) -> None:
-    async def story(scene: Scene) -> None:
-        await write(scene)
-        await asyncio.sleep(SAVED_S)
-        leader = await end_all(scene, clean=True)
-        damage(scene.nodes.hosts[leader])
-        host = scene.nodes.hosts[leader]
-        for _ in range(2):
-            await host.start()
-            await asyncio.sleep(8)
-            assert scene.replicas()[0].log.is_lost
-            host.kill()
-            await asyncio.sleep(1)
-        others = [node for node in scene.nodes.hosts if node != leader]
-        await start_in_turn(scene, *others, leader)
-        await check_whole(scene)
-
-    play(story)
+    await write(scene)
+    await asyncio.sleep(SAVED_S)
+    leader = await end_all(scene, clean=True)
+    damage(scene.nodes.hosts[leader])
+    host = scene.nodes.hosts[leader]
+    for _ in range(2):
+        await host.start()
+        await asyncio.sleep(8)
+        assert scene.replicas()[0].log.is_lost
+        host.kill()
+        await asyncio.sleep(1)
+    others = [node for node in scene.nodes.hosts if node != leader]
+    await start_in_turn(scene, *others, leader)
+    await check_whole(scene)
 
 
-def test_the_only_replica_in_sync_never_leads_from_a_lost_log() -> None:
-    async def story(scene: Scene) -> None:
-        leader = scene.leader().config.node_id
-        others = [node for node in scene.nodes.hosts if node != leader]
-        for node in others:
-            scene.nodes.hosts[node].kill()
-        await scene.until(lambda: scene.replicas()[0].record.isr == (leader,))
-        scene.nodes.hosts[leader].kill()
-        take_partition(scene.nodes.hosts[leader])
-        await start_in_turn(scene, leader)
-        (replica,) = scene.replicas()
-        assert (replica.record.leader, replica.record.isr) == (NO_LEADER, ())
+@run_with(play)
+async def test_the_only_replica_in_sync_never_leads_from_a_lost_log(scene: Scene) -> None:
+    leader = scene.leader().config.node_id
+    others = [node for node in scene.nodes.hosts if node != leader]
+    for node in others:
+        scene.nodes.hosts[node].kill()
+    await scene.until(lambda: scene.replicas()[0].record.isr == (leader,))
+    scene.nodes.hosts[leader].kill()
+    take_partition(scene.nodes.hosts[leader])
+    await start_in_turn(scene, leader)
+    (replica,) = scene.replicas()
+    assert (replica.record.leader, replica.record.isr) == (NO_LEADER, ())
+    assert replica.log.is_lost
+    # Those that were eligible have everything: both, unless one left the ISR before the other.
+    eligible = replica.record.elr[0]
+    await start_in_turn(scene, eligible)
+    await scene.until(lambda: scene.replicas()[0].record.leader == eligible)
+    await start_in_turn(scene, *(node for node in others if node != eligible))
+    await check_whole(scene, 0)
+
+
+@run_with(play)
+async def test_when_every_replica_is_lost_nobody_leads_before_an_unclean_election(
+    scene: Scene,
+) -> None:
+    await write(scene)
+    await asyncio.sleep(SAVED_S)
+    await end_all(scene, clean=True)
+    for host in scene.nodes.hosts.values():
+        take_partition(host)
+    await start_in_turn(scene, 1, 2, 3)
+    for replica in scene.replicas():
+        assert replica.record.leader == NO_LEADER
         assert replica.log.is_lost
-        # Those that were eligible have everything: both, unless one left the ISR before the other.
-        eligible = replica.record.elr[0]
-        await start_in_turn(scene, eligible)
-        await scene.until(lambda: scene.replicas()[0].record.leader == eligible)
-        await start_in_turn(scene, *(node for node in others if node != eligible))
-        await check_whole(scene, 0)
-
-    play(story)
-
-
-def test_when_every_replica_is_lost_nobody_leads_before_an_unclean_election() -> None:
-    async def story(scene: Scene) -> None:
-        await write(scene)
-        await asyncio.sleep(SAVED_S)
-        await end_all(scene, clean=True)
-        for host in scene.nodes.hosts.values():
-            take_partition(host)
-        await start_in_turn(scene, 1, 2, 3)
-        for replica in scene.replicas():
-            assert replica.record.leader == NO_LEADER
-            assert replica.log.is_lost
-        # The one that is chosen leads once its loss is accepted, and offsets go on.
-        await Reassignments(scene.client).elect([TopicPartition("t", 0)], unclean=True)
-        await scene.until(lambda: scene.replicas()[0].record.leader != NO_LEADER)
-        await asyncio.sleep(RETRY_SECONDS)
-        chosen = scene.leader()
-        held = chosen.partitions.replica("t", 0)
-        assert held is not None
-        assert held.log.is_lost
-        accepted_losses.ask(chosen.ports.disk, "data", name_of(held))
-        await scene.until(lambda: all(len(one.record.isr) == 3 for one in scene.replicas()))
-        assert await scene.send(chosen.config.node_id, b"next") is ErrorCode.NONE
-        await scene.until(
-            lambda: all(one.high_watermark == RECORDS + 1 for one in scene.replicas())
-        )
-
-    play(story)
+    # The one that is chosen leads once its loss is accepted, and offsets go on.
+    await Reassignments(scene.client).elect([TopicPartition("t", 0)], unclean=True)
+    await scene.until(lambda: scene.replicas()[0].record.leader != NO_LEADER)
+    await asyncio.sleep(RETRY_SECONDS)
+    chosen = scene.leader()
+    held = chosen.partitions.replica("t", 0)
+    assert held is not None
+    assert held.log.is_lost
+    accepted_losses.ask(chosen.ports.disk, "data", name_of(held))
+    await scene.until(lambda: all(len(one.record.isr) == 3 for one in scene.replicas()))
+    assert await scene.send(chosen.config.node_id, b"next") is ErrorCode.NONE
+    await scene.until(lambda: all(one.high_watermark == RECORDS + 1 for one in scene.replicas()))
 
 
-def test_a_leader_that_is_shown_what_it_lost_leads_no_longer() -> None:
+@run_with(play)
+async def test_a_leader_that_is_shown_what_it_lost_leads_no_longer(scene: Scene) -> None:
     """Nothing on its own disk tells it: the copy it was given is whole, only old."""
 
-    async def story(scene: Scene) -> None:
-        await write(scene, 10)
-        leader = scene.leader().config.node_id
-        held = scene.node(leader).partitions.replica("t", 0)
-        assert held is not None
-        await write(scene, 20)
-        await asyncio.sleep(SAVED_S)
-        await scene.node(leader).workers.run(held.log.truncate_to, 10, 0)
-        others = [node for node in scene.nodes.hosts if node != leader]
-        for node in others:
-            scene.nodes.hosts[node].kill()
-        await asyncio.sleep(1)
-        await start_in_turn(scene, *others, pause_s=3)
-        await check_whole(scene)
-        assert _restored(scene) == 1
-
-    play(story)
+    await write(scene, 10)
+    leader = scene.leader().config.node_id
+    held = scene.node(leader).partitions.replica("t", 0)
+    assert held is not None
+    await write(scene, 20)
+    await asyncio.sleep(SAVED_S)
+    await scene.node(leader).workers.run(held.log.truncate_to, 10, 0)
+    others = [node for node in scene.nodes.hosts if node != leader]
+    for node in others:
+        scene.nodes.hosts[node].kill()
+    await asyncio.sleep(1)
+    await start_in_turn(scene, *others, pause_s=3)
+    await check_whole(scene)
+    assert _restored(scene) == 1
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
-def test_a_directory_from_an_older_copy_is_not_trusted(is_leader: bool, clean: bool) -> None:
-    async def story(scene: Scene) -> None:
-        await write(scene, 10)
-        leader = await end_all(scene, clean=clean)
-        await asyncio.sleep(10)
-        host = scene.nodes.hosts[leader if is_leader else leader % 3 + 1]
-        copy = host.disk.copy()
-        others = [node for node in scene.nodes.hosts if node != leader]
-        await start_in_turn(scene, leader, *others, pause_s=2)
-        await scene.until(lambda: len(scene.replicas()) == 3)
-        await scene.until(lambda: scene.replicas()[0].record.leader == leader)
-        await write(scene, 20)
-        await end_all(scene, clean=False)  # No file of high watermarks tells of these.
-        await asyncio.sleep(10)
-        host.disk.put_back(copy)
-        rest = [node for node in scene.nodes.hosts if node != host.node_id]
-        await start_in_turn(scene, host.node_id, *rest)
-        await check_whole(scene)
-
-    play(story)
-
-
-def test_an_older_copy_of_the_logs_alone_is_not_trusted_either() -> None:
-    async def story(scene: Scene) -> None:
-        await write(scene, 10)
-        leader = await end_all(scene, clean=True)
-        host = scene.nodes.hosts[leader]
-        ours = directory(host)
-        copy = {p: host.disk.open(p).read(0, 1 << 20) for p in host.disk.files() if ours in p}
-        await start_in_turn(scene, 1, 2, 3, pause_s=2)
-        await scene.until(lambda: len(scene.replicas()) == 3)
-        await write(scene, 20)
-        await end_all(scene, clean=True)
-        host.disk.take_away(ours)
-        host.disk.mkdir(ours)
-        for path, content in copy.items():
-            host.disk.open(path, create=True).append([content])
-        others = [node for node in scene.nodes.hosts if node != leader]
-        await start_in_turn(scene, leader, *others)
-        await check_whole(scene)
-
-    play(story)
+@run_with(play)
+async def test_a_directory_from_an_older_copy_is_not_trusted(
+    scene: Scene, *, is_leader: bool, clean: bool
+) -> None:
+    await write(scene, 10)
+    leader = await end_all(scene, clean=clean)
+    await asyncio.sleep(10)
+    host = scene.nodes.hosts[leader if is_leader else leader % 3 + 1]
+    copy = host.disk.copy()
+    others = [node for node in scene.nodes.hosts if node != leader]
+    await start_in_turn(scene, leader, *others, pause_s=2)
+    await scene.until(lambda: len(scene.replicas()) == 3)
+    await scene.until(lambda: scene.replicas()[0].record.leader == leader)
+    await write(scene, 20)
+    await end_all(scene, clean=False)  # No file of high watermarks tells of these.
+    await asyncio.sleep(10)
+    host.disk.put_back(copy)
+    rest = [node for node in scene.nodes.hosts if node != host.node_id]
+    await start_in_turn(scene, host.node_id, *rest)
+    await check_whole(scene)
 
 
-def test_without_the_file_of_high_watermarks_a_missing_log_is_lost_all_the_same() -> None:
-    async def story(scene: Scene) -> None:
-        await write(scene)
-        leader = await end_all(scene, clean=False)
-        await asyncio.sleep(10)
-        host = scene.nodes.hosts[leader]
-        take_partition(host)
-        host.disk.take_away("data/high-watermarks")
-        others = [node for node in scene.nodes.hosts if node != leader]
-        await start_in_turn(scene, leader, *others)
-        await check_whole(scene)
+@run_with(play)
+async def test_an_older_copy_of_the_logs_alone_is_not_trusted_either(scene: Scene) -> None:
+    await write(scene, 10)
+    leader = await end_all(scene, clean=True)
+    host = scene.nodes.hosts[leader]
+    ours = directory(host)
+    copy = {p: host.disk.open(p).read(0, 1 << 20) for p in host.disk.files() if ours in p}
+    await start_in_turn(scene, 1, 2, 3, pause_s=2)
+    await scene.until(lambda: len(scene.replicas()) == 3)
+    await write(scene, 20)
+    await end_all(scene, clean=True)
+    host.disk.take_away(ours)
+    host.disk.mkdir(ours)
+    for path, content in copy.items():
+        host.disk.open(path, create=True).append([content])
+    others = [node for node in scene.nodes.hosts if node != leader]
+    await start_in_turn(scene, leader, *others)
+    await check_whole(scene)
 
-    play(story)
+
+@run_with(play)
+async def test_without_the_file_of_high_watermarks_a_missing_log_is_lost_all_the_same(
+    scene: Scene,
+) -> None:
+    await write(scene)
+    leader = await end_all(scene, clean=False)
+    await asyncio.sleep(10)
+    host = scene.nodes.hosts[leader]
+    take_partition(host)
+    host.disk.take_away("data/high-watermarks")
+    others = [node for node in scene.nodes.hosts if node != leader]
+    await start_in_turn(scene, leader, *others)
+    await check_whole(scene)
 
 
-def test_an_unclean_election_lets_no_replica_go_back_once_it_was_followed() -> None:
+@run_with(play)
+async def test_an_unclean_election_lets_no_replica_go_back_once_it_was_followed(
+    scene: Scene,
+) -> None:
     """One replica never returns, so the partition is never whole again."""
 
-    async def story(scene: Scene) -> None:
-        await write(scene, 20)
-        gone = scene.leader().config.node_id
-        eligible, chosen = (node for node in scene.nodes.hosts if node != gone)
-        scene.nodes.hosts[chosen].kill()
-        await scene.until(lambda: chosen not in scene.replicas()[0].record.isr)
-        scene.nodes.hosts[eligible].kill()
-        await scene.until(lambda: scene.replicas()[0].record.isr == (gone,))
-        assert scene.replicas()[0].record.elr == (eligible,)
-        scene.nodes.hosts[gone].kill()
-        await start_in_turn(scene, chosen)
-        held = scene.replicas()[0]
-        assert held.record.leader == NO_LEADER
-        await Reassignments(scene.client).elect([TopicPartition("t", 0)], unclean=True)
-        await scene.until(lambda: held.is_leader)
-        await start_in_turn(scene, eligible)
-        await scene.until(lambda: set(held.record.isr) == {chosen, eligible})
+    await write(scene, 20)
+    gone = scene.leader().config.node_id
+    eligible, chosen = (node for node in scene.nodes.hosts if node != gone)
+    scene.nodes.hosts[chosen].kill()
+    await scene.until(lambda: chosen not in scene.replicas()[0].record.isr)
+    scene.nodes.hosts[eligible].kill()
+    await scene.until(lambda: scene.replicas()[0].record.isr == (gone,))
+    assert scene.replicas()[0].record.elr == (eligible,)
+    scene.nodes.hosts[gone].kill()
+    await start_in_turn(scene, chosen)
+    held = scene.replicas()[0]
+    assert held.record.leader == NO_LEADER
+    await Reassignments(scene.client).elect([TopicPartition("t", 0)], unclean=True)
+    await scene.until(lambda: held.is_leader)
+    await start_in_turn(scene, eligible)
+    await scene.until(lambda: set(held.record.isr) == {chosen, eligible})
 
-        await scene.node(chosen).workers.run(held.log.truncate_to, 10, 0)
-        scene.nodes.hosts[eligible].kill()
-        await asyncio.sleep(1)
-        await start_in_turn(scene, eligible)
-        await scene.until(lambda: all(len(one.record.isr) == 2 for one in scene.replicas()))
-        assert [one.log.end_offset for one in scene.replicas()] == [20, 20]
-        assert [one.high_watermark for one in scene.replicas()] == [20, 20]
-        assert _restored(scene) == 1
-
-    play(story)
+    await scene.node(chosen).workers.run(held.log.truncate_to, 10, 0)
+    scene.nodes.hosts[eligible].kill()
+    await asyncio.sleep(1)
+    await start_in_turn(scene, eligible)
+    await scene.until(lambda: all(len(one.record.isr) == 2 for one in scene.replicas()))
+    assert [one.log.end_offset for one in scene.replicas()] == [20, 20]
+    assert [one.high_watermark for one in scene.replicas()] == [20, 20]
+    assert _restored(scene) == 1
 
 
-def test_accepting_the_loss_of_one_replica_costs_nothing_that_others_have() -> None:
-    async def story(scene: Scene) -> None:
-        await write(scene)
-        await asyncio.sleep(SAVED_S)
-        leader = await end_all(scene, clean=True)
-        host = scene.nodes.hosts[leader]
-        name = directory(host).partition("/logs/")[2]
-        take_partition(host)
-        await start_in_turn(scene, leader)
-        accepted_losses.ask(host.disk, "data", name)
-        await asyncio.sleep(2 * RETRY_SECONDS)
-        assert scene.replicas()[0].log.is_lost, "others have what it lost"
-        await start_in_turn(scene, *(node for node in scene.nodes.hosts if node != leader))
-        await check_whole(scene)
-        await Reassignments(scene.client).elect([TopicPartition("t", 0)])
-        await scene.until(lambda: scene.replicas()[0].record.leader == leader)
-        await check_whole(scene)
-        assert {one.log.start_offset for one in scene.replicas()} == {0}
-
-    play(story)
+@run_with(play)
+async def test_accepting_the_loss_of_one_replica_costs_nothing_that_others_have(
+    scene: Scene,
+) -> None:
+    await write(scene)
+    await asyncio.sleep(SAVED_S)
+    leader = await end_all(scene, clean=True)
+    host = scene.nodes.hosts[leader]
+    name = directory(host).partition("/logs/")[2]
+    take_partition(host)
+    await start_in_turn(scene, leader)
+    accepted_losses.ask(host.disk, "data", name)
+    await asyncio.sleep(2 * RETRY_SECONDS)
+    assert scene.replicas()[0].log.is_lost, "others have what it lost"
+    await start_in_turn(scene, *(node for node in scene.nodes.hosts if node != leader))
+    await check_whole(scene)
+    await Reassignments(scene.client).elect([TopicPartition("t", 0)])
+    await scene.until(lambda: scene.replicas()[0].record.leader == leader)
+    await check_whole(scene)
+    assert {one.log.start_offset for one in scene.replicas()} == {0}
 
 
 def _restored(scene: Scene) -> int:

@@ -14,6 +14,7 @@ from simulation.disk import SimDisk
 from simulation.host import SimHost
 from simulation.loop import SimLoop, run
 from simulation.store import SimStore
+from tests.run_with import run_with
 
 SESSION_S = 6.0
 PATIENCE_S = 60.0
@@ -66,21 +67,17 @@ def is_whole(image: Image) -> bool:
     return all(len(state.isr) == 3 for state in image.topics["t"].partitions)
 
 
-def test_three_nodes_know_each_other_and_one_is_the_controller() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await until(
-            cluster,
-            lambda: all(node.links.connected == _others(node) for node in nodes),
-            within_s=5,
-        )
-        await until(
-            cluster, lambda: sum(node.controller.is_active for node in nodes) == 1, within_s=5
-        )
-        assert not any(node.membership.is_fenced for node in nodes)
-        assert len({node.ctx.image.cluster_id for node in nodes}) == 1
-
-    play(scene)
+@run_with(play)
+async def test_three_nodes_know_each_other_and_one_is_the_controller(cluster: SimCluster) -> None:
+    nodes = cluster.nodes()
+    await until(
+        cluster,
+        lambda: all(node.links.connected == _others(node) for node in nodes),
+        within_s=5,
+    )
+    await until(cluster, lambda: sum(node.controller.is_active for node in nodes) == 1, within_s=5)
+    assert not any(node.membership.is_fenced for node in nodes)
+    assert len({node.ctx.image.cluster_id for node in nodes}) == 1
 
 
 def _others(node: Node) -> list[int]:
@@ -108,147 +105,139 @@ def test_a_clean_stop_hands_over_before_the_node_is_gone(seed: int) -> None:
     play(scene, seed)
 
 
-def test_a_node_told_not_to_hand_over_is_gone_first() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        await create(cluster)
-        images: list[Image] = []
-        witness = node_of(cluster, 2)
-        witness.follower.on_change(lambda before, after: images.append(after))
-        await cluster.hosts[1].stop()
-        await until(cluster, lambda: 1 not in leaders(witness.ctx.image), within_s=5)
-        gone = next(image for image in images if 1 not in image.brokers)
-        assert 1 in leaders(gone)
-
-    play(scene, controlled_shutdown_enable="false")
+@run_with(play, controlled_shutdown_enable="false")
+async def test_a_node_told_not_to_hand_over_is_gone_first(cluster: SimCluster) -> None:
+    await create(cluster)
+    images: list[Image] = []
+    witness = node_of(cluster, 2)
+    witness.follower.on_change(lambda before, after: images.append(after))
+    await cluster.hosts[1].stop()
+    await until(cluster, lambda: 1 not in leaders(witness.ctx.image), within_s=5)
+    gone = next(image for image in images if 1 not in image.brokers)
+    assert 1 in leaders(gone)
 
 
-def test_a_node_in_a_hurry_does_not_wait_for_others() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        await create(cluster)
-        await until(cluster, lambda: len(node_of(cluster, 1).links.connected) == 2, within_s=5)
-        for node_id in (2, 3):  # Nobody acts as a controller, so nothing can be handed over.
-            for task in node_of(cluster, node_id)._tasks:
-                if task.get_name() == "controller":
-                    task.remove_done_callback(node_of(cluster, node_id)._task_ended)
-                    task.cancel()
-        node = node_of(cluster, 1)
-        for task in node._tasks:
+@run_with(play)
+async def test_a_node_in_a_hurry_does_not_wait_for_others(cluster: SimCluster) -> None:
+    await create(cluster)
+    await until(cluster, lambda: len(node_of(cluster, 1).links.connected) == 2, within_s=5)
+    for node_id in (2, 3):  # Nobody acts as a controller, so nothing can be handed over.
+        for task in node_of(cluster, node_id)._tasks:
             if task.get_name() == "controller":
-                task.remove_done_callback(node._task_ended)
+                task.remove_done_callback(node_of(cluster, node_id)._task_ended)
                 task.cancel()
-        stopping = asyncio.ensure_future(cluster.hosts[1].stop())
-        await asyncio.sleep(10)
-        assert not stopping.done()
-        assert leads_what_others_could(node.ctx.image, 1)
-        node.hurry()
-        began_s = cluster.loop.time()
-        await stopping
-        assert cluster.loop.time() - began_s < 8
-
-    play(scene)
+    node = node_of(cluster, 1)
+    for task in node._tasks:
+        if task.get_name() == "controller":
+            task.remove_done_callback(node._task_ended)
+            task.cancel()
+    stopping = asyncio.ensure_future(cluster.hosts[1].stop())
+    await asyncio.sleep(10)
+    assert not stopping.done()
+    assert leads_what_others_could(node.ctx.image, 1)
+    node.hurry()
+    began_s = cluster.loop.time()
+    await stopping
+    assert cluster.loop.time() - began_s < 8
 
 
 @pytest.mark.parametrize("victim", [1, 2, 3])
-def test_a_killed_process_is_replaced_within_a_second(victim: int) -> None:
-    async def scene(cluster: SimCluster) -> None:
-        await create(cluster)
-        await asyncio.sleep(2)
-        cluster.hosts[victim].kill()
-        witness = cluster.nodes()[0]
-        took_s = await until(
-            cluster,
-            lambda: (
-                victim not in witness.ctx.image.brokers
-                and victim not in leaders(witness.ctx.image)
-                and all(victim not in s.isr for s in witness.ctx.image.topics["t"].partitions)
-            ),
-            within_s=5,
-        )
-        assert took_s < 1
-
-    play(scene)
-
-
-def test_a_machine_that_falls_silent_is_replaced_before_its_lease_ends() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        await create(cluster)
-        await asyncio.sleep(2)
-        cluster.hosts[2].cut_power()
-        for other in (1, 3):  # Nobody is there to refuse a connection either.
-            cluster.loop.net.cut("node-2", f"node-{other}")
-        witness = node_of(cluster, 1)
-        took_s = await until(cluster, lambda: 2 not in leaders(witness.ctx.image), within_s=20)
-        assert SESSION_S / 2 < took_s < SESSION_S
-        assert 2 in witness.ctx.image.brokers
-        await until(cluster, lambda: 2 not in witness.ctx.image.brokers, within_s=20)
-
-    play(scene)
+@run_with(play)
+async def test_a_killed_process_is_replaced_within_a_second(
+    cluster: SimCluster, *, victim: int
+) -> None:
+    await create(cluster)
+    await asyncio.sleep(2)
+    cluster.hosts[victim].kill()
+    witness = cluster.nodes()[0]
+    took_s = await until(
+        cluster,
+        lambda: (
+            victim not in witness.ctx.image.brokers
+            and victim not in leaders(witness.ctx.image)
+            and all(victim not in s.isr for s in witness.ctx.image.topics["t"].partitions)
+        ),
+        within_s=5,
+    )
+    assert took_s < 1
 
 
-def test_nodes_outlive_a_store_that_is_away_and_go_on_under_new_epochs() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        await create(cluster)
-        nodes = cluster.nodes()
-        epochs = [node.membership.epoch for node in nodes]
-        cluster.etcd.down = True
-        await asyncio.sleep(SESSION_S / 2)
-        assert not any(node.membership.is_fenced for node in nodes)
-        await asyncio.sleep(SESSION_S)
-        assert all(node.membership.is_fenced for node in nodes)
-        cluster.etcd.down = False
-        await until(
-            cluster, lambda: not any(node.membership.is_fenced for node in nodes), PATIENCE_S
-        )
-        assert all(
-            node.membership.epoch > before for node, before in zip(nodes, epochs, strict=True)
-        )
-        await until(
-            cluster,
-            lambda: (
-                all(-1 not in leaders(node.ctx.image) for node in nodes)
-                and is_whole(nodes[0].ctx.image)
-            ),
-            within_s=PATIENCE_S,
-        )
-        assert not any(node.failed.done() for node in nodes)
-
-    play(scene)
+@run_with(play)
+async def test_a_machine_that_falls_silent_is_replaced_before_its_lease_ends(
+    cluster: SimCluster,
+) -> None:
+    await create(cluster)
+    await asyncio.sleep(2)
+    cluster.hosts[2].cut_power()
+    for other in (1, 3):  # Nobody is there to refuse a connection either.
+        cluster.loop.net.cut("node-2", f"node-{other}")
+    witness = node_of(cluster, 1)
+    took_s = await until(cluster, lambda: 2 not in leaders(witness.ctx.image), within_s=20)
+    assert SESSION_S / 2 < took_s < SESSION_S
+    assert 2 in witness.ctx.image.brokers
+    await until(cluster, lambda: 2 not in witness.ctx.image.brokers, within_s=20)
 
 
-def test_a_second_node_under_the_same_id_is_refused_and_the_first_goes_on() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        first = node_of(cluster, 1)
-        epoch = first.membership.epoch
-        disk = SimDisk(77)
-        double = SimHost(
-            cluster.loop, 77, 1, {}, lambda: SimStore(cluster.etcd), disk, is_store_shared=True
-        )
-        assert not await double.start()
-        assert isinstance(double.failed, NodeFailed)
-        assert "node id 1 is taken" in str(double.failed)
-        assert "clean-shutdown" not in disk.listdir("data")
-        assert "logs" not in disk.listdir("data")
-        assert not first.failed.done()
-        assert (first.membership.epoch, first.membership.is_fenced) == (epoch, False)
+@run_with(play)
+async def test_nodes_outlive_a_store_that_is_away_and_go_on_under_new_epochs(
+    cluster: SimCluster,
+) -> None:
+    await create(cluster)
+    nodes = cluster.nodes()
+    epochs = [node.membership.epoch for node in nodes]
+    cluster.etcd.down = True
+    await asyncio.sleep(SESSION_S / 2)
+    assert not any(node.membership.is_fenced for node in nodes)
+    await asyncio.sleep(SESSION_S)
+    assert all(node.membership.is_fenced for node in nodes)
+    cluster.etcd.down = False
+    await until(cluster, lambda: not any(node.membership.is_fenced for node in nodes), PATIENCE_S)
+    assert all(node.membership.epoch > before for node, before in zip(nodes, epochs, strict=True))
+    await until(
+        cluster,
+        lambda: (
+            all(-1 not in leaders(node.ctx.image) for node in nodes)
+            and is_whole(nodes[0].ctx.image)
+        ),
+        within_s=PATIENCE_S,
+    )
+    assert not any(node.failed.done() for node in nodes)
 
-    play(scene)
+
+@run_with(play)
+async def test_a_second_node_under_the_same_id_is_refused_and_the_first_goes_on(
+    cluster: SimCluster,
+) -> None:
+    first = node_of(cluster, 1)
+    epoch = first.membership.epoch
+    disk = SimDisk(77)
+    double = SimHost(
+        cluster.loop, 77, 1, {}, lambda: SimStore(cluster.etcd), disk, is_store_shared=True
+    )
+    assert not await double.start()
+    assert isinstance(double.failed, NodeFailed)
+    assert "node id 1 is taken" in str(double.failed)
+    assert "clean-shutdown" not in disk.listdir("data")
+    assert "logs" not in disk.listdir("data")
+    assert not first.failed.done()
+    assert (first.membership.epoch, first.membership.is_fenced) == (epoch, False)
 
 
-def test_a_new_disk_under_a_dead_nodes_id_is_filled_from_the_others() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        await create(cluster)
-        host = cluster.hosts[2]
-        host.cut_power()
-        disk = SimDisk(78)
-        again = SimHost(
-            cluster.loop, 78, 2, {}, lambda: SimStore(cluster.etcd), disk, is_store_shared=True
-        )
-        assert await again.start(), again.failed
-        witness = node_of(cluster, 1)
-        for image in (witness.ctx.image,):
-            assert all(2 not in s.isr for s in image.topics["t"].partitions)
-        await until(cluster, lambda: is_whole(witness.ctx.image), within_s=PATIENCE_S)
-        disk.on_cut = None
-        disk.dead = True
-
-    play(scene)
+@run_with(play)
+async def test_a_new_disk_under_a_dead_nodes_id_is_filled_from_the_others(
+    cluster: SimCluster,
+) -> None:
+    await create(cluster)
+    host = cluster.hosts[2]
+    host.cut_power()
+    disk = SimDisk(78)
+    again = SimHost(
+        cluster.loop, 78, 2, {}, lambda: SimStore(cluster.etcd), disk, is_store_shared=True
+    )
+    assert await again.start(), again.failed
+    witness = node_of(cluster, 1)
+    for image in (witness.ctx.image,):
+        assert all(2 not in s.isr for s in image.topics["t"].partitions)
+    await until(cluster, lambda: is_whole(witness.ctx.image), within_s=PATIENCE_S)
+    disk.on_cut = None
+    disk.dead = True

@@ -22,6 +22,7 @@ from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimStore
+from tests.run_with import run_with
 
 PATIENCE_S = 60.0
 OVERRIDES = {"min.insync.replicas": "2", "replica.lag.time.max.ms": "10000"}
@@ -133,151 +134,139 @@ def test_replicas_move_with_their_records_and_leave_nothing_behind(seed: int) ->
     play(scene, seed=seed)
 
 
-def test_a_cancelled_move_leaves_no_copy_behind() -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 1, 2)
-        await world.produce(50)
-        [record] = await world.states()
-        [spare, *_] = [node for node in (1, 2, 3, 4) if node not in record.replicas]
-        # A node that is down cannot catch up, so the move lasts until it is cancelled.
-        world.nodes.hosts[spare].kill()
-        place = TopicPartition("t", 0)
-        answer = await world.moves.reassign({place: (spare, record.replicas[0])})
-        if answer[place] is None:
-            await world.moves.reassign({place: None})
-        image = await world.until(is_still)
-        assert set(image.topics["t"].partitions[0].replicas) == set(record.replicas)
-        assert await world.nodes.hosts[spare].start()
-        await asyncio.sleep(10)
-        assert world.directories(spare) == []
-
-    play(scene)
+@run_with(play)
+async def test_a_cancelled_move_leaves_no_copy_behind(world: Scene) -> None:
+    await world.admin.create_topic("t", 1, 2)
+    await world.produce(50)
+    [record] = await world.states()
+    [spare, *_] = [node for node in (1, 2, 3, 4) if node not in record.replicas]
+    # A node that is down cannot catch up, so the move lasts until it is cancelled.
+    world.nodes.hosts[spare].kill()
+    place = TopicPartition("t", 0)
+    answer = await world.moves.reassign({place: (spare, record.replicas[0])})
+    if answer[place] is None:
+        await world.moves.reassign({place: None})
+    image = await world.until(is_still)
+    assert set(image.topics["t"].partitions[0].replicas) == set(record.replicas)
+    assert await world.nodes.hosts[spare].start()
+    await asyncio.sleep(10)
+    assert world.directories(spare) == []
 
 
-def test_a_node_is_emptied_while_others_write() -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 8, 3)
-        await world.admin.alter_configs(BROKER, "4", {"cordoned.log.dirs": "*"})
-        writing = asyncio.ensure_future(world.produce(2_000))
-        image = await world.image()
-        plan = rebalance_plan.evacuate(layout_of(image), dict.fromkeys((1, 2, 3)), {4})
-        assert plan
-        answers = await world.moves.reassign(
-            {TopicPartition(*place): target for place, target in plan.items()}
-        )
-        assert set(answers.values()) == {None}
-        await writing
-        await world.until(is_still)
-        await world.admin.create_topic("u", 4, 3)
-        assert all(4 not in nodes for nodes in layout_of(await world.image()).values())
-        await asyncio.sleep(10)
-        assert world.directories(4) == []
-        assert sum(max(found) for found in world.end_offsets().values()) == 2_000
-
-    play(scene)
+@run_with(play)
+async def test_a_node_is_emptied_while_others_write(world: Scene) -> None:
+    await world.admin.create_topic("t", 8, 3)
+    await world.admin.alter_configs(BROKER, "4", {"cordoned.log.dirs": "*"})
+    writing = asyncio.ensure_future(world.produce(2_000))
+    image = await world.image()
+    plan = rebalance_plan.evacuate(layout_of(image), dict.fromkeys((1, 2, 3)), {4})
+    assert plan
+    answers = await world.moves.reassign(
+        {TopicPartition(*place): target for place, target in plan.items()}
+    )
+    assert set(answers.values()) == {None}
+    await writing
+    await world.until(is_still)
+    await world.admin.create_topic("u", 4, 3)
+    assert all(4 not in nodes for nodes in layout_of(await world.image()).values())
+    await asyncio.sleep(10)
+    assert world.directories(4) == []
+    assert sum(max(found) for found in world.end_offsets().values()) == 2_000
 
 
-def test_leaders_go_back_when_asked_to() -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 4, 3)
-        await world.until(is_still)
-        world.nodes.hosts[2].kill()
-        await world.until(lambda image: 2 not in image.brokers)
-        assert await world.nodes.hosts[2].start()
-        image = await world.until(is_still)
-        away = [
-            TopicPartition("t", index)
-            for index, record in enumerate(image.topics["t"].partitions)
-            if record.leader != record.replicas[0]
-        ]
-        assert away
-        answers = await world.moves.elect(away)
-        assert set(answers.values()) == {None}
-        assert all(record.leader == record.replicas[0] for record in await world.states())
-
-    play(scene, nodes=3)
+@run_with(play, nodes=3)
+async def test_leaders_go_back_when_asked_to(world: Scene) -> None:
+    await world.admin.create_topic("t", 4, 3)
+    await world.until(is_still)
+    world.nodes.hosts[2].kill()
+    await world.until(lambda image: 2 not in image.brokers)
+    assert await world.nodes.hosts[2].start()
+    image = await world.until(is_still)
+    away = [
+        TopicPartition("t", index)
+        for index, record in enumerate(image.topics["t"].partitions)
+        if record.leader != record.replicas[0]
+    ]
+    assert away
+    answers = await world.moves.elect(away)
+    assert set(answers.values()) == {None}
+    assert all(record.leader == record.replicas[0] for record in await world.states())
 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
-def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(is_power_cut: bool) -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 3, 3)
-        await world.admin.create_topic("kept", 1, 3)
-        await world.produce(100)
-        away = world.nodes.hosts[3]
-        if is_power_cut:
-            away.cut_power()
-        else:
-            await away.stop()
-        await world.admin.delete_topic("t")
-        await asyncio.sleep(20)
-        assert world.directories(1) == world.directories(2) == []
-        if not is_power_cut:  # A disk without power cannot be looked at.
-            assert world.directories(3) != []
-        assert len((await world.image()).deleted) == 1
-        assert await away.start()
-        image = await world.until(lambda image: not image.deleted)
-        assert world.directories(3) == []
-        assert world.directories(3, "kept") == ["0"]
-        # The same name may be used again at once, and has nothing of the old.
-        assert "t" not in image.topics
-        await world.admin.create_topic("t", 1, 3)
-        await world.until(is_still)
-        assert max(world.end_offsets()[0]) == 0
-
-    play(scene, nodes=3)
-
-
-def test_a_deletion_ends_though_nodes_stop_in_the_middle_of_it() -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 30, 3)
-        await world.produce(100)
-        await world.admin.delete_topic("t")
-        for host in world.nodes.hosts.values():
-            host.kill()
-        await asyncio.sleep(1)
-        for host in world.nodes.hosts.values():
-            assert await host.start()
-        await world.until(lambda image: not image.deleted)
-        for node_id in world.nodes.hosts:
-            assert world.directories(node_id) == []
-
-    play(scene, nodes=3)
+@run_with(play, nodes=3)
+async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(
+    world: Scene, *, is_power_cut: bool
+) -> None:
+    await world.admin.create_topic("t", 3, 3)
+    await world.admin.create_topic("kept", 1, 3)
+    await world.produce(100)
+    away = world.nodes.hosts[3]
+    if is_power_cut:
+        away.cut_power()
+    else:
+        await away.stop()
+    await world.admin.delete_topic("t")
+    await asyncio.sleep(20)
+    assert world.directories(1) == world.directories(2) == []
+    if not is_power_cut:  # A disk without power cannot be looked at.
+        assert world.directories(3) != []
+    assert len((await world.image()).deleted) == 1
+    assert await away.start()
+    image = await world.until(lambda image: not image.deleted)
+    assert world.directories(3) == []
+    assert world.directories(3, "kept") == ["0"]
+    # The same name may be used again at once, and has nothing of the old.
+    assert "t" not in image.topics
+    await world.admin.create_topic("t", 1, 3)
+    await world.until(is_still)
+    assert max(world.end_offsets()[0]) == 0
 
 
-def test_all_nodes_killed_at_once_lead_again_without_a_record_lost() -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 6, 3)
-        await world.produce(600)
-        for host in world.nodes.hosts.values():
-            host.cut_power()
-        await asyncio.sleep(2)
-        for host in world.nodes.hosts.values():
-            assert await host.start()
-        image = await world.until(is_still)
-        assert all(record.leader in image.brokers for record in image.topics["t"].partitions)
-        ends = world.end_offsets()
-        assert sum(min(found) for found in ends.values()) == 600
-
-    play(scene, nodes=3)
+@run_with(play, nodes=3)
+async def test_a_deletion_ends_though_nodes_stop_in_the_middle_of_it(world: Scene) -> None:
+    await world.admin.create_topic("t", 30, 3)
+    await world.produce(100)
+    await world.admin.delete_topic("t")
+    for host in world.nodes.hosts.values():
+        host.kill()
+    await asyncio.sleep(1)
+    for host in world.nodes.hosts.values():
+        assert await host.start()
+    await world.until(lambda image: not image.deleted)
+    for node_id in world.nodes.hosts:
+        assert world.directories(node_id) == []
 
 
-def test_two_of_three_return_after_a_power_cut_and_lead() -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 6, 3)
-        await world.produce(600)
-        for host in world.nodes.hosts.values():
-            host.cut_power()
-        await asyncio.sleep(1)
-        for node_id in (1, 2):
-            assert await world.nodes.hosts[node_id].start()
-        image = await world.until(
-            lambda image: all(len(r.isr) == 2 for r in image.topics["t"].partitions)
-        )
-        assert all(record.leader in (1, 2) for record in image.topics["t"].partitions)
-        assert sum(min(found) for found in world.end_offsets().values()) == 600
+@run_with(play, nodes=3)
+async def test_all_nodes_killed_at_once_lead_again_without_a_record_lost(world: Scene) -> None:
+    await world.admin.create_topic("t", 6, 3)
+    await world.produce(600)
+    for host in world.nodes.hosts.values():
+        host.cut_power()
+    await asyncio.sleep(2)
+    for host in world.nodes.hosts.values():
+        assert await host.start()
+    image = await world.until(is_still)
+    assert all(record.leader in image.brokers for record in image.topics["t"].partitions)
+    ends = world.end_offsets()
+    assert sum(min(found) for found in ends.values()) == 600
 
-    play(scene, nodes=3)
+
+@run_with(play, nodes=3)
+async def test_two_of_three_return_after_a_power_cut_and_lead(world: Scene) -> None:
+    await world.admin.create_topic("t", 6, 3)
+    await world.produce(600)
+    for host in world.nodes.hosts.values():
+        host.cut_power()
+    await asyncio.sleep(1)
+    for node_id in (1, 2):
+        assert await world.nodes.hosts[node_id].start()
+    image = await world.until(
+        lambda image: all(len(r.isr) == 2 for r in image.topics["t"].partitions)
+    )
+    assert all(record.leader in (1, 2) for record in image.topics["t"].partitions)
+    assert sum(min(found) for found in world.end_offsets().values()) == 600
 
 
 @pytest.mark.parametrize("seed", range(8))

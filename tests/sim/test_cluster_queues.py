@@ -20,6 +20,7 @@ from simulation.clock import SimClock
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
+from tests.run_with import run_with
 from tests.sim.sharing import GROUP, GROUP_KIND, Ledger, Member, Place, letters
 
 OVERRIDES = {
@@ -108,14 +109,12 @@ def play(scene: Callable[[Scene], Awaitable[None]], seed: int = 0) -> None:
     run(main, seed=seed, time_max=2000.0)
 
 
-def test_a_queue_over_all_nodes_delivers_everything_once() -> None:
-    async def scene(world: Scene) -> None:
-        await world.produce()
-        await world.until_done()
-        await asyncio.sleep(1)  # What the last member was answered may still be on its way.
-        assert len(world.ledger.accepted) + len(world.ledger.rejected) == PARTITIONS * RECORDS
-
-    play(scene)
+@run_with(play)
+async def test_a_queue_over_all_nodes_delivers_everything_once(world: Scene) -> None:
+    await world.produce()
+    await world.until_done()
+    await asyncio.sleep(1)  # What the last member was answered may still be on its way.
+    assert len(world.ledger.accepted) + len(world.ledger.rejected) == PARTITIONS * RECORDS
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -16,6 +16,7 @@ from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.requests import GetById, ListVersions, PutConfig, Register
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 
 OVERRIDES = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 PATIENCE_S = 200.0
@@ -44,18 +45,16 @@ async def register(cluster: SimCluster, node_id: int, subject: str, text: str) -
     return schema_id
 
 
-def test_every_node_answers_for_the_one_that_leads() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        ids = [await register(cluster, node_id, "s", schema(0)) for node_id in (1, 2, 3)]
-        assert ids == [1, 1, 1]
-        for node in cluster.nodes():
-            answer = await node.registry.ask(GetById(1))
-            assert msgspec.json.decode(answer)["schema"] == schema(0)
-            with pytest.raises(Rejected) as caught:
-                await node.registry.ask(GetById(9))
-            assert caught.value.number is RegistryErrorCode.SCHEMA_NOT_FOUND
-
-    play(scene)
+@run_with(play)
+async def test_every_node_answers_for_the_one_that_leads(cluster: SimCluster) -> None:
+    ids = [await register(cluster, node_id, "s", schema(0)) for node_id in (1, 2, 3)]
+    assert ids == [1, 1, 1]
+    for node in cluster.nodes():
+        answer = await node.registry.ask(GetById(1))
+        assert msgspec.json.decode(answer)["schema"] == schema(0)
+        with pytest.raises(Rejected) as caught:
+            await node.registry.ask(GetById(9))
+        assert caught.value.number is RegistryErrorCode.SCHEMA_NOT_FOUND
 
 
 @pytest.mark.parametrize("seed", range(4))

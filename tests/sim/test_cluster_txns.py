@@ -45,6 +45,7 @@ from penstock.wire.records import Record, decode, encode
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
+from tests.run_with import run_with
 
 OVERRIDES = {
     "min.insync.replicas": "2",
@@ -277,44 +278,44 @@ def play(scene: Callable[[Scene], Awaitable[None]], seed: int = 0) -> None:
 
 @pytest.mark.parametrize("version", [11, 12])
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_transaction_over_all_nodes_ends_everywhere(version: int, committed: bool) -> None:
-    async def scene(world: Scene) -> None:
-        for number in range(4):
-            producer = Producer(world.client, f"tx-{number}")
-            await producer.init()
-            if version < 12:
-                await producer.add(list(range(PARTITIONS)))
-            for index in range(PARTITIONS):
-                await producer.write(index, b"%d" % number, version)
-            await producer.commit_offset("g", 100 + number)
-            await producer.end(committed, version=5 if version >= 12 else 4)
-        await world.settled()
-        wanted = [b"%d" % number for number in range(4)] if committed else []
+@run_with(play)
+async def test_a_transaction_over_all_nodes_ends_everywhere(
+    world: Scene, *, version: int, committed: bool
+) -> None:
+    for number in range(4):
+        producer = Producer(world.client, f"tx-{number}")
+        await producer.init()
+        if version < 12:
+            await producer.add(list(range(PARTITIONS)))
         for index in range(PARTITIONS):
-            assert world.values(index) == [wanted] * 3
-        assert await world.committed_offset("g") == (103 if committed else -1)
-        leaders = {one.record.leader for one in world.replicas()}
-        assert len(leaders) == 3, "the partitions are led by all nodes"
+            await producer.write(index, b"%d" % number, version)
+        await producer.commit_offset("g", 100 + number)
+        await producer.end(committed, version=5 if version >= 12 else 4)
+    await world.settled()
+    wanted = [b"%d" % number for number in range(4)] if committed else []
+    for index in range(PARTITIONS):
+        assert world.values(index) == [wanted] * 3
+    assert await world.committed_offset("g") == (103 if committed else -1)
+    leaders = {one.record.leader for one in world.replicas()}
+    assert len(leaders) == 3, "the partitions are led by all nodes"
 
-    play(scene)
 
-
-def test_a_write_outside_its_transaction_is_refused_by_a_leader_that_has_to_ask() -> None:
-    async def scene(world: Scene) -> None:
-        for number in range(5):  # One of them has its coordinator elsewhere, whoever leads.
-            producer = Producer(world.client, f"tx-{number}")
-            await producer.init()
-            await producer.add([1])
-            with pytest.raises(Refused) as refused:
-                await producer.write(0, b"outside", 10)
-            assert refused.value.code is ErrorCode.INVALID_TXN_STATE
-            await producer.write(1, b"inside", 10)
-            await producer.end(committed=True, version=4)
-        await world.settled()
-        assert world.values(0) == [[]] * 3
-        assert world.values(1) == [[b"inside"] * 5] * 3
-
-    play(scene)
+@run_with(play)
+async def test_a_write_outside_its_transaction_is_refused_by_a_leader_that_has_to_ask(
+    world: Scene,
+) -> None:
+    for number in range(5):  # One of them has its coordinator elsewhere, whoever leads.
+        producer = Producer(world.client, f"tx-{number}")
+        await producer.init()
+        await producer.add([1])
+        with pytest.raises(Refused) as refused:
+            await producer.write(0, b"outside", 10)
+        assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+        await producer.write(1, b"inside", 10)
+        await producer.end(committed=True, version=4)
+    await world.settled()
+    assert world.values(0) == [[]] * 3
+    assert world.values(1) == [[b"inside"] * 5] * 3
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -343,23 +344,21 @@ def test_a_transaction_outlives_the_death_of_any_node(seed: int) -> None:
     play(scene, seed)
 
 
-def test_who_cannot_reach_the_coordinator_is_asked_to_try_again() -> None:
-    async def scene(world: Scene) -> None:
-        producer = Producer(world.client, "tx")
-        await producer.init()
-        coordinator = await find_coordinator(world.client, TRANSACTION, "tx")
-        others = [node for node in (1, 2, 3) if node != coordinator]
-        led = {one.index: one.record.leader for one in world.replicas()}
-        index = next(index for index, leader in sorted(led.items()) if leader == others[0])
-        for other in others:
-            world.loop.net.cut(f"node-{coordinator}", f"node-{other}")
-        writing = asyncio.ensure_future(producer.write(index, b"a", 12))
-        await asyncio.sleep(3)
-        assert not writing.done()
-        world.loop.net.heal()
-        await writing
-        await producer.end(committed=True)
-        await world.settled()
-        assert world.values(index) == [[b"a"]] * 3
-
-    play(scene)
+@run_with(play)
+async def test_who_cannot_reach_the_coordinator_is_asked_to_try_again(world: Scene) -> None:
+    producer = Producer(world.client, "tx")
+    await producer.init()
+    coordinator = await find_coordinator(world.client, TRANSACTION, "tx")
+    others = [node for node in (1, 2, 3) if node != coordinator]
+    led = {one.index: one.record.leader for one in world.replicas()}
+    index = next(index for index, leader in sorted(led.items()) if leader == others[0])
+    for other in others:
+        world.loop.net.cut(f"node-{coordinator}", f"node-{other}")
+    writing = asyncio.ensure_future(producer.write(index, b"a", 12))
+    await asyncio.sleep(3)
+    assert not writing.done()
+    world.loop.net.heal()
+    await writing
+    await producer.end(committed=True)
+    await world.settled()
+    assert world.values(index) == [[b"a"]] * 3

@@ -26,6 +26,7 @@ from simulation.clock import SimClock
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from simulation.random import SimRandom
+from tests.run_with import run_with
 
 LETTERS = 12
 OVERRIDES = {
@@ -134,40 +135,36 @@ def play(scene: Callable[[Office], Awaitable[None]]) -> None:
     loop.run(main())
 
 
-def test_a_redriver_killed_at_any_moment_leaves_every_letter_one_copy() -> None:
-    async def scene(office: Office) -> None:
-        moment, kills = 0.0, 0
-        while True:
-            name = f"t{kills}"
-            await office.bury(name)
-            has_ended = await office.kill_after(moment, office.redrive(name))
-            await office.redrive(name)
-            await office.check_all_back(name)
-            if has_ended:
-                break
-            kills += 1
-            moment += 0.004
-        assert kills > 20
-        entries = [message.key for message in await office.read(AUDIT)]
-        assert set(entries) == {b"warm.dlq", *(b"t%d.dlq" % number for number in range(kills + 1))}
-
-    play(scene)
+@run_with(play)
+async def test_a_redriver_killed_at_any_moment_leaves_every_letter_one_copy(office: Office) -> None:
+    moment, kills = 0.0, 0
+    while True:
+        name = f"t{kills}"
+        await office.bury(name)
+        has_ended = await office.kill_after(moment, office.redrive(name))
+        await office.redrive(name)
+        await office.check_all_back(name)
+        if has_ended:
+            break
+        kills += 1
+        moment += 0.004
+    assert kills > 20
+    entries = [message.key for message in await office.read(AUDIT)]
+    assert set(entries) == {b"warm.dlq", *(b"t%d.dlq" % number for number in range(kills + 1))}
 
 
-def test_one_that_was_asleep_cannot_go_on_after_another_has_begun() -> None:
-    async def scene(office: Office) -> None:
-        for number in range(12):
-            name = f"t{number}"
-            await office.bury(name)
-            first = asyncio.ensure_future(office.redrive(name))
-            await asyncio.sleep(0.002 * number)
-            ends = await asyncio.gather(first, office.redrive(name), return_exceptions=True)
-            for end in ends:
-                assert isinstance(end, int) or _is_fenced(end)
-            await office.redrive(name)
-            await office.check_all_back(name)
-
-    play(scene)
+@run_with(play)
+async def test_one_that_was_asleep_cannot_go_on_after_another_has_begun(office: Office) -> None:
+    for number in range(12):
+        name = f"t{number}"
+        await office.bury(name)
+        first = asyncio.ensure_future(office.redrive(name))
+        await asyncio.sleep(0.002 * number)
+        ends = await asyncio.gather(first, office.redrive(name), return_exceptions=True)
+        for end in ends:
+            assert isinstance(end, int) or _is_fenced(end)
+        await office.redrive(name)
+        await office.check_all_back(name)
 
 
 def _is_fenced(end: BaseException) -> bool:
@@ -177,42 +174,38 @@ def _is_fenced(end: BaseException) -> bool:
     )
 
 
-def test_a_filter_leaves_the_others_where_they_are() -> None:
-    async def scene(office: Office) -> None:
-        await office.bury("t")
-        assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 4
-        await office.check_all_back("t", [0, 3, 6, 9])
-        assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 0
-        assert await office.redrive("t") == 8
-
-    play(scene)
+@run_with(play)
+async def test_a_filter_leaves_the_others_where_they_are(office: Office) -> None:
+    await office.bury("t")
+    assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 4
+    await office.check_all_back("t", [0, 3, 6, 9])
+    assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 0
+    assert await office.redrive("t") == 8
 
 
-def test_a_copy_killed_at_any_moment_has_every_record_once() -> None:
-    async def scene(office: Office) -> None:
-        async def copy(name: str) -> int:
-            async with office.cluster() as cluster:
-                places = await places_of(cluster, "warm.dlq")
-                spans = await resolve(cluster, places, OffsetRange(START), must_end=True)
-                work = CopyPlan(name, name, spans)
-                return (await Copier(cluster, work, records_max=3).run()).copied
+@run_with(play)
+async def test_a_copy_killed_at_any_moment_has_every_record_once(office: Office) -> None:
+    async def copy(name: str) -> int:
+        async with office.cluster() as cluster:
+            places = await places_of(cluster, "warm.dlq")
+            spans = await resolve(cluster, places, OffsetRange(START), must_end=True)
+            work = CopyPlan(name, name, spans)
+            return (await Copier(cluster, work, records_max=3).run()).copied
 
-        moment, kills = 0.0, 0
-        while True:
-            name = f"c{kills}"
-            async with office.cluster() as cluster:
-                await Admin(cluster).create_topic(name, 2, 1)
-            has_ended = await office.kill_after(moment, copy(name))
+    moment, kills = 0.0, 0
+    while True:
+        name = f"c{kills}"
+        async with office.cluster() as cluster:
+            await Admin(cluster).create_topic(name, 2, 1)
+        has_ended = await office.kill_after(moment, copy(name))
+        copied = await office.read(name)
+        if not has_ended and len(copied) < LETTERS:
+            await copy(name)
             copied = await office.read(name)
-            if not has_ended and len(copied) < LETTERS:
-                await copy(name)
-                copied = await office.read(name)
-            numbers = sorted(int(message.value or b"") for message in copied)
-            assert numbers == list(range(LETTERS))
-            if has_ended:
-                break
-            kills += 1
-            moment += 0.004
-        assert kills > 10
-
-    play(scene)
+        numbers = sorted(int(message.value or b"") for message in copied)
+        assert numbers == list(range(LETTERS))
+        if has_ended:
+            break
+        kills += 1
+        moment += 0.004
+    assert kills > 10

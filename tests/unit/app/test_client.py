@@ -13,6 +13,7 @@ from penstock.app.publish import BufferFull
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import Unreachable
 from penstock.client.producer.partitioner import partition_for_key
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker, take
 
 
@@ -28,180 +29,158 @@ def test_what_applications_use_is_imported_when_it_is_asked_for() -> None:
         vars(penstock)["__getattr__"]("Nothing")
 
 
-def test_a_message_is_published_received_and_done() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", partitions=3)
-            published = await client.publish("jobs", {"id": 7}, key="ann", headers={"n": 1})
-            assert published.partition == partition_for_key(b"ann", 3)
-            assert published.offset == 0
-            (message,) = await client.poll("jobs", "workers", wait=5)
-            assert message.json() == {"id": 7}
-            assert (message.key, message.headers) == (b"ann", {"n": b"1"})
-            assert message.attempt == 1
-            await message.ack()
-            assert await client.poll("jobs", "workers", wait=1) == []
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_a_message_is_published_received_and_done(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", partitions=3)
+        published = await client.publish("jobs", {"id": 7}, key="ann", headers={"n": 1})
+        assert published.partition == partition_for_key(b"ann", 3)
+        assert published.offset == 0
+        (message,) = await client.poll("jobs", "workers", wait=5)
+        assert message.json() == {"id": 7}
+        assert (message.key, message.headers) == (b"ann", {"n": b"1"})
+        assert message.attempt == 1
+        await message.ack()
+        assert await client.poll("jobs", "workers", wait=1) == []
 
 
-def test_a_new_group_gets_what_was_sent_before_it() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 2)
-            await client.publish_many("jobs", range(20))
-            first = await take(client, "jobs", "workers", 20)
-            assert sorted(message.json() for message in first) == list(range(20))
-            assert await client.poll("jobs", "late", start="latest") == []
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_a_new_group_gets_what_was_sent_before_it(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 2)
+        await client.publish_many("jobs", range(20))
+        first = await take(client, "jobs", "workers", 20)
+        assert sorted(message.json() for message in first) == list(range(20))
+        assert await client.poll("jobs", "late", start="latest") == []
 
 
-def test_an_administrators_choice_of_the_start_stands() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.configure_group("workers", {"share.auto.offset.reset": "latest"})
-            await client.publish("jobs", b"before")
-            assert await client.poll("jobs", "workers", wait=1) == []
-            await client.publish("jobs", b"after")
-            (message,) = await client.poll("jobs", "workers", wait=5)
-            assert message.payload == b"after"
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_an_administrators_choice_of_the_start_stands(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.configure_group("workers", {"share.auto.offset.reset": "latest"})
+        await client.publish("jobs", b"before")
+        assert await client.poll("jobs", "workers", wait=1) == []
+        await client.publish("jobs", b"after")
+        (message,) = await client.poll("jobs", "workers", wait=5)
+        assert message.payload == b"after"
 
 
-def test_a_delayed_message_comes_when_it_is_due_and_not_before() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            before = sim.loop.time()
-            await client.publish("jobs", b"later", delay="15m")
-            assert await client.poll("jobs", "workers", wait="14m") == []
-            (message,) = await client.poll("jobs", "workers", wait="5m")
-            assert 900 <= sim.loop.time() - before < 902
-            assert message.payload == b"later"
-
-    on_broker(test, time_max=3_000)
+@run_with(on_broker, time_max=3000)
+async def test_a_delayed_message_comes_when_it_is_due_and_not_before(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        before = sim.loop.time()
+        await client.publish("jobs", b"later", delay="15m")
+        assert await client.poll("jobs", "workers", wait="14m") == []
+        (message,) = await client.poll("jobs", "workers", wait="5m")
+        assert 900 <= sim.loop.time() - before < 902
+        assert message.payload == b"later"
 
 
-def test_priority_overtakes_and_a_repeated_dedup_id_is_dropped() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", [b"low"] * 5)
-            await client.publish("jobs", b"high", priority=9)
-            (message,) = await client.poll("jobs", "workers", wait=5)
-            assert message.payload == b"high"
-            await client.create_topic("once", 1)
-            for _ in range(3):
-                await client.publish("once", b"x", dedup_id="a")
-            assert len(await client.poll("once", "workers", max=10, wait=5)) == 1
-            assert await client.poll("once", "workers", max=10, wait=1) == []
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_priority_overtakes_and_a_repeated_dedup_id_is_dropped(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", [b"low"] * 5)
+        await client.publish("jobs", b"high", priority=9)
+        (message,) = await client.poll("jobs", "workers", wait=5)
+        assert message.payload == b"high"
+        await client.create_topic("once", 1)
+        for _ in range(3):
+            await client.publish("once", b"x", dedup_id="a")
+        assert len(await client.poll("once", "workers", max=10, wait=5)) == 1
+        assert await client.poll("once", "workers", max=10, wait=1) == []
 
 
-def test_a_full_buffer_blocks_drops_or_raises_as_chosen() -> None:
-    async def test(sim: Sim) -> None:
-        size = {"buffer_bytes": 4_000, "linger_ms": 1_000}
-        async with sim.client(**size, on_full="raise") as client:
-            await client.create_topic("jobs", 1)
-            sent = [asyncio.ensure_future(client.publish("jobs", b"x" * 1_000)) for _ in range(5)]
-            outcomes = await asyncio.gather(*sent, return_exceptions=True)
-            assert [type(one) for one in outcomes].count(BufferFull) == 2
-        async with sim.client(**size, on_full="drop") as client:
-            published = await client.publish_many("jobs", [b"x" * 1_000] * 5)
-            assert [one.is_dropped for one in published] == [False] * 3 + [True] * 2
-            assert client.dropped == 2
-        async with sim.client(**size) as client:
-            published = await client.publish_many("jobs", [b"x" * 1_000] * 5)
-            assert [one.offset for one in published] == list(range(6, 11))
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_a_full_buffer_blocks_drops_or_raises_as_chosen(sim: Sim) -> None:
+    size = {"buffer_bytes": 4_000, "linger_ms": 1_000}
+    async with sim.client(**size, on_full="raise") as client:
+        await client.create_topic("jobs", 1)
+        sent = [asyncio.ensure_future(client.publish("jobs", b"x" * 1_000)) for _ in range(5)]
+        outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        assert [type(one) for one in outcomes].count(BufferFull) == 2
+    async with sim.client(**size, on_full="drop") as client:
+        published = await client.publish_many("jobs", [b"x" * 1_000] * 5)
+        assert [one.is_dropped for one in published] == [False] * 3 + [True] * 2
+        assert client.dropped == 2
+    async with sim.client(**size) as client:
+        published = await client.publish_many("jobs", [b"x" * 1_000] * 5)
+        assert [one.offset for one in published] == list(range(6, 11))
 
 
-def test_a_partitioner_of_ones_own_decides() -> None:
-    async def test(sim: Sim) -> None:
-        def choose(topic: str, key: bytes | None, count: int) -> int | None:
-            return count - 1 if key == b"vip" else None
+@run_with(on_broker)
+async def test_a_partitioner_of_ones_own_decides(sim: Sim) -> None:
+    def choose(topic: str, key: bytes | None, count: int) -> int | None:
+        return count - 1 if key == b"vip" else None
 
-        async with sim.client(partitioner=choose) as client:
-            await client.create_topic("jobs", 4)
-            assert (await client.publish("jobs", b"x", key="vip")).partition == 3
-            other = await client.publish("jobs", b"x", key="ann")
-            assert other.partition == partition_for_key(b"ann", 4)
-            assert (await client.publish("jobs", b"x", key="vip", partition=0)).partition == 0
-
-    on_broker(test)
+    async with sim.client(partitioner=choose) as client:
+        await client.create_topic("jobs", 4)
+        assert (await client.publish("jobs", b"x", key="vip")).partition == 3
+        other = await client.publish("jobs", b"x", key="ann")
+        assert other.partition == partition_for_key(b"ann", 4)
+        assert (await client.publish("jobs", b"x", key="vip", partition=0)).partition == 0
 
 
-def test_topics_are_created_once_with_their_settings() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 2, 1, retention_ms=5_000, order="key")
-            await client.create_topic("jobs", 2)
-            with pytest.raises(Refused) as refused:
-                await client.create_topic("jobs", 2, exist_ok=False)
-            assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-            rows = await client.admin.describe_configs(2, "jobs", ["retention.ms", "queue.order"])
-            assert [row.value for row in rows] == ["key", "5000"]
-            await client.delete_topic("jobs")
-            with pytest.raises(Refused, match="does not exist"):
-                await client.poll("jobs", "workers")
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_topics_are_created_once_with_their_settings(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 2, 1, retention_ms=5_000, order="key")
+        await client.create_topic("jobs", 2)
+        with pytest.raises(Refused) as refused:
+            await client.create_topic("jobs", 2, exist_ok=False)
+        assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        rows = await client.admin.describe_configs(2, "jobs", ["retention.ms", "queue.order"])
+        assert [row.value for row in rows] == ["key", "5000"]
+        await client.delete_topic("jobs")
+        with pytest.raises(Refused, match="does not exist"):
+            await client.poll("jobs", "workers")
 
 
-def test_what_makes_no_sense_is_refused_before_anything_is_sent() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            with pytest.raises(ValueError, match="priority 10"):
-                await client.publish("jobs", b"", priority=10)
-            with pytest.raises(ValueError, match="negative"):
-                await client.publish("jobs", b"", delay=-1)
-            with pytest.raises(TypeError, match="neither bytes, text nor JSON"):
-                await client.publish("jobs", object())
-            with pytest.raises(Refused, match="there is no partition 3"):
-                await client.publish("jobs", b"", partition=3)
-            with pytest.raises(ValueError, match="at most once"):
-                client.queue("jobs", "workers", delivery="exactly-once")  # type: ignore[arg-type]
-            with pytest.raises(ValueError, match="needs a group"):
-                client.consume("jobs", delivery="exactly-once")
-            with pytest.raises(ValueError, match="one message or more"):
-                await client.poll("jobs", "workers", max=0)
-            assert await client.poll("jobs", "workers", wait=1) == []
-        with pytest.raises(Refused, match="not connected"):
-            await client.publish("jobs", b"")
-        with pytest.raises(ValueError, match="compression"):
-            Client(compression="zip")
-        with pytest.raises(ValueError, match="on_full"):
-            Client(on_full="wait")  # type: ignore[arg-type]
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_what_makes_no_sense_is_refused_before_anything_is_sent(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        with pytest.raises(ValueError, match="priority 10"):
+            await client.publish("jobs", b"", priority=10)
+        with pytest.raises(ValueError, match="negative"):
+            await client.publish("jobs", b"", delay=-1)
+        with pytest.raises(TypeError, match="neither bytes, text nor JSON"):
+            await client.publish("jobs", object())
+        with pytest.raises(Refused, match="there is no partition 3"):
+            await client.publish("jobs", b"", partition=3)
+        with pytest.raises(ValueError, match="at most once"):
+            client.queue("jobs", "workers", delivery="exactly-once")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="needs a group"):
+            client.consume("jobs", delivery="exactly-once")
+        with pytest.raises(ValueError, match="one message or more"):
+            await client.poll("jobs", "workers", max=0)
+        assert await client.poll("jobs", "workers", wait=1) == []
+    with pytest.raises(Refused, match="not connected"):
+        await client.publish("jobs", b"")
+    with pytest.raises(ValueError, match="compression"):
+        Client(compression="zip")
+    with pytest.raises(ValueError, match="on_full"):
+        Client(on_full="wait")  # type: ignore[arg-type]
 
 
-def test_no_broker_is_said_at_once() -> None:
-    async def test(sim: Sim) -> None:
-        with pytest.raises(Unreachable):
-            await Client("nowhere:1", **sim.options()).connect()
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_no_broker_is_said_at_once(sim: Sim) -> None:
+    with pytest.raises(Unreachable):
+        await Client("nowhere:1", **sim.options()).connect()
 
 
-def test_seek_moves_a_group_without_members() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("log", 1)
-            await client.publish_many(
-                "log", [Outgoing(payload=n, timestamp_ms=1000 + n) for n in range(10)]
-            )
-            assert await client.seek("log", 0, 7, group="readers") == 7
-            async with client.consume("log", "readers") as reader:
-                assert (await anext(reader)).json() == 7
-            assert await client.seek("log", 0, timestamp=1004, group="readers") == 4
-            with pytest.raises(ValueError, match="name the group"):
-                await client.seek("log", 0, 1)
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_seek_moves_a_group_without_members(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("log", 1)
+        await client.publish_many(
+            "log", [Outgoing(payload=n, timestamp_ms=1000 + n) for n in range(10)]
+        )
+        assert await client.seek("log", 0, 7, group="readers") == 7
+        async with client.consume("log", "readers") as reader:
+            assert (await anext(reader)).json() == 7
+        assert await client.seek("log", 0, timestamp=1004, group="readers") == 4
+        with pytest.raises(ValueError, match="name the group"):
+            await client.seek("log", 0, 1)

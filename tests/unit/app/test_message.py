@@ -7,6 +7,7 @@ import pytest
 from penstock.app.message import LogMessage
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.consumer.fetched import FetchedRecord as Fetched
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker, take
 
 
@@ -30,45 +31,41 @@ def test_a_message_shows_its_record() -> None:
     assert (empty.payload, empty.value) == (b"", None)
 
 
-def test_nack_brings_a_message_again_after_its_delay() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"x")
-            (message,) = await take(client, "jobs", "workers", 1)
-            before = sim.loop.time()
-            await message.nack(delay=30)
-            assert await client.poll("jobs", "workers", wait=29) == []
-            (again,) = await client.poll("jobs", "workers", wait=5)
-            assert 30 <= sim.loop.time() - before < 31
-            assert again.attempt == 2
-            await again.nack(delay=0)
-            (third,) = await client.poll("jobs", "workers", wait=0)
-            assert third.attempt == 3
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_nack_brings_a_message_again_after_its_delay(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"x")
+        (message,) = await take(client, "jobs", "workers", 1)
+        before = sim.loop.time()
+        await message.nack(delay=30)
+        assert await client.poll("jobs", "workers", wait=29) == []
+        (again,) = await client.poll("jobs", "workers", wait=5)
+        assert 30 <= sim.loop.time() - before < 31
+        assert again.attempt == 2
+        await again.nack(delay=0)
+        (third,) = await client.poll("jobs", "workers", wait=0)
+        assert third.attempt == 3
 
 
-def test_reject_makes_a_dead_letter_that_says_why() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", [b"bad", b"worse"])
-            bad, worse = await take(client, "jobs", "workers", 2)
-            await bad.reject(ValueError("no such id"))
-            await worse.reject("broken")
-            await asyncio.sleep(5)
-            letters = await take(client, "jobs.dlq", "look", 2)
-            told = {
-                letter.payload: (
-                    letter.header("penstock-dlq-error-class"),
-                    letter.header("penstock-dlq-error-message"),
-                )
-                for letter in letters
-            }
-            assert told == {b"bad": ("ValueError", "no such id"), b"worse": ("Error", "broken")}
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_reject_makes_a_dead_letter_that_says_why(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", [b"bad", b"worse"])
+        bad, worse = await take(client, "jobs", "workers", 2)
+        await bad.reject(ValueError("no such id"))
+        await worse.reject("broken")
+        await asyncio.sleep(5)
+        letters = await take(client, "jobs.dlq", "look", 2)
+        told = {
+            letter.payload: (
+                letter.header("penstock-dlq-error-class"),
+                letter.header("penstock-dlq-error-message"),
+            )
+            for letter in letters
+        }
+        assert told == {b"bad": ("ValueError", "no such id"), b"worse": ("Error", "broken")}
 
 
 def test_the_reason_of_the_last_nack_is_in_the_dead_letter() -> None:
@@ -93,50 +90,44 @@ def test_the_reason_of_the_last_nack_is_in_the_dead_letter() -> None:
     on_broker(test)
 
 
-def test_a_second_verdict_is_refused() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"x")
-            (message,) = await take(client, "jobs", "workers", 1)
+@run_with(on_broker)
+async def test_a_second_verdict_is_refused(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"x")
+        (message,) = await take(client, "jobs", "workers", 1)
+        await message.ack()
+        assert message.is_settled
+        for verdict in (message.ack, message.nack, message.reject, message.extend):
+            with pytest.raises(Refused, match="settled before") as refused:
+                await verdict()
+            assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+
+
+@run_with(on_broker)
+async def test_a_delay_that_is_none_is_refused_and_the_message_stays_held(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"x")
+        (message,) = await take(client, "jobs", "workers", 1)
+        for delay in (-1, "soon", 400 * 86_400):
+            with pytest.raises(ValueError, match=r"delay|duration"):
+                await message.nack(delay=delay)
+        await message.ack()
+
+
+@run_with(on_broker)
+async def test_extend_holds_a_message_for_as_long_as_asked(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"x")
+        reader = client.queue("jobs", "workers", renew_for=0, prefetch=0)
+        (message,) = await reader.receive(1, 5)
+        await message.extend("60s")
+        assert await client.poll("jobs", "workers", wait=55) == []
+        (again,) = await client.poll("jobs", "workers", wait=10)
+        assert again.attempt == 2
+        with pytest.raises(Refused, match="no longer held"):
             await message.ack()
-            assert message.is_settled
-            for verdict in (message.ack, message.nack, message.reject, message.extend):
-                with pytest.raises(Refused, match="settled before") as refused:
-                    await verdict()
-                assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
-
-    on_broker(test)
-
-
-def test_a_delay_that_is_none_is_refused_and_the_message_stays_held() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"x")
-            (message,) = await take(client, "jobs", "workers", 1)
-            for delay in (-1, "soon", 400 * 86_400):
-                with pytest.raises(ValueError, match=r"delay|duration"):
-                    await message.nack(delay=delay)
-            await message.ack()
-
-    on_broker(test)
-
-
-def test_extend_holds_a_message_for_as_long_as_asked() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"x")
-            reader = client.queue("jobs", "workers", renew_for=0, prefetch=0)
-            (message,) = await reader.receive(1, 5)
-            await message.extend("60s")
-            assert await client.poll("jobs", "workers", wait=55) == []
-            (again,) = await client.poll("jobs", "workers", wait=10)
-            assert again.attempt == 2
-            with pytest.raises(Refused, match="no longer held"):
-                await message.ack()
-            assert message.is_lost
-            await again.ack()
-
-    on_broker(test)
+        assert message.is_lost
+        await again.ack()

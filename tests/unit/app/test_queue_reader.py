@@ -6,189 +6,170 @@ import pytest
 
 from penstock.app.message import Message
 from penstock.base.errors import Refused
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker, take
 
 
-def test_several_tasks_share_one_queue_and_each_message_is_handled_once() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 3)
-            await client.publish_many("jobs", range(200))
-            seen: list[int] = []
+@run_with(on_broker)
+async def test_several_tasks_share_one_queue_and_each_message_is_handled_once(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 3)
+        await client.publish_many("jobs", range(200))
+        seen: list[int] = []
 
-            async def work() -> None:
-                async with client.queue("jobs", "workers", prefetch=5) as jobs:
-                    async for message in jobs:
-                        seen.append(message.json())
-                        await message.ack()
+        async def work() -> None:
+            async with client.queue("jobs", "workers", prefetch=5) as jobs:
+                async for message in jobs:
+                    seen.append(message.json())
+                    await message.ack()
 
-            tasks = [asyncio.ensure_future(work()) for _ in range(4)]
-            while len(seen) < 200:
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(20)
-            assert sorted(seen) == list(range(200))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    on_broker(test)
+        tasks = [asyncio.ensure_future(work()) for _ in range(4)]
+        while len(seen) < 200:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(20)
+        assert sorted(seen) == list(range(200))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_a_lease_is_renewed_while_its_message_is_worked_on() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client, sim.client() as other:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"long")
-            (message,) = await take(client, "jobs", "workers", 1)
-            # The lease is 4 seconds; the work takes 60.
-            assert await other.poll("jobs", "workers", wait=60) == []
+@run_with(on_broker)
+async def test_a_lease_is_renewed_while_its_message_is_worked_on(sim: Sim) -> None:
+    async with sim.client() as client, sim.client() as other:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"long")
+        (message,) = await take(client, "jobs", "workers", 1)
+        # The lease is 4 seconds; the work takes 60.
+        assert await other.poll("jobs", "workers", wait=60) == []
+        await message.ack()
+        assert await other.poll("jobs", "workers", wait=10) == []
+
+
+@run_with(on_broker)
+async def test_a_message_that_is_forgotten_comes_again_when_its_renewal_ends(sim: Sim) -> None:
+    async with sim.client() as client, sim.client() as other:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"x")
+        jobs = client.queue("jobs", "workers", renew_for=10)
+        before = sim.loop.time()
+        message = await anext(jobs)
+        (again,) = await other.poll("jobs", "workers", wait=60)
+        assert again.attempt == 2
+        assert 8 < sim.loop.time() - before < 20
+        with pytest.raises(Refused, match="no longer held"):
             await message.ack()
-            assert await other.poll("jobs", "workers", wait=10) == []
-
-    on_broker(test)
+        await again.ack()
 
 
-def test_a_message_that_is_forgotten_comes_again_when_its_renewal_ends() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client, sim.client() as other:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"x")
-            jobs = client.queue("jobs", "workers", renew_for=10)
-            before = sim.loop.time()
+@run_with(on_broker)
+async def test_what_was_fetched_ahead_is_given_back_uncounted(sim: Sim) -> None:
+    async with sim.client() as client, sim.client() as other:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", range(10))
+        jobs = client.queue("jobs", "workers", prefetch=20)
+        first = await anext(jobs)
+        await asyncio.sleep(0.5)
+        assert await other.poll("jobs", "workers", wait=0) == []
+        # Nobody asks any more: the other nine are free again, as if they had not been given.
+        found: list[Message] = []
+        while len(found) < 9:
+            found += await other.poll("jobs", "workers", max=9, wait=10)
+        assert {message.attempt for message in found} == {1}
+        for message in [first, *found]:
+            await message.ack()
+
+
+@run_with(on_broker)
+async def test_closing_gives_back_what_is_held_at_once(sim: Sim) -> None:
+    async with sim.client() as client, sim.client() as other:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", range(4))
+        async with client.queue("jobs", "workers", prefetch=10) as jobs:
             message = await anext(jobs)
-            (again,) = await other.poll("jobs", "workers", wait=60)
-            assert again.attempt == 2
-            assert 8 < sim.loop.time() - before < 20
-            with pytest.raises(Refused, match="no longer held"):
-                await message.ack()
-            await again.ack()
-
-    on_broker(test)
-
-
-def test_what_was_fetched_ahead_is_given_back_uncounted() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client, sim.client() as other:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", range(10))
-            jobs = client.queue("jobs", "workers", prefetch=20)
-            first = await anext(jobs)
             await asyncio.sleep(0.5)
-            assert await other.poll("jobs", "workers", wait=0) == []
-            # Nobody asks any more: the other nine are free again, as if they had not been given.
-            found: list[Message] = []
-            while len(found) < 9:
-                found += await other.poll("jobs", "workers", max=9, wait=10)
-            assert {message.attempt for message in found} == {1}
-            for message in [first, *found]:
-                await message.ack()
-
-    on_broker(test)
-
-
-def test_closing_gives_back_what_is_held_at_once() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client, sim.client() as other:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", range(4))
-            async with client.queue("jobs", "workers", prefetch=10) as jobs:
-                message = await anext(jobs)
-                await asyncio.sleep(0.5)
-            before = sim.loop.time()
-            found = await take(other, "jobs", "workers", 4)
-            assert sim.loop.time() - before < 2
-            attempts = {one.offset: one.attempt for one in found}
-            assert attempts.pop(message.offset) == 2
-            assert set(attempts.values()) == {1}
-            with pytest.raises(Refused, match="closed"):
-                await message.ack()
-            assert await jobs.receive(1) == []
-
-    on_broker(test)
+        before = sim.loop.time()
+        found = await take(other, "jobs", "workers", 4)
+        assert sim.loop.time() - before < 2
+        attempts = {one.offset: one.attempt for one in found}
+        assert attempts.pop(message.offset) == 2
+        assert set(attempts.values()) == {1}
+        with pytest.raises(Refused, match="closed"):
+            await message.ack()
+        assert await jobs.receive(1) == []
 
 
-def test_at_most_once_is_done_before_it_is_seen() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client, sim.client() as other:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", range(3))
-            jobs = client.queue("jobs", "workers", delivery="at-most-once", prefetch=0)
-            message = await anext(jobs)
-            assert message.is_settled
-            await jobs.close()
-            found = await take(other, "jobs", "workers", 2)
-            assert message.offset not in {one.offset for one in found}
-            assert await other.poll("jobs", "workers", wait=10) == []
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_at_most_once_is_done_before_it_is_seen(sim: Sim) -> None:
+    async with sim.client() as client, sim.client() as other:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", range(3))
+        jobs = client.queue("jobs", "workers", delivery="at-most-once", prefetch=0)
+        message = await anext(jobs)
+        assert message.is_settled
+        await jobs.close()
+        found = await take(other, "jobs", "workers", 2)
+        assert message.offset not in {one.offset for one in found}
+        assert await other.poll("jobs", "workers", wait=10) == []
 
 
-def test_a_verdict_of_a_lost_lease_fails_alone() -> None:
+@run_with(on_broker)
+async def test_a_verdict_of_a_lost_lease_fails_alone(sim: Sim) -> None:
     """The broker refuses verdicts of a partition together; those that are right still count."""
 
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client, sim.client() as other:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", range(8))
-            jobs = client.queue("jobs", "workers", renew_for=0, prefetch=0)
-            messages = await jobs.receive(8, 5)
-            assert len(messages) == 8
-            for message in messages[:5] + messages[6:]:
-                await message.extend("60s")
-            (stolen,) = await other.poll("jobs", "workers", wait=30)
-            assert stolen.offset == messages[5].offset
-            outcomes = await asyncio.gather(
-                *(message.ack() for message in messages), return_exceptions=True
-            )
-            assert [isinstance(one, Refused) for one in outcomes] == [
-                number == 5 for number in range(8)
-            ]
-            await stolen.ack()
-
-    on_broker(test)
+    async with sim.client() as client, sim.client() as other:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", range(8))
+        jobs = client.queue("jobs", "workers", renew_for=0, prefetch=0)
+        messages = await jobs.receive(8, 5)
+        assert len(messages) == 8
+        for message in messages[:5] + messages[6:]:
+            await message.extend("60s")
+        (stolen,) = await other.poll("jobs", "workers", wait=30)
+        assert stolen.offset == messages[5].offset
+        outcomes = await asyncio.gather(
+            *(message.ack() for message in messages), return_exceptions=True
+        )
+        assert [isinstance(one, Refused) for one in outcomes] == [
+            number == 5 for number in range(8)
+        ]
+        await stolen.ack()
 
 
-def test_a_reader_outlives_its_broker() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", range(2))
-            async with client.queue("jobs", "workers", prefetch=0) as jobs:
-                first = await anext(jobs)
-                await first.ack()
-                host = sim.cluster.hosts[1]
-                await host.stop()
-                waiting = asyncio.ensure_future(anext(jobs))
-                await asyncio.sleep(10)
-                await host.start()
-                second = await asyncio.wait_for(waiting, 60)
-                assert second.offset == 1
-                await second.ack()
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_a_reader_outlives_its_broker(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", range(2))
+        async with client.queue("jobs", "workers", prefetch=0) as jobs:
+            first = await anext(jobs)
+            await first.ack()
+            host = sim.cluster.hosts[1]
+            await host.stop()
+            waiting = asyncio.ensure_future(anext(jobs))
+            await asyncio.sleep(10)
+            await host.start()
+            second = await asyncio.wait_for(waiting, 60)
+            assert second.offset == 1
+            await second.ack()
 
 
-def test_iteration_ends_when_the_reader_is_closed() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            jobs = client.queue("jobs", "workers")
+@run_with(on_broker)
+async def test_iteration_ends_when_the_reader_is_closed(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        jobs = client.queue("jobs", "workers")
 
-            async def read() -> int:
-                return len([message async for message in jobs])
+        async def read() -> int:
+            return len([message async for message in jobs])
 
-            reading = asyncio.ensure_future(read())
-            await asyncio.sleep(5)
-            await jobs.close()
-            assert await asyncio.wait_for(reading, 10) == 0
-
-    on_broker(test)
+        reading = asyncio.ensure_future(read())
+        await asyncio.sleep(5)
+        await jobs.close()
+        assert await asyncio.wait_for(reading, 10) == 0
 
 
-def test_an_unknown_queue_is_refused() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            with pytest.raises(Refused, match="'nothing' does not exist"):
-                await anext(client.queue("nothing", "workers"))
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_an_unknown_queue_is_refused(sim: Sim) -> None:
+    async with sim.client() as client:
+        with pytest.raises(Refused, match="'nothing' does not exist"):
+            await anext(client.queue("nothing", "workers"))

@@ -11,6 +11,7 @@ from penstock.app.outgoing import Outgoing
 from penstock.app.transaction import BYTES_MAX, Transaction
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.metadata import TopicPartition
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker
 
 COUNT = 120
@@ -86,49 +87,45 @@ def test_every_message_is_copied_once_whoever_dies_when(seed: int) -> None:
     on_broker(test, overrides=overrides, seed=seed, time_max=5_000)
 
 
-def test_outputs_of_one_message_are_bounded_and_checked() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("out", 2)
-            transaction = Transaction(client.cluster, sim.clock, "copy", "copy-1")
-            with pytest.raises(Refused, match="not 7"):
-                await transaction.add("out", Outgoing(payload=b"x", partition=7))
-            half = Outgoing(payload=b"x" * (BYTES_MAX // 2))
+@run_with(on_broker)
+async def test_outputs_of_one_message_are_bounded_and_checked(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("out", 2)
+        transaction = Transaction(client.cluster, sim.clock, "copy", "copy-1")
+        with pytest.raises(Refused, match="not 7"):
+            await transaction.add("out", Outgoing(payload=b"x", partition=7))
+        half = Outgoing(payload=b"x" * (BYTES_MAX // 2))
+        await transaction.add("out", half)
+        assert not transaction.is_due
+        with pytest.raises(Refused) as refused:
             await transaction.add("out", half)
-            assert not transaction.is_due
-            with pytest.raises(Refused) as refused:
-                await transaction.add("out", half)
-            assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
-            transaction.drop_current()
-            for _ in range(3):
-                await transaction.add("out", half)
-                transaction.handled()
-            assert transaction.is_due
-            transaction.forget()
-            assert not transaction.is_due
-
-    on_broker(test)
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        transaction.drop_current()
+        for _ in range(3):
+            await transaction.add("out", half)
+            transaction.handled()
+        assert transaction.is_due
+        transaction.forget()
+        assert not transaction.is_due
 
 
-def test_a_commit_of_a_stranger_writes_nothing() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("log", 1)
-            await client.create_topic("out", 1)
-            await client.publish("log", b"x")
-            async with client.consume("log", "copy", delivery="exactly-once") as reader:
-                await anext(reader)
-                await reader.publish("out", b"lost")
-                assert reader._member is not None
-                stranger = reader._member.membership._replace(member_id="somebody")
-                assert reader._transaction is not None
-                reader._transaction.handled()
-                with pytest.raises(Refused):
-                    await reader._transaction.commit({TopicPartition("log", 0): 1}, stranger)
-                reader._transaction.forget()
-                await reader._transaction.begin()
-            async with client.consume("out") as out:
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(anext(out), 5)
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_a_commit_of_a_stranger_writes_nothing(sim: Sim) -> None:
+    async with sim.client() as client:
+        await client.create_topic("log", 1)
+        await client.create_topic("out", 1)
+        await client.publish("log", b"x")
+        async with client.consume("log", "copy", delivery="exactly-once") as reader:
+            await anext(reader)
+            await reader.publish("out", b"lost")
+            assert reader._member is not None
+            stranger = reader._member.membership._replace(member_id="somebody")
+            assert reader._transaction is not None
+            reader._transaction.handled()
+            with pytest.raises(Refused):
+                await reader._transaction.commit({TopicPartition("log", 0): 1}, stranger)
+            reader._transaction.forget()
+            await reader._transaction.begin()
+        async with client.consume("out") as out:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(out), 5)

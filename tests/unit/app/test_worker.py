@@ -13,6 +13,7 @@ from penstock.app.task import Reject, Retry, RetryBackoff
 from penstock.app.worker import Worker
 from penstock.base.errors import Refused
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker, take
 
 
@@ -28,257 +29,237 @@ async def serve(worker: Worker, seconds: float) -> None:
     await serving
 
 
-def test_handlers_may_be_plain_or_async_and_what_they_return_is_done() -> None:
-    async def test(sim: Sim) -> None:
-        seen: list[bytes] = []
-        worker = new_worker(sim)
+@run_with(on_broker)
+async def test_handlers_may_be_plain_or_async_and_what_they_return_is_done(sim: Sim) -> None:
+    seen: list[bytes] = []
+    worker = new_worker(sim)
 
-        @worker.task("one")
-        def plain(message: Message) -> None:
-            seen.append(message.payload)
+    @worker.task("one")
+    def plain(message: Message) -> None:
+        seen.append(message.payload)
 
-        @worker.task("two")
-        async def async_(message: Message) -> None:
-            seen.append(message.payload)
-            await worker.client.publish("three", message.payload)
+    @worker.task("two")
+    async def async_(message: Message) -> None:
+        seen.append(message.payload)
+        await worker.client.publish("three", message.payload)
 
-        async with sim.client() as client:
-            await client.create_topic("one", 1)
-            await client.publish("one", b"1")
-            await client.publish("two", b"2")
-            await serve(worker, 10)
-            assert sorted(seen) == [b"1", b"2"]
-            for topic in ("one", "two"):
-                assert await client.poll(topic, "workers", wait=5) == []
-            assert len(await client.poll("three", "others", wait=5)) == 1
-
-    on_broker(test)
+    async with sim.client() as client:
+        await client.create_topic("one", 1)
+        await client.publish("one", b"1")
+        await client.publish("two", b"2")
+        await serve(worker, 10)
+        assert sorted(seen) == [b"1", b"2"]
+        for topic in ("one", "two"):
+            assert await client.poll(topic, "workers", wait=5) == []
+        assert len(await client.poll("three", "others", wait=5)) == 1
 
 
-def test_failures_are_tried_again_and_end_as_dead_letters() -> None:
-    async def test(sim: Sim) -> None:
-        tries: list[tuple[str, float]] = []
-        worker = new_worker(sim)
+@run_with(on_broker)
+async def test_failures_are_tried_again_and_end_as_dead_letters(sim: Sim) -> None:
+    tries: list[tuple[str, float]] = []
+    worker = new_worker(sim)
 
-        @worker.task("jobs", retries=3, backoff=RetryBackoff(2.0), no_retry=[KeyError])
-        async def handle(message: Message) -> None:
-            tries.append((message.text, sim.loop.time()))
-            match message.text:
-                case "fatal":
-                    raise KeyError("gone")
-                case "rejected":
-                    raise Reject("never")
-                case "later":
-                    if message.attempt == 1:
-                        raise Retry(delay="20s")
-                case "bad":
-                    raise ValueError("bad")
+    @worker.task("jobs", retries=3, backoff=RetryBackoff(2.0), no_retry=[KeyError])
+    async def handle(message: Message) -> None:
+        tries.append((message.text, sim.loop.time()))
+        match message.text:
+            case "fatal":
+                raise KeyError("gone")
+            case "rejected":
+                raise Reject("never")
+            case "later":
+                if message.attempt == 1:
+                    raise Retry(delay="20s")
+            case "bad":
+                raise ValueError("bad")
 
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", ["fatal", "rejected", "later", "bad", "good"])
-            await serve(worker, 60)
-            letters = await take(client, "jobs.dlq", "look", 3)
-            told = {
-                one.text: (
-                    one.header("penstock-dlq-error-class"),
-                    one.header("penstock-dlq-error-message"),
-                    one.header("penstock-dlq-attempts"),
-                )
-                for one in letters
-            }
-        assert told == {
-            "fatal": ("KeyError", "'gone'", "1"),
-            "rejected": ("Reject", "never", "1"),
-            "bad": ("ValueError", "bad", "4"),
-        }
-        times = [at for text, at in tries if text == "bad"]
-        pauses = [later - before for before, later in pairwise(times)]
-        for pause, least in zip(pauses, (2, 4, 8), strict=True):
-            assert least <= pause < least + 3
-        first, second = (at for text, at in tries if text == "later")
-        assert 20 <= second - first < 21
-        assert [text for text, _ in tries].count("good") == 1
-
-    on_broker(test)
-
-
-def test_a_key_keeps_its_order_through_failures_over_several_workers() -> None:
-    async def test(sim: Sim) -> None:
-        keys, each = 20, 8
-        rng = random.Random(3)
-        done: dict[str, int] = {}
-        wrong: list[str] = []
-        failures = 0
-
-        def make() -> Worker:
-            worker = new_worker(sim)
-
-            @worker.task(
-                "jobs", order="key", concurrency=8, retries=15, backoff=RetryBackoff(0.2, 0.5)
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", ["fatal", "rejected", "later", "bad", "good"])
+        await serve(worker, 60)
+        letters = await take(client, "jobs.dlq", "look", 3)
+        told = {
+            one.text: (
+                one.header("penstock-dlq-error-class"),
+                one.header("penstock-dlq-error-message"),
+                one.header("penstock-dlq-attempts"),
             )
-            async def handle(message: Message) -> None:
-                nonlocal failures
-                assert message.key is not None
-                key, number = message.key.decode(), message.json()
-                if done.get(key, 0) != number:
-                    wrong.append(f"{key}: {number} after {done.get(key, 0)}")
-                await asyncio.sleep(rng.uniform(0, 0.05))
-                if rng.random() < 0.1:
-                    failures += 1
-                    raise ValueError("again")
-                done[key] = number + 1
-
-            return worker
-
-        async with sim.client() as client:
-            await client.create_topic("jobs", 2, order="key")
-            for number in range(each):
-                for key in range(keys):
-                    await client.publish("jobs", number, key=f"k{key}")
-            workers = [make() for _ in range(3)]
-            await asyncio.gather(*(serve(worker, 60) for worker in workers))
-        assert wrong == []
-        assert failures > 5
-        assert done == {f"k{key}": each for key in range(keys)}
-
-    on_broker(test)
+            for one in letters
+        }
+    assert told == {
+        "fatal": ("KeyError", "'gone'", "1"),
+        "rejected": ("Reject", "never", "1"),
+        "bad": ("ValueError", "bad", "4"),
+    }
+    times = [at for text, at in tries if text == "bad"]
+    pauses = [later - before for before, later in pairwise(times)]
+    for pause, least in zip(pauses, (2, 4, 8), strict=True):
+        assert least <= pause < least + 3
+    first, second = (at for text, at in tries if text == "later")
+    assert 20 <= second - first < 21
+    assert [text for text, _ in tries].count("good") == 1
 
 
-def test_no_more_run_at_a_time_than_asked_for() -> None:
-    async def test(sim: Sim) -> None:
-        running = most = handled = 0
+@run_with(on_broker)
+async def test_a_key_keeps_its_order_through_failures_over_several_workers(sim: Sim) -> None:
+    keys, each = 20, 8
+    rng = random.Random(3)
+    done: dict[str, int] = {}
+    wrong: list[str] = []
+    failures = 0
+
+    def make() -> Worker:
         worker = new_worker(sim)
 
-        @worker.task("jobs", concurrency=5)
+        @worker.task("jobs", order="key", concurrency=8, retries=15, backoff=RetryBackoff(0.2, 0.5))
         async def handle(message: Message) -> None:
-            nonlocal running, most, handled
-            running += 1
-            most = max(most, running)
-            await asyncio.sleep(1)
-            running -= 1
-            handled += 1
+            nonlocal failures
+            assert message.key is not None
+            key, number = message.key.decode(), message.json()
+            if done.get(key, 0) != number:
+                wrong.append(f"{key}: {number} after {done.get(key, 0)}")
+            await asyncio.sleep(rng.uniform(0, 0.05))
+            if rng.random() < 0.1:
+                failures += 1
+                raise ValueError("again")
+            done[key] = number + 1
 
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", range(20))
-            await serve(worker, 10)
-        assert most == 5
-        assert handled == 20
+        return worker
 
-    on_broker(test)
-
-
-def test_stopping_lets_handlers_finish_and_gives_back_the_rest() -> None:
-    async def test(sim: Sim) -> None:
-        finished: list[str] = []
-        worker = new_worker(sim, grace=10)
-
-        @worker.task("jobs", concurrency=2, prefetch=5)
-        async def handle(message: Message) -> None:
-            await asyncio.sleep(5 if message.text == "short" else 500)
-            finished.append(message.text)
-
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish_many("jobs", ["short", "long", "next"])
-            before = sim.loop.time()
-            await serve(worker, 2)
-            assert 10 <= sim.loop.time() - before < 20
-            assert finished == ["short"]
-            before = sim.loop.time()
-            found = await take(client, "jobs", "workers", 2)
-            assert sim.loop.time() - before < 2
-            assert {one.text: one.attempt for one in found} == {"long": 2, "next": 1}
-
-    on_broker(test)
+    async with sim.client() as client:
+        await client.create_topic("jobs", 2, order="key")
+        for number in range(each):
+            for key in range(keys):
+                await client.publish("jobs", number, key=f"k{key}")
+        workers = [make() for _ in range(3)]
+        await asyncio.gather(*(serve(worker, 60) for worker in workers))
+    assert wrong == []
+    assert failures > 5
+    assert done == {f"k{key}": each for key in range(keys)}
 
 
-def test_a_second_stop_does_not_wait() -> None:
-    async def test(sim: Sim) -> None:
-        worker = new_worker(sim, grace=100)
+@run_with(on_broker)
+async def test_no_more_run_at_a_time_than_asked_for(sim: Sim) -> None:
+    running = most = handled = 0
+    worker = new_worker(sim)
 
-        @worker.task("jobs")
-        async def handle(message: Message) -> None:
-            await asyncio.sleep(500)
+    @worker.task("jobs", concurrency=5)
+    async def handle(message: Message) -> None:
+        nonlocal running, most, handled
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+        handled += 1
 
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"x")
-            serving = asyncio.ensure_future(worker.serve())
-            await asyncio.sleep(5)
-            worker.stop()
-            await asyncio.sleep(1)
-            assert not serving.done()
-            complaints: list[dict[str, Any]] = []
-            sim.loop.set_exception_handler(lambda _, told: complaints.append(told))
-            worker.stop()
-            await asyncio.wait_for(serving, 15)
-            await asyncio.sleep(0)
-            gc.collect()
-            assert complaints == []
-
-    on_broker(test)
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", range(20))
+        await serve(worker, 10)
+    assert most == 5
+    assert handled == 20
 
 
-def test_a_handler_that_takes_too_long_has_failed() -> None:
-    async def test(sim: Sim) -> None:
-        attempts: list[int] = []
-        worker = new_worker(sim)
+@run_with(on_broker)
+async def test_stopping_lets_handlers_finish_and_gives_back_the_rest(sim: Sim) -> None:
+    finished: list[str] = []
+    worker = new_worker(sim, grace=10)
 
-        @worker.task("jobs", timeout="2s", retries=2, backoff=1.0)
-        async def handle(message: Message) -> None:
-            attempts.append(message.attempt)
-            await asyncio.sleep(100)
+    @worker.task("jobs", concurrency=2, prefetch=5)
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(5 if message.text == "short" else 500)
+        finished.append(message.text)
 
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.publish("jobs", b"x")
-            await serve(worker, 40)
-            (letter,) = await take(client, "jobs.dlq", "look", 1)
-            assert letter.header("penstock-dlq-error-class") == "TimeoutError"
-        assert attempts == [1, 2, 3]
-
-    on_broker(test)
-
-
-def test_a_worker_waits_for_a_broker_that_is_away() -> None:
-    async def test(sim: Sim) -> None:
-        seen: list[str] = []
-        worker = new_worker(sim)
-
-        @worker.task("jobs")
-        async def handle(message: Message) -> None:
-            seen.append(message.text)
-
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            serving = asyncio.ensure_future(worker.serve())
-            await asyncio.sleep(5)
-            await sim.cluster.hosts[1].stop()
-            await asyncio.sleep(100)
-            await sim.cluster.hosts[1].start()
-            await client.publish("jobs", "after")
-            await asyncio.sleep(20)
-            assert seen == ["after"]
-            worker.stop()
-            await serving
-
-    on_broker(test)
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish_many("jobs", ["short", "long", "next"])
+        before = sim.loop.time()
+        await serve(worker, 2)
+        assert 10 <= sim.loop.time() - before < 20
+        assert finished == ["short"]
+        before = sim.loop.time()
+        found = await take(client, "jobs", "workers", 2)
+        assert sim.loop.time() - before < 2
+        assert {one.text: one.attempt for one in found} == {"long": 2, "next": 1}
 
 
-def test_what_a_worker_cannot_have_is_said() -> None:
-    async def test(sim: Sim) -> None:
-        with pytest.raises(ValueError, match="no tasks"):
-            await new_worker(sim).serve()
-        worker = new_worker(sim)
-        with pytest.raises(Refused, match="not running"):
-            assert worker.client
+@run_with(on_broker)
+async def test_a_second_stop_does_not_wait(sim: Sim) -> None:
+    worker = new_worker(sim, grace=100)
 
-        @worker.task("jobs", retries=50)
-        async def handle(message: Message) -> None: ...
+    @worker.task("jobs")
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(500)
 
-        with pytest.raises(Refused, match="retries=50"):
-            await worker.serve()
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"x")
+        serving = asyncio.ensure_future(worker.serve())
+        await asyncio.sleep(5)
+        worker.stop()
+        await asyncio.sleep(1)
+        assert not serving.done()
+        complaints: list[dict[str, Any]] = []
+        sim.loop.set_exception_handler(lambda _, told: complaints.append(told))
+        worker.stop()
+        await asyncio.wait_for(serving, 15)
+        await asyncio.sleep(0)
+        gc.collect()
+        assert complaints == []
 
-    on_broker(test)
+
+@run_with(on_broker)
+async def test_a_handler_that_takes_too_long_has_failed(sim: Sim) -> None:
+    attempts: list[int] = []
+    worker = new_worker(sim)
+
+    @worker.task("jobs", timeout="2s", retries=2, backoff=1.0)
+    async def handle(message: Message) -> None:
+        attempts.append(message.attempt)
+        await asyncio.sleep(100)
+
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.publish("jobs", b"x")
+        await serve(worker, 40)
+        (letter,) = await take(client, "jobs.dlq", "look", 1)
+        assert letter.header("penstock-dlq-error-class") == "TimeoutError"
+    assert attempts == [1, 2, 3]
+
+
+@run_with(on_broker)
+async def test_a_worker_waits_for_a_broker_that_is_away(sim: Sim) -> None:
+    seen: list[str] = []
+    worker = new_worker(sim)
+
+    @worker.task("jobs")
+    async def handle(message: Message) -> None:
+        seen.append(message.text)
+
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        serving = asyncio.ensure_future(worker.serve())
+        await asyncio.sleep(5)
+        await sim.cluster.hosts[1].stop()
+        await asyncio.sleep(100)
+        await sim.cluster.hosts[1].start()
+        await client.publish("jobs", "after")
+        await asyncio.sleep(20)
+        assert seen == ["after"]
+        worker.stop()
+        await serving
+
+
+@run_with(on_broker)
+async def test_what_a_worker_cannot_have_is_said(sim: Sim) -> None:
+    with pytest.raises(ValueError, match="no tasks"):
+        await new_worker(sim).serve()
+    worker = new_worker(sim)
+    with pytest.raises(Refused, match="not running"):
+        assert worker.client
+
+    @worker.task("jobs", retries=50)
+    async def handle(message: Message) -> None: ...
+
+    with pytest.raises(Refused, match="retries=50"):
+        await worker.serve()

@@ -7,6 +7,7 @@ import pytest
 from penstock.base.retry import Backoff, Retry, bound_s
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
+from tests.run_with import run_with
 
 
 def test_bounds_double_up_to_the_cap() -> None:
@@ -42,16 +43,14 @@ def test_a_loop_waits_longer_with_each_failure_until_it_succeeds() -> None:
     assert [retry.next_s() for _ in range(2)] == [0.1, 0.2]
 
 
-def test_pausing_takes_as_long_as_the_jitter_says() -> None:
-    async def main(loop: SimLoop) -> None:
-        retry, twin = Retry(SimRandom(7), 0.1, 0.5), Retry(SimRandom(7), 0.1, 0.5)
-        for _ in range(5):
-            began_s = loop.time()
-            await retry.pause()
-            assert loop.time() - began_s == pytest.approx(twin.next_s())
-        await asyncio.sleep(0)
-
-    run(main)
+@run_with(run)
+async def test_pausing_takes_as_long_as_the_jitter_says(loop: SimLoop) -> None:
+    retry, twin = Retry(SimRandom(7), 0.1, 0.5), Retry(SimRandom(7), 0.1, 0.5)
+    for _ in range(5):
+        began_s = loop.time()
+        await retry.pause()
+        assert loop.time() - began_s == pytest.approx(twin.next_s())
+    await asyncio.sleep(0)
 
 
 def test_nodes_that_fail_together_do_not_come_back_together() -> None:

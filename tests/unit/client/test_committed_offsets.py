@@ -14,6 +14,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetDeleteResponseTopic,
 )
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.client.group_answers import Committing
 from tests.unit.client.model import ModelBroker, with_model
 
@@ -24,18 +25,18 @@ SUBSCRIBED = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
 
 
 @pytest.mark.parametrize("version", [2, 7, 8, 10])
-def test_what_was_committed_is_read_back_sorted(version: int) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        model = Committing(broker)
-        broker.versions[FETCH] = (1, version)
-        await commit_offsets(cluster, "g", {OTHER: 7, ONE: 5})
-        model.offsets["g"]["gone", 0] = -1  # How a broker says that nothing is there.
-        model.not_coordinator_times = 2
-        found = await committed_offsets(cluster, "g")
-        assert [(where, row.offset) for where, row in found.items()] == [(ONE, 5), (OTHER, 7)]
-        assert await committed_offsets(cluster, "nobody") == {}
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_what_was_committed_is_read_back_sorted(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, version: int
+) -> None:
+    model = Committing(broker)
+    broker.versions[FETCH] = (1, version)
+    await commit_offsets(cluster, "g", {OTHER: 7, ONE: 5})
+    model.offsets["g"]["gone", 0] = -1  # How a broker says that nothing is there.
+    model.not_coordinator_times = 2
+    found = await committed_offsets(cluster, "g")
+    assert [(where, row.offset) for where, row in found.items()] == [(ONE, 5), (OTHER, 7)]
+    assert await committed_offsets(cluster, "nobody") == {}
 
 
 @pytest.mark.parametrize(
@@ -47,41 +48,41 @@ def test_what_was_committed_is_read_back_sorted(version: int) -> None:
         ErrorCode.STALE_MEMBER_EPOCH,
     ],
 )
-def test_a_group_that_has_members_again_is_said_to_have_them(code: ErrorCode) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        model = Committing(broker, commit_code=code)
-        with pytest.raises(Refused, match="group 'g' has members") as caught:
-            await commit_offsets(cluster, "g", {ONE: 5})
-        assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
-        assert broker.count(OffsetCommitRequest) == 1
-        assert not model.offsets
+@run_with(with_model)
+async def test_a_group_that_has_members_again_is_said_to_have_them(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, code: ErrorCode
+) -> None:
+    model = Committing(broker, commit_code=code)
+    with pytest.raises(Refused, match="group 'g' has members") as caught:
+        await commit_offsets(cluster, "g", {ONE: 5})
+    assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
+    assert broker.count(OffsetCommitRequest) == 1
+    assert not model.offsets
 
-    with_model(scenario)
 
+@run_with(with_model)
+async def test_offsets_of_a_topic_in_use_are_not_forgotten(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Committing(broker)
 
-def test_offsets_of_a_topic_in_use_are_not_forgotten() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
+    def answer(request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        rows = [
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=row.partition_index,
+                        error_code=SUBSCRIBED if topic.name == "u" else 0,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return OffsetDeleteResponse(error_code=0, topics=rows)
 
-        def answer(request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-            rows = [
-                OffsetDeleteResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetDeleteResponsePartition(
-                            partition_index=row.partition_index,
-                            error_code=SUBSCRIBED if topic.name == "u" else 0,
-                        )
-                        for row in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-            return OffsetDeleteResponse(error_code=0, topics=rows)
-
-        broker.answers[OffsetDeleteRequest] = answer
-        await delete_offsets(cluster, "g", [ONE])
-        with pytest.raises(Refused, match=r"u\[3\]: the group's members are subscribed"):
-            await delete_offsets(cluster, "g", [ONE, OTHER])
-
-    with_model(scenario)
+    broker.answers[OffsetDeleteRequest] = answer
+    await delete_offsets(cluster, "g", [ONE])
+    with pytest.raises(Refused, match=r"u\[3\]: the group's members are subscribed"):
+        await delete_offsets(cluster, "g", [ONE, OTHER])

@@ -13,6 +13,7 @@ from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.wire.messages.produce import ProduceRequest
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 from tests.unit.client.model import CLOSE, HANG, ModelBroker
 
 Scenario = Callable[[SimLoop, ModelBroker, Connection], Awaitable[None]]
@@ -52,33 +53,31 @@ def test_pipelined_requests_get_their_own_replies() -> None:
         connected(scenario, seed)
 
 
-def test_the_highest_common_version_is_used() -> None:
-    async def main(loop: SimLoop) -> None:
-        broker = ModelBroker()
-        broker.versions[3] = (0, 5)
-        broker.versions[0] = (0, 2)
-        del broker.versions[1]
-        connection = await connect(await broker.start(), ConnectionConfig())
-        assert connection.version_of(MetadataRequest) == 5
-        assert connection.version_of(MetadataRequest, limit=4) == 4
-        assert (await connection.call(ALL, MetadataResponse)).controller_id == 1
-        with pytest.raises(Refused, match=r"speaks ProduceRequest versions 0-2, this client 3-13"):
-            connection.version_of(ProduceRequest)
-        connection.close()
-
-    run(main)
+@run_with(run)
+async def test_the_highest_common_version_is_used(loop: SimLoop) -> None:
+    broker = ModelBroker()
+    broker.versions[3] = (0, 5)
+    broker.versions[0] = (0, 2)
+    del broker.versions[1]
+    connection = await connect(await broker.start(), ConnectionConfig())
+    assert connection.version_of(MetadataRequest) == 5
+    assert connection.version_of(MetadataRequest, limit=4) == 4
+    assert (await connection.call(ALL, MetadataResponse)).controller_id == 1
+    with pytest.raises(Refused, match=r"speaks ProduceRequest versions 0-2, this client 3-13"):
+        connection.version_of(ProduceRequest)
+    connection.close()
 
 
-def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own() -> None:
-    async def main(loop: SimLoop) -> None:
-        broker = ModelBroker()
-        broker.versions[18] = (0, 2)
-        connection = await connect(await broker.start(), ConnectionConfig())
-        assert connection.versions[18] == (0, 2)
-        assert len(broker.seen) == 1
-        connection.close()
-
-    run(main)
+@run_with(run)
+async def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(
+    loop: SimLoop,
+) -> None:
+    broker = ModelBroker()
+    broker.versions[18] = (0, 2)
+    connection = await connect(await broker.start(), ConnectionConfig())
+    assert connection.versions[18] == (0, 2)
+    assert len(broker.seen) == 1
+    connection.close()
 
 
 def test_an_absent_broker_is_named_with_what_to_do() -> None:
@@ -106,59 +105,59 @@ def test_a_broker_behind_a_cut_network_is_unreachable_in_time() -> None:
     refused("cannot reach broker:9092: no answer in time", Unreachable, main)
 
 
-def test_a_request_without_reply_times_out_and_ends_the_connection() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
-        broker.answers[MetadataRequest] = lambda request: HANG
-        started = loop.time()
-        with pytest.raises(RequestTimeout, match=r"did not answer MetadataRequest within 2 s"):
-            await connection.call(ALL, MetadataResponse, timeout_ms=2000)
-        assert 1.9 < loop.time() - started < 2.1
-        assert connection.is_closed
-        with pytest.raises(RequestTimeout):
-            await connection.call(ALL, MetadataResponse)
-
-    connected(scenario)
-
-
-def test_what_is_in_flight_fails_when_the_broker_closes() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
-        broker.answers[MetadataRequest] = lambda request: CLOSE
-        calls = [connection.send(ALL, MetadataResponse) for _ in range(3)]
-        for result in await asyncio.gather(*calls, return_exceptions=True):
-            assert isinstance(result, ConnectionLost)
-        with pytest.raises(ConnectionLost):
-            connection.send(ALL, MetadataResponse)
-
-    connected(scenario)
+@run_with(connected)
+async def test_a_request_without_reply_times_out_and_ends_the_connection(
+    loop: SimLoop, broker: ModelBroker, connection: Connection
+) -> None:
+    broker.answers[MetadataRequest] = lambda request: HANG
+    started = loop.time()
+    with pytest.raises(RequestTimeout, match=r"did not answer MetadataRequest within 2 s"):
+        await connection.call(ALL, MetadataResponse, timeout_ms=2000)
+    assert 1.9 < loop.time() - started < 2.1
+    assert connection.is_closed
+    with pytest.raises(RequestTimeout):
+        await connection.call(ALL, MetadataResponse)
 
 
-def test_a_cancelled_caller_does_not_disturb_the_next() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
-        task = loop.create_task(connection.call(ALL, MetadataResponse))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (await connection.call(ALL, MetadataResponse)).controller_id == 1
+@run_with(connected)
+async def test_what_is_in_flight_fails_when_the_broker_closes(
+    loop: SimLoop, broker: ModelBroker, connection: Connection
+) -> None:
+    broker.answers[MetadataRequest] = lambda request: CLOSE
+    calls = [connection.send(ALL, MetadataResponse) for _ in range(3)]
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(result, ConnectionLost)
+    with pytest.raises(ConnectionLost):
+        connection.send(ALL, MetadataResponse)
 
-    connected(scenario)
+
+@run_with(connected)
+async def test_a_cancelled_caller_does_not_disturb_the_next(
+    loop: SimLoop, broker: ModelBroker, connection: Connection
+) -> None:
+    task = loop.create_task(connection.call(ALL, MetadataResponse))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await connection.call(ALL, MetadataResponse)).controller_id == 1
 
 
-def test_calls_wait_for_room_in_flight() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
-        most = 0
+@run_with(connected, in_flight_max=3)
+async def test_calls_wait_for_room_in_flight(
+    loop: SimLoop, broker: ModelBroker, connection: Connection
+) -> None:
+    most = 0
 
-        async def slowly(request: Any) -> Any:
-            nonlocal most
-            await asyncio.sleep(0.1)
-            most = max(most, len(connection._in_flight))
-            return broker.metadata(request)
+    async def slowly(request: Any) -> Any:
+        nonlocal most
+        await asyncio.sleep(0.1)
+        most = max(most, len(connection._in_flight))
+        return broker.metadata(request)
 
-        broker.answers[MetadataRequest] = slowly
-        await asyncio.gather(*(connection.call(ALL, MetadataResponse) for _ in range(12)))
-        assert most == 3
-
-    connected(scenario, in_flight_max=3)
+    broker.answers[MetadataRequest] = slowly
+    await asyncio.gather(*(connection.call(ALL, MetadataResponse) for _ in range(12)))
+    assert most == 3
 
 
 class _Stranger(asyncio.Protocol):
@@ -210,15 +209,13 @@ def test_a_server_that_hangs_up_at_once_is_explained() -> None:
     refused("closed the connection instead of answering ApiVersions", Unreachable, stranger(b""))
 
 
-def test_a_refusal_carries_kafkas_code() -> None:
-    async def main(loop: SimLoop) -> None:
-        broker = ModelBroker()
-        address = await broker.start()
-        from simulation.random import SimRandom
+@run_with(run)
+async def test_a_refusal_carries_kafkas_code(loop: SimLoop) -> None:
+    broker = ModelBroker()
+    address = await broker.start()
+    from simulation.random import SimRandom
 
-        async with Cluster(SimRandom(1), [address]) as cluster:
-            with pytest.raises(Refused, match=r"topic 'nope' does not exist") as caught:
-                await cluster.topic("nope")
-            assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    run(main)
+    async with Cluster(SimRandom(1), [address]) as cluster:
+        with pytest.raises(Refused, match=r"topic 'nope' does not exist") as caught:
+            await cluster.topic("nope")
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

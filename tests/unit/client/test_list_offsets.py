@@ -10,6 +10,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import parse_offsets
 from penstock.wire.records import Record, encode
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.client.model import ModelBroker, with_model
 
 ONE = TopicPartition("t", 0)
@@ -36,19 +37,19 @@ CASES = {
 
 
 @pytest.mark.parametrize("text", CASES)
-def test_a_range_becomes_offsets(text: str) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        log, _ = broker.create("t", 2)
-        for n in range(20):
-            log.append(encode([Record(0, (100 + n) * 1000, None, b"")]))
-        log.batches = log.batches[5:]
-        log.start_offset = 5
-        places = await places_of(cluster, "t")
-        wanted = parse_offsets(text, Millis(120_000))
-        spans = await resolve(cluster, places, wanted)
-        assert (spans[ONE], spans[OTHER]) == CASES[text]
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_range_becomes_offsets(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, text: str
+) -> None:
+    log, _ = broker.create("t", 2)
+    for n in range(20):
+        log.append(encode([Record(0, (100 + n) * 1000, None, b"")]))
+    log.batches = log.batches[5:]
+    log.start_offset = 5
+    places = await places_of(cluster, "t")
+    wanted = parse_offsets(text, Millis(120_000))
+    spans = await resolve(cluster, places, wanted)
+    assert (spans[ONE], spans[OTHER]) == CASES[text]
 
 
 @pytest.mark.parametrize(
@@ -60,21 +61,21 @@ def test_a_range_becomes_offsets(text: str) -> None:
         ("50", OffsetSpan(50, 50)),
     ],
 )
-def test_a_range_that_must_end_stops_at_the_end(text: str, expected: OffsetSpan) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        log.start_offset, log.end_offset = 5, 20
-        wanted = parse_offsets(text, Millis(0))
-        assert (await resolve(cluster, [ONE], wanted, must_end=True))[ONE] == expected
+@run_with(with_model)
+async def test_a_range_that_must_end_stops_at_the_end(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, text: str, expected: OffsetSpan
+) -> None:
+    (log,) = broker.create("t")
+    log.start_offset, log.end_offset = 5, 20
+    wanted = parse_offsets(text, Millis(0))
+    assert (await resolve(cluster, [ONE], wanted, must_end=True))[ONE] == expected
 
-    with_model(scenario)
 
-
-def test_partitions_are_checked_before_they_are_asked_for() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 2)
-        assert await places_of(cluster, "t", [1]) == [OTHER]
-        with pytest.raises(Refused, match=r"'t' has 2 partitions, 0-1: there is no partition 2"):
-            await places_of(cluster, "t", [0, 2])
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_partitions_are_checked_before_they_are_asked_for(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t", 2)
+    assert await places_of(cluster, "t", [1]) == [OTHER]
+    with pytest.raises(Refused, match=r"'t' has 2 partitions, 0-1: there is no partition 2"):
+        await places_of(cluster, "t", [0, 2])

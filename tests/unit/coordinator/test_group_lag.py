@@ -17,6 +17,7 @@ from penstock.wire.messages.offset_commit import (
 )
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 from tests.unit.gateway.http.asking import Web
 
@@ -46,32 +47,30 @@ async def watched(node: Node) -> GroupWatch:
     return watch
 
 
-def test_lag_is_told_by_group_and_by_partition_the_furthest_first() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 3)
-        await node.ctx.group.groups.ensure()
-        await node.produce("t", 6, index=0, timestamp=5_000, step=100)
-        await node.produce("t", 9, index=1, timestamp=7_000, step=100)
-        await commit(node, "g", {0: 2, 1: 4, 2: 0})
-        await commit(node, "h", {1: 9})
-        watch = await watched(node)
-        assert watch.partitions == [
-            Behind("g", "t", 1, 4, 5, 7_400),
-            Behind("g", "t", 0, 2, 4, 5_200),
-        ]
-        assert watch.groups == {("g", "t"): GroupLag(9, 5_200), ("h", "t"): GroupLag(0)}
-        assert watch.groups["g", "t"].age_seconds(6_200) == 1.0
-        await commit(node, "g", {0: 6, 1: 9})
-        before_s = asyncio.get_running_loop().time()
-        await asyncio.sleep(3)
-        await watch.look()
-        elapsed_s = asyncio.get_running_loop().time() - before_s
-        assert watch.groups["g", "t"].trend == pytest.approx(-9 / elapsed_s, rel=0.1)
-        assert watch.groups["h", "t"].trend == 0
-        assert watch.partitions == []
-        assert watch.groups["g", "t"] == GroupLag(0)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_lag_is_told_by_group_and_by_partition_the_furthest_first(node: Node) -> None:
+    await node.create("t", 3)
+    await node.ctx.group.groups.ensure()
+    await node.produce("t", 6, index=0, timestamp=5_000, step=100)
+    await node.produce("t", 9, index=1, timestamp=7_000, step=100)
+    await commit(node, "g", {0: 2, 1: 4, 2: 0})
+    await commit(node, "h", {1: 9})
+    watch = await watched(node)
+    assert watch.partitions == [
+        Behind("g", "t", 1, 4, 5, 7_400),
+        Behind("g", "t", 0, 2, 4, 5_200),
+    ]
+    assert watch.groups == {("g", "t"): GroupLag(9, 5_200), ("h", "t"): GroupLag(0)}
+    assert watch.groups["g", "t"].age_seconds(6_200) == 1.0
+    await commit(node, "g", {0: 6, 1: 9})
+    before_s = asyncio.get_running_loop().time()
+    await asyncio.sleep(3)
+    await watch.look()
+    elapsed_s = asyncio.get_running_loop().time() - before_s
+    assert watch.groups["g", "t"].trend == pytest.approx(-9 / elapsed_s, rel=0.1)
+    assert watch.groups["h", "t"].trend == 0
+    assert watch.partitions == []
+    assert watch.groups["g", "t"] == GroupLag(0)
 
 
 @pytest.mark.parametrize("kept_max", [NAMES_MAX + 2, group_lag.KEPT_MAX])
@@ -120,18 +119,16 @@ def test_others_have_their_turn_while_many_positions_are_looked_at(
     on_node(test, configs=CONFIGS)
 
 
-def test_a_topic_that_is_gone_is_told_of_no_longer() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.ctx.group.groups.ensure()
-        await node.produce("t", 2)
-        await commit(node, "g", {0: 1})
-        await node.delete("t")
-        watch = await watched(node)
-        assert watch.groups == {}
-        assert watch.partitions == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_topic_that_is_gone_is_told_of_no_longer(node: Node) -> None:
+    await node.create("t", 1)
+    await node.ctx.group.groups.ensure()
+    await node.produce("t", 2)
+    await commit(node, "g", {0: 1})
+    await node.delete("t")
+    watch = await watched(node)
+    assert watch.groups == {}
+    assert watch.partitions == []
 
 
 def test_partitions_without_a_replica_here_are_asked_of_their_leaders() -> None:

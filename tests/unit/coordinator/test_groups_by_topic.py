@@ -10,45 +10,42 @@ from penstock.coordinator.groups_by_topic import (
     listing_of,
     response_of,
 )
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, opened
 
 
-def test_share_groups_are_listed_by_topic() -> None:
-    async def test(node: Node) -> None:
-        await opened(node, 2, group="g")
-        await opened(node, group="h")
-        positions = node.ctx.queue.positions
-        found = await positions.here(["t"])
-        assert sorted(found.positions) == [
-            GroupPosition(PositionKind.SHARE, "g", "t", 0),
-            GroupPosition(PositionKind.SHARE, "h", "t", 0),
-        ]
-        assert found.state_shards == [0, 1]
-        assert (await positions.here(["other"])).positions == []
-        assert (await positions.here(None)).positions == found.positions
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_share_groups_are_listed_by_topic(node: Node) -> None:
+    await opened(node, 2, group="g")
+    await opened(node, group="h")
+    positions = node.ctx.queue.positions
+    found = await positions.here(["t"])
+    assert sorted(found.positions) == [
+        GroupPosition(PositionKind.SHARE, "g", "t", 0),
+        GroupPosition(PositionKind.SHARE, "h", "t", 0),
+    ]
+    assert found.state_shards == [0, 1]
+    assert (await positions.here(["other"])).positions == []
+    assert (await positions.here(None)).positions == found.positions
 
 
-def test_a_listing_of_all_needs_every_shard() -> None:
-    async def test(node: Node) -> None:
-        await opened(node, 2)
-        await node.ctx.group.groups.ensure()
-        assert len((await node.ctx.queue.positions.everywhere(["t"])).positions) == 1
-        del node.ctx.queue.queues.keeping.host.seats[1]
-        with pytest.raises(Refused) as refused:
-            await node.ctx.queue.positions.everywhere(["t"])
-        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_listing_of_all_needs_every_shard(node: Node) -> None:
+    await opened(node, 2)
+    await node.ctx.group.groups.ensure()
+    assert len((await node.ctx.queue.positions.everywhere(["t"])).positions) == 1
+    del node.ctx.queue.queues.keeping.host.seats[1]
+    with pytest.raises(Refused) as refused:
+        await node.ctx.queue.positions.everywhere(["t"])
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_where_there_are_no_groups_at_all_the_listing_is_complete_and_empty() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        assert await node.ctx.queue.positions.everywhere(None) == Listing()
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_where_there_are_no_groups_at_all_the_listing_is_complete_and_empty(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    assert await node.ctx.queue.positions.everywhere(None) == Listing()
 
 
 def test_a_listing_says_on_the_wire_what_it_says_here() -> None:

@@ -16,6 +16,7 @@ from penstock.state.registry.requests import (
     ListSubjects,
     Register,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -29,84 +30,72 @@ async def register(node: Node, subject: str, schema: str) -> int:
     return registered
 
 
-def test_the_topic_is_made_when_it_is_first_needed() -> None:
-    async def test(node: Node) -> None:
-        assert SCHEMAS.name not in node.ctx.image.topics
-        assert await node.ctx.produce.registry.ask(ListSubjects()) == b"[]"
-        topic = node.ctx.image.topics[SCHEMAS.name]
-        assert len(topic.partitions) == 1
-        assert topic.is_internal
-        assert topic.configs["cleanup.policy"] == "compact"
-
-    on_node(test)
+@run_with(on_node)
+async def test_the_topic_is_made_when_it_is_first_needed(node: Node) -> None:
+    assert SCHEMAS.name not in node.ctx.image.topics
+    assert await node.ctx.produce.registry.ask(ListSubjects()) == b"[]"
+    topic = node.ctx.image.topics[SCHEMAS.name]
+    assert len(topic.partitions) == 1
+    assert topic.is_internal
+    assert topic.configs["cleanup.policy"] == "compact"
 
 
-def test_registrations_at_once_each_get_an_id_of_their_own() -> None:
-    async def test(node: Node) -> None:
-        texts = [text(number % 20) for number in range(60)]
-        ids = await asyncio.gather(
-            *(register(node, f"s{at}", schema) for at, schema in enumerate(texts))
-        )
-        assert sorted(set(ids)) == list(range(1, 21))
-        assert len({(schema, number) for schema, number in zip(texts, ids, strict=True)}) == 20
-
-    on_node(test)
+@run_with(on_node)
+async def test_registrations_at_once_each_get_an_id_of_their_own(node: Node) -> None:
+    texts = [text(number % 20) for number in range(60)]
+    ids = await asyncio.gather(
+        *(register(node, f"s{at}", schema) for at, schema in enumerate(texts))
+    )
+    assert sorted(set(ids)) == list(range(1, 21))
+    assert len({(schema, number) for schema, number in zip(texts, ids, strict=True)}) == 20
 
 
-def test_what_was_answered_is_in_the_log() -> None:
-    async def test(node: Node) -> None:
-        await register(node, "s", text(1))
-        partition = node.ctx.partitions.get(SCHEMAS.name, 0)
-        assert partition is not None
-        assert partition.high_watermark == partition.log.end_offset == 1
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_was_answered_is_in_the_log(node: Node) -> None:
+    await register(node, "s", text(1))
+    partition = node.ctx.partitions.get(SCHEMAS.name, 0)
+    assert partition is not None
+    assert partition.high_watermark == partition.log.end_offset == 1
 
 
-def test_refusals_keep_their_numbers_and_change_nothing() -> None:
-    async def test(node: Node) -> None:
-        await register(node, "s", text(1))
-        for call, number in (
-            (GetById(7), RegistryErrorCode.SCHEMA_NOT_FOUND),
-            (Register("s", "{", "AVRO"), RegistryErrorCode.INVALID_SCHEMA),
-            (Register("s", '"int"', "AVRO"), RegistryErrorCode.INCOMPATIBLE_SCHEMA),
-            (CheckProposal("s", "{", "AVRO"), RegistryErrorCode.INVALID_SCHEMA),
-        ):
-            with pytest.raises(Rejected) as caught:
-                await node.ctx.produce.registry.ask(call)
-            assert caught.value.number is number
-        shard = node.ctx.produce.registry.host.seat(0).require()
-        assert shard.state.count == 1
-
-    on_node(test)
+@run_with(on_node)
+async def test_refusals_keep_their_numbers_and_change_nothing(node: Node) -> None:
+    await register(node, "s", text(1))
+    for call, number in (
+        (GetById(7), RegistryErrorCode.SCHEMA_NOT_FOUND),
+        (Register("s", "{", "AVRO"), RegistryErrorCode.INVALID_SCHEMA),
+        (Register("s", '"int"', "AVRO"), RegistryErrorCode.INCOMPATIBLE_SCHEMA),
+        (CheckProposal("s", "{", "AVRO"), RegistryErrorCode.INVALID_SCHEMA),
+    ):
+        with pytest.raises(Rejected) as caught:
+            await node.ctx.produce.registry.ask(call)
+        assert caught.value.number is number
+    shard = node.ctx.produce.registry.host.seat(0).require()
+    assert shard.state.count == 1
 
 
-def test_another_form_is_made_of_what_was_found() -> None:
-    async def test(node: Node) -> None:
-        proto = 'syntax = "proto3"; message M { string a = 1; }'
-        await node.ctx.produce.registry.ask(Register("s", proto, "PROTOBUF"))
-        answer = await node.ctx.produce.registry.ask(GetVersion("s", 1, form="serialized"))
-        assert (
-            msgspec.json.decode(answer)["schema"]
-            == "Cg1kZWZhdWx0LnByb3RvIg4KAU0SCQoBYRgBIAEoCWIGcHJvdG8z"
-        )
-
-    on_node(test)
+@run_with(on_node)
+async def test_another_form_is_made_of_what_was_found(node: Node) -> None:
+    proto = 'syntax = "proto3"; message M { string a = 1; }'
+    await node.ctx.produce.registry.ask(Register("s", proto, "PROTOBUF"))
+    answer = await node.ctx.produce.registry.ask(GetVersion("s", 1, form="serialized"))
+    assert (
+        msgspec.json.decode(answer)["schema"]
+        == "Cg1kZWZhdWx0LnByb3RvIg4KAU0SCQoBYRgBIAEoCWIGcHJvdG8z"
+    )
 
 
-def test_only_so_many_calls_wait() -> None:
-    async def test(node: Node) -> None:
-        registry = node.ctx.produce.registry
-        waiting = [
-            asyncio.ensure_future(registry.ask(GetById(1))) for _ in range(coordinator.CALLS_MAX)
-        ]
-        await asyncio.sleep(0)
-        with pytest.raises(Refused) as caught:
-            await registry.ask(GetById(1))
-        assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        for result in await asyncio.gather(*waiting, return_exceptions=True):
-            assert isinstance(result, Rejected)
-        with pytest.raises(Rejected):
-            await registry.ask(GetById(1))
-
-    on_node(test)
+@run_with(on_node)
+async def test_only_so_many_calls_wait(node: Node) -> None:
+    registry = node.ctx.produce.registry
+    waiting = [
+        asyncio.ensure_future(registry.ask(GetById(1))) for _ in range(coordinator.CALLS_MAX)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(Refused) as caught:
+        await registry.ask(GetById(1))
+    assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    for result in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(result, Rejected)
+    with pytest.raises(Rejected):
+        await registry.ask(GetById(1))

@@ -14,6 +14,7 @@ from penstock.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.client.model import CLOSE, ModelBroker
 
@@ -68,58 +69,52 @@ def enter(
     return asyncio.ensure_future(node.ctx.transaction.txns.enter(name, PRODUCER, places, adds))
 
 
-def test_questions_of_many_producers_travel_together() -> None:
-    async def test(node: Node, other: Other) -> None:
-        found = await asyncio.gather(
-            enter(node, "a", 0, 1), enter(node, "b", 2, adds=False), enter(node, "a", 3)
-        )
-        assert not any(found)
-        (request,) = other.requests
-        rows = request.transactions
-        assert [row.transactional_id for row in rows] == ["a", "b", "a"]
-        assert [row.verify_only for row in rows] == [False, True, False]
-        assert list(rows[0].topics[0].partitions) == [0, 1]
-        assert (rows[0].producer_id, rows[0].producer_epoch) == (5, 1)
-
-    beside(test)
+@run_with(beside)
+async def test_questions_of_many_producers_travel_together(node: Node, other: Other) -> None:
+    found = await asyncio.gather(
+        enter(node, "a", 0, 1), enter(node, "b", 2, adds=False), enter(node, "a", 3)
+    )
+    assert not any(found)
+    (request,) = other.requests
+    rows = request.transactions
+    assert [row.transactional_id for row in rows] == ["a", "b", "a"]
+    assert [row.verify_only for row in rows] == [False, True, False]
+    assert list(rows[0].topics[0].partitions) == [0, 1]
+    assert (rows[0].producer_id, rows[0].producer_epoch) == (5, 1)
 
 
-def test_each_hears_what_must_not_be_written() -> None:
-    async def test(node: Node, other: Other) -> None:
-        other.codes["fenced"] = ErrorCode.PRODUCER_FENCED
-        good, fenced = await asyncio.gather(enter(node, "a", 8, 9), enter(node, "fenced", 1, 2))
-        assert {place: refused.code for place, refused in good.items()} == {
-            ("t", 9): ErrorCode.INVALID_TXN_STATE
-        }
-        assert {refused.code for refused in fenced.values()} == {ErrorCode.PRODUCER_FENCED}
-        assert sorted(fenced) == [("t", 1), ("t", 2)]
-
-    beside(test)
+@run_with(beside)
+async def test_each_hears_what_must_not_be_written(node: Node, other: Other) -> None:
+    other.codes["fenced"] = ErrorCode.PRODUCER_FENCED
+    good, fenced = await asyncio.gather(enter(node, "a", 8, 9), enter(node, "fenced", 1, 2))
+    assert {place: refused.code for place, refused in good.items()} == {
+        ("t", 9): ErrorCode.INVALID_TXN_STATE
+    }
+    assert {refused.code for refused in fenced.values()} == {ErrorCode.PRODUCER_FENCED}
+    assert sorted(fenced) == [("t", 1), ("t", 2)]
 
 
 @pytest.mark.parametrize("trouble", ["closes", "too few", "refuses", "of another", "gone"])
-def test_who_cannot_be_asked_vouches_for_nothing(trouble: str) -> None:
-    async def test(node: Node, other: Other) -> None:
-        answers: dict[str, Any] = {
-            "closes": lambda _: CLOSE,
-            "too few": lambda _: AddPartitionsToTxnResponse(results_by_transaction=[]),
-            "refuses": lambda _: AddPartitionsToTxnResponse(
-                error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            ),
-            "of another": lambda request: AddPartitionsToTxnResponse(
-                results_by_transaction=[
-                    result_of(row, {}) for row in _renamed(request.transactions)
-                ]
-            ),
-        }
-        if trouble == "gone":
-            other.stop()
-        else:
-            other.answers[AddPartitionsToTxnRequest] = answers[trouble]
-        found = await enter(node, "a", 0)
-        assert found["t", 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    beside(test)
+@run_with(beside)
+async def test_who_cannot_be_asked_vouches_for_nothing(
+    node: Node, other: Other, *, trouble: str
+) -> None:
+    answers: dict[str, Any] = {
+        "closes": lambda _: CLOSE,
+        "too few": lambda _: AddPartitionsToTxnResponse(results_by_transaction=[]),
+        "refuses": lambda _: AddPartitionsToTxnResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        ),
+        "of another": lambda request: AddPartitionsToTxnResponse(
+            results_by_transaction=[result_of(row, {}) for row in _renamed(request.transactions)]
+        ),
+    }
+    if trouble == "gone":
+        other.stop()
+    else:
+        other.answers[AddPartitionsToTxnRequest] = answers[trouble]
+    found = await enter(node, "a", 0)
+    assert found["t", 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _renamed(rows: Any) -> Any:
@@ -128,13 +123,11 @@ def _renamed(rows: Any) -> Any:
     return rows
 
 
-def test_without_a_leader_there_is_no_coordinator() -> None:
-    async def test(node: Node, other: Other) -> None:
-        topic = node.ctx.image.topics["__transaction_state"]
-        record = store_keys.PartitionRecord((2,), -1, (2,), leader_epoch=2, partition_epoch=2)
-        await node.put(store_keys.partition_key(topic.id, 0), record)
-        found = await enter(node, "a", 0)
-        assert found["t", 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert not other.requests
-
-    beside(test)
+@run_with(beside)
+async def test_without_a_leader_there_is_no_coordinator(node: Node, other: Other) -> None:
+    topic = node.ctx.image.topics["__transaction_state"]
+    record = store_keys.PartitionRecord((2,), -1, (2,), leader_epoch=2, partition_epoch=2)
+    await node.put(store_keys.partition_key(topic.id, 0), record)
+    found = await enter(node, "a", 0)
+    assert found["t", 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not other.requests

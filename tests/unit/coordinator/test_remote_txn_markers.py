@@ -16,6 +16,7 @@ from penstock.wire.messages.txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.client.model import CLOSE, ModelBroker
 
@@ -87,71 +88,63 @@ def write(
     return told
 
 
-def test_markers_of_many_transactions_travel_together() -> None:
-    async def test(node: Node, other: Other) -> None:
-        told = [write(node, index) for index in range(3)]
-        told += [write(node, 1, MARKER._replace(producer_id=8, committed=False))]
-        await asyncio.sleep(1)
-        assert told == [[ErrorCode.NONE]] * 4
-        (request,) = other.requests
-        first, second = request.markers
-        assert (first.producer_id, first.producer_epoch, first.coordinator_epoch) == (7, 1, 4)
-        assert (first.transaction_result, second.transaction_result) == (True, False)
-        assert list(first.topics[0].partition_indexes) == [0, 1, 2]
-        assert first.transaction_version == 2
-
-    beside(test)
+@run_with(beside)
+async def test_markers_of_many_transactions_travel_together(node: Node, other: Other) -> None:
+    told = [write(node, index) for index in range(3)]
+    told += [write(node, 1, MARKER._replace(producer_id=8, committed=False))]
+    await asyncio.sleep(1)
+    assert told == [[ErrorCode.NONE]] * 4
+    (request,) = other.requests
+    first, second = request.markers
+    assert (first.producer_id, first.producer_epoch, first.coordinator_epoch) == (7, 1, 4)
+    assert (first.transaction_result, second.transaction_result) == (True, False)
+    assert list(first.topics[0].partition_indexes) == [0, 1, 2]
+    assert first.transaction_version == 2
 
 
-def test_each_marker_hears_its_own_fate() -> None:
-    async def test(node: Node, other: Other) -> None:
-        other.codes = {1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
-        told = [write(node, index) for index in range(3)]
-        await asyncio.sleep(1)
-        assert told == [
-            [ErrorCode.NONE],
-            [ErrorCode.NOT_LEADER_OR_FOLLOWER],
-            [ErrorCode.INVALID_PRODUCER_EPOCH],
-        ]
-
-    beside(test)
+@run_with(beside)
+async def test_each_marker_hears_its_own_fate(node: Node, other: Other) -> None:
+    other.codes = {1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
+    told = [write(node, index) for index in range(3)]
+    await asyncio.sleep(1)
+    assert told == [
+        [ErrorCode.NONE],
+        [ErrorCode.NOT_LEADER_OR_FOLLOWER],
+        [ErrorCode.INVALID_PRODUCER_EPOCH],
+    ]
 
 
-def test_a_leader_that_does_not_know_the_topic_yet_is_only_behind() -> None:
-    async def test(node: Node, other: Other) -> None:
-        other.codes = {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        told = write(node, 0)
-        await asyncio.sleep(1)
-        assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER], "to be tried again"
-        assert write(node, 9) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], (
-            "there is no such partition"
-        )
-
-    beside(test)
+@run_with(beside)
+async def test_a_leader_that_does_not_know_the_topic_yet_is_only_behind(
+    node: Node, other: Other
+) -> None:
+    other.codes = {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    told = write(node, 0)
+    await asyncio.sleep(1)
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER], "to be tried again"
+    assert write(node, 9) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "there is no such partition"
 
 
 @pytest.mark.parametrize("trouble", ["closes", "says nothing of it", "gone"])
-def test_a_node_that_cannot_be_asked_is_tried_again(trouble: str) -> None:
-    async def test(node: Node, other: Other) -> None:
-        if trouble == "closes":
-            other.answers[WriteTxnMarkersRequest] = lambda _: CLOSE
-        elif trouble == "says nothing of it":
-            empty = WriteTxnMarkersResponse(markers=[])
-            other.answers[WriteTxnMarkersRequest] = lambda _: empty
-        else:
-            other.stop()
-        told = write(node, 0)
-        await asyncio.sleep(20)
-        assert told == [ErrorCode.NETWORK_EXCEPTION]
+@run_with(beside)
+async def test_a_node_that_cannot_be_asked_is_tried_again(
+    node: Node, other: Other, *, trouble: str
+) -> None:
+    if trouble == "closes":
+        other.answers[WriteTxnMarkersRequest] = lambda _: CLOSE
+    elif trouble == "says nothing of it":
+        empty = WriteTxnMarkersResponse(markers=[])
+        other.answers[WriteTxnMarkersRequest] = lambda _: empty
+    else:
+        other.stop()
+    told = write(node, 0)
+    await asyncio.sleep(20)
+    assert told == [ErrorCode.NETWORK_EXCEPTION]
 
-    beside(test)
 
-
-def test_a_leader_that_is_not_registered_is_not_asked() -> None:
-    async def test(node: Node, other: Other) -> None:
-        topic = node.ctx.image.topics["far"]
-        record = store_keys.PartitionRecord((5,), 5, (5,), leader_epoch=2, partition_epoch=2)
-        await node.put(store_keys.partition_key(topic.id, 0), record)
-        assert write(node, 0) == [ErrorCode.LEADER_NOT_AVAILABLE]
-
-    beside(test)
+@run_with(beside)
+async def test_a_leader_that_is_not_registered_is_not_asked(node: Node, other: Other) -> None:
+    topic = node.ctx.image.topics["far"]
+    record = store_keys.PartitionRecord((5,), 5, (5,), leader_epoch=2, partition_epoch=2)
+    await node.put(store_keys.partition_key(topic.id, 0), record)
+    assert write(node, 0) == [ErrorCode.LEADER_NOT_AVAILABLE]

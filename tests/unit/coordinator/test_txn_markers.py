@@ -16,6 +16,7 @@ from penstock.wire.messages.transactions import (
 )
 from penstock.wire.records import Record, encode, read_header
 from simulation.disk import Fault
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 CONFIGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
@@ -74,112 +75,96 @@ def open_at(node: Node, topic: str, index: int) -> int:
     return partition.log.producers.first_open_offset
 
 
-def test_the_end_of_a_transaction_reaches_every_partition() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 3)
-        producer = await begin(node, ("t", 0), ("t", 2))
-        assert open_at(node, "t", 0) == open_at(node, "t", 2) == 0
-        answer = await end(node, producer)
-        assert answer.error_code == ErrorCode.NONE
-        assert answer.producer_epoch == producer[1] + 1
-        await asyncio.sleep(0.1)
-        assert open_at(node, "t", 0) == open_at(node, "t", 2) == -1
-        assert state_of(node) is TxnState.COMPLETE_COMMIT
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_the_end_of_a_transaction_reaches_every_partition(node: Node) -> None:
+    await node.create("t", 3)
+    producer = await begin(node, ("t", 0), ("t", 2))
+    assert open_at(node, "t", 0) == open_at(node, "t", 2) == 0
+    answer = await end(node, producer)
+    assert answer.error_code == ErrorCode.NONE
+    assert answer.producer_epoch == producer[1] + 1
+    await asyncio.sleep(0.1)
+    assert open_at(node, "t", 0) == open_at(node, "t", 2) == -1
+    assert state_of(node) is TxnState.COMPLETE_COMMIT
 
 
-def test_no_marker_is_written_before_the_decision_is_committed() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        producer = await begin(node, ("t", 0))
-        waiting = asyncio.ensure_future(end(node, producer))
-        await asyncio.sleep(0)
-        assert state_of(node) is TxnState.PREPARE_COMMIT
-        assert open_at(node, "t", 0) == 0
-        await waiting
-        await asyncio.sleep(0.1)
-        assert open_at(node, "t", 0) == -1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_no_marker_is_written_before_the_decision_is_committed(node: Node) -> None:
+    await node.create("t", 1)
+    producer = await begin(node, ("t", 0))
+    waiting = asyncio.ensure_future(end(node, producer))
+    await asyncio.sleep(0)
+    assert state_of(node) is TxnState.PREPARE_COMMIT
+    assert open_at(node, "t", 0) == 0
+    await waiting
+    await asyncio.sleep(0.1)
+    assert open_at(node, "t", 0) == -1
 
 
-def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        producer = await begin(node, ("t", 0))
-        topic = node.ctx.image.topics["t"]
-        node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=3))
-        await end(node, producer)
-        await asyncio.sleep(0.02)
-        assert state_of(node) is TxnState.PREPARE_COMMIT
-        await asyncio.sleep(5)
-        assert state_of(node) is TxnState.COMPLETE_COMMIT
-        assert open_at(node, "t", 0) == -1
-        assert topic.name == "t"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_marker_that_cannot_be_written_is_tried_again(node: Node) -> None:
+    await node.create("t", 1)
+    producer = await begin(node, ("t", 0))
+    topic = node.ctx.image.topics["t"]
+    node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=3))
+    await end(node, producer)
+    await asyncio.sleep(0.02)
+    assert state_of(node) is TxnState.PREPARE_COMMIT
+    await asyncio.sleep(5)
+    assert state_of(node) is TxnState.COMPLETE_COMMIT
+    assert open_at(node, "t", 0) == -1
+    assert topic.name == "t"
 
 
-def test_a_partition_that_is_gone_holds_nobody_up() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.create("u", 1)
-        producer = await begin(node, ("t", 0), ("u", 0))
-        await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, "u"))
-        await end(node, producer)
-        await asyncio.sleep(0.1)
-        assert state_of(node) is TxnState.COMPLETE_COMMIT
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_partition_that_is_gone_holds_nobody_up(node: Node) -> None:
+    await node.create("t", 1)
+    await node.create("u", 1)
+    producer = await begin(node, ("t", 0), ("u", 0))
+    await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, "u"))
+    await end(node, producer)
+    await asyncio.sleep(0.1)
+    assert state_of(node) is TxnState.COMPLETE_COMMIT
 
 
-def test_owed_markers_are_written_after_the_shard_was_loaded_again() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        producer = await begin(node, ("t", 0))
-        node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=1))
-        await end(node, producer)
-        seat = node.ctx.transaction.txns.host.seat_of("tx")
-        seat.discard("to see what is still owed")
-        await asyncio.sleep(3)
-        assert state_of(node) is TxnState.COMPLETE_COMMIT
-        assert open_at(node, "t", 0) == -1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_owed_markers_are_written_after_the_shard_was_loaded_again(node: Node) -> None:
+    await node.create("t", 1)
+    producer = await begin(node, ("t", 0))
+    node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=1))
+    await end(node, producer)
+    seat = node.ctx.transaction.txns.host.seat_of("tx")
+    seat.discard("to see what is still owed")
+    await asyncio.sleep(3)
+    assert state_of(node) is TxnState.COMPLETE_COMMIT
+    assert open_at(node, "t", 0) == -1
 
 
-def test_a_marker_breaks_the_guards_of_its_place() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        producer = await begin(node, ("t", 0))
-        guard = node.ctx.transaction.txns.guards.set(("t", 0, producer[0]))
-        await end(node, producer)
-        await asyncio.sleep(0.1)
-        assert guard.is_broken
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_marker_breaks_the_guards_of_its_place(node: Node) -> None:
+    await node.create("t", 1)
+    producer = await begin(node, ("t", 0))
+    guard = node.ctx.transaction.txns.guards.set(("t", 0, producer[0]))
+    await end(node, producer)
+    await asyncio.sleep(0.1)
+    assert guard.is_broken
 
 
-def test_a_stale_marker_is_refused_by_the_log() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        producer = await begin(node, ("t", 0))
-        told: list[ErrorCode] = []
-        stale = PartitionMarker(producer[0], producer[1], True, 0, 2)
-        node.ctx.transaction.txns.markers.write(stale, "t", 0, told.append)
-        assert told == [ErrorCode.INVALID_PRODUCER_EPOCH]
-        assert open_at(node, "t", 0) == 0
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_stale_marker_is_refused_by_the_log(node: Node) -> None:
+    await node.create("t", 1)
+    producer = await begin(node, ("t", 0))
+    told: list[ErrorCode] = []
+    stale = PartitionMarker(producer[0], producer[1], True, 0, 2)
+    node.ctx.transaction.txns.markers.write(stale, "t", 0, told.append)
+    assert told == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert open_at(node, "t", 0) == 0
 
 
-def test_a_place_that_nobody_knows_is_told_so() -> None:
-    async def test(node: Node) -> None:
-        told: list[ErrorCode] = []
-        marker = PartitionMarker(1, 1, True, 0, 2)
-        for topic in ("nowhere", "__consumer_offsets"):
-            node.ctx.transaction.txns.markers.write(marker, topic, 0, told.append)
-        assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_place_that_nobody_knows_is_told_so(node: Node) -> None:
+    told: list[ErrorCode] = []
+    marker = PartitionMarker(1, 1, True, 0, 2)
+    for topic in ("nowhere", "__consumer_offsets"):
+        node.ctx.transaction.txns.markers.write(marker, topic, 0, told.append)
+    assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2

@@ -2,46 +2,41 @@
 
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.http.metrics import render
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 
-def test_requests_are_counted_by_route_and_status() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        await web.post("/topics/t/messages", {"payload": 1, "priority": 10})
-        await web.post("/topics/t/messages", b"{")
-        await web.get("/topics/nowhere")
-        text = render(web.node.ctx.metrics.catalogue)[0].decode()
-        name = "penstock_http_requests_total"
-        route = 'route="POST /topics/{name}/messages"'
-        for status in (200, 400, 422):
-            assert f'{name}{{{route},status="{status}"}} 1' in text
-        assert f'{name}{{route="GET /topics/{{name}}",status="404"}} 1' in text
-        assert f"penstock_http_request_seconds_count{{{route}}} 3" in text
-
-    on_web(test)
+@run_with(on_web)
+async def test_requests_are_counted_by_route_and_status(web: Web) -> None:
+    await web.publish("x")
+    await web.post("/topics/t/messages", {"payload": 1, "priority": 10})
+    await web.post("/topics/t/messages", b"{")
+    await web.get("/topics/nowhere")
+    text = render(web.node.ctx.metrics.catalogue)[0].decode()
+    name = "penstock_http_requests_total"
+    route = 'route="POST /topics/{name}/messages"'
+    for status in (200, 400, 422):
+        assert f'{name}{{{route},status="{status}"}} 1' in text
+    assert f'{name}{{route="GET /topics/{{name}}",status="404"}} 1' in text
+    assert f"penstock_http_request_seconds_count{{{route}}} 3" in text
 
 
-def test_the_landing_page_lists_every_route() -> None:
-    async def test(web: Web) -> None:
-        links = (await web.get("/")).json["links"]
-        assert "GET /topics/{name}/poll" in links
-        assert "/docs" in links
-
-    on_web(test)
+@run_with(on_web)
+async def test_the_landing_page_lists_every_route(web: Web) -> None:
+    links = (await web.get("/")).json["links"]
+    assert "GET /topics/{name}/poll" in links
+    assert "/docs" in links
 
 
-def test_metrics_name_topics_to_those_who_may_describe_the_cluster() -> None:
-    async def test(web: Web) -> None:
-        add = web.state.catalogue.add
-        add("penstock_one", "gauge", "One.", read=lambda: [((), 1.0)])
-        for label in ("topic", "group"):
-            name, rows = f"penstock_by_{label}", [(("secret",), 1.0)]
-            add(name, "gauge", "One.", (label,), read=lambda rows=rows: rows)  # type: ignore[misc]
-        assert (await web.get("/metrics")).body.count(b"secret") == 2
-        web.node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
-        shown = (await web.get("/metrics")).body
-        assert b"penstock_one 1" in shown
-        assert b"secret" not in shown
-
-    on_web(test)
+@run_with(on_web)
+async def test_metrics_name_topics_to_those_who_may_describe_the_cluster(web: Web) -> None:
+    add = web.state.catalogue.add
+    add("penstock_one", "gauge", "One.", read=lambda: [((), 1.0)])
+    for label in ("topic", "group"):
+        name, rows = f"penstock_by_{label}", [(("secret",), 1.0)]
+        add(name, "gauge", "One.", (label,), read=lambda rows=rows: rows)  # type: ignore[misc]
+    assert (await web.get("/metrics")).body.count(b"secret") == 2
+    web.node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    shown = (await web.get("/metrics")).body
+    assert b"penstock_one 1" in shown
+    assert b"secret" not in shown

@@ -6,6 +6,7 @@ from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 from tests.unit.slices import Slices
 
@@ -29,16 +30,14 @@ async def fill(web: Web) -> None:
 
 
 @pytest.mark.parametrize("path", ["/topics", "/metrics"])
-def test_a_long_list_is_made_a_little_at_a_time(path: str) -> None:
-    async def test(web: Web) -> None:
-        await fill(web)
-        gauge = web.state.catalogue.add("penstock_many", "gauge", "Numbers.", ("what",))
-        for number in range(TOPICS):
-            gauge.counter(str(number)).value = number
-        with Slices() as slices:
-            answer = await web.get(path)
-        assert answer.status == 200
-        assert answer.body.count(b"many") >= TOPICS, "it is whole"
-        assert slices.longest <= CALLS_AT_A_STRETCH
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_long_list_is_made_a_little_at_a_time(web: Web, *, path: str) -> None:
+    await fill(web)
+    gauge = web.state.catalogue.add("penstock_many", "gauge", "Numbers.", ("what",))
+    for number in range(TOPICS):
+        gauge.counter(str(number)).value = number
+    with Slices() as slices:
+        answer = await web.get(path)
+    assert answer.status == 200
+    assert answer.body.count(b"many") >= TOPICS, "it is whole"
+    assert slices.longest <= CALLS_AT_A_STRETCH

@@ -18,6 +18,7 @@ from penstock.gateway.http import connection_limits
 from penstock.gateway.http import protocol as limits
 from penstock.gateway.http.body_limit import BODY_BYTES_MAX
 from penstock.gateway.server import HttpServer, start_http
+from tests.run_with import in_new_loop, run_with
 
 
 @dataclass
@@ -78,56 +79,46 @@ async def get(server: HttpServer, path: str, *headers: str) -> tuple[int, str, b
     return int(head.split()[1]), head.decode().lower(), body
 
 
-def test_port_zero_is_answered_with_the_real_port() -> None:
-    async def scene(server: HttpServer) -> None:
-        assert server.port > 0
-        assert server.url == f"http://127.0.0.1:{server.port}"
-
-    serve(scene)
+@run_with(serve)
+async def test_port_zero_is_answered_with_the_real_port(server: HttpServer) -> None:
+    assert server.port > 0
+    assert server.url == f"http://127.0.0.1:{server.port}"
 
 
-def test_the_landing_page_links_to_pages_that_exist() -> None:
-    async def scene(server: HttpServer) -> None:
-        status, _, body = await get(server, "/")
-        landing = json.loads(body)
-        assert status == 200
-        assert landing["kafka"] == "127.0.0.1:9092"
-        assert landing["links"] == PAGES
-        for path in landing["links"]:
-            assert (await get(server, path))[0] == 200
-
-    serve(scene)
+@run_with(serve)
+async def test_the_landing_page_links_to_pages_that_exist(server: HttpServer) -> None:
+    status, _, body = await get(server, "/")
+    landing = json.loads(body)
+    assert status == 200
+    assert landing["kafka"] == "127.0.0.1:9092"
+    assert landing["links"] == PAGES
+    for path in landing["links"]:
+        assert (await get(server, path))[0] == 200
 
 
-def test_version_names_node_and_cluster() -> None:
-    async def scene(server: HttpServer) -> None:
-        _, _, body = await get(server, "/version")
-        assert json.loads(body) == {
-            "version": "1.2.3",
-            "node_id": 4,
-            "cluster_id": "abc",
-            "kafka": "127.0.0.1:9092",
-        }
-
-    serve(scene)
+@run_with(serve)
+async def test_version_names_node_and_cluster(server: HttpServer) -> None:
+    _, _, body = await get(server, "/version")
+    assert json.loads(body) == {
+        "version": "1.2.3",
+        "node_id": 4,
+        "cluster_id": "abc",
+        "kafka": "127.0.0.1:9092",
+    }
 
 
-def test_a_node_that_is_not_ready_is_still_healthy() -> None:
-    async def scene(server: HttpServer) -> None:
-        assert (await get(server, "/healthz"))[0] == 200
-        status, _, body = await get(server, "/readyz")
-        assert (status, body) == (503, b"recovering\n")
-
-    serve(scene, Problems(readiness="recovering"))
+@run_with(serve, Problems(readiness="recovering"))
+async def test_a_node_that_is_not_ready_is_still_healthy(server: HttpServer) -> None:
+    assert (await get(server, "/healthz"))[0] == 200
+    status, _, body = await get(server, "/readyz")
+    assert (status, body) == (503, b"recovering\n")
 
 
-def test_an_unhealthy_node_is_not_ready_either() -> None:
-    async def scene(server: HttpServer) -> None:
-        assert (await get(server, "/healthz"))[0] == 503
-        status, _, body = await get(server, "/readyz")
-        assert (status, body) == (503, b"the disk failed\n")
-
-    serve(scene, Problems(health="the disk failed"))
+@run_with(serve, Problems(health="the disk failed"))
+async def test_an_unhealthy_node_is_not_ready_either(server: HttpServer) -> None:
+    assert (await get(server, "/healthz"))[0] == 503
+    status, _, body = await get(server, "/readyz")
+    assert (status, body) == (503, b"the disk failed\n")
 
 
 def test_metrics_come_in_the_format_asked_for() -> None:
@@ -145,30 +136,24 @@ def test_metrics_come_in_the_format_asked_for() -> None:
     serve(scene, problems)
 
 
-def test_unknown_paths_and_methods_are_refused_plainly() -> None:
-    async def scene(server: HttpServer) -> None:
-        assert (await get(server, "/nothing"))[0] == 404
-        answer = await send(server, b"DELETE /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 405")
-
-    serve(scene)
+@run_with(serve)
+async def test_unknown_paths_and_methods_are_refused_plainly(server: HttpServer) -> None:
+    assert (await get(server, "/nothing"))[0] == 404
+    answer = await send(server, b"DELETE /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 405")
 
 
-def test_a_taken_port_is_an_os_error() -> None:
-    async def scene(server: HttpServer) -> None:
-        with pytest.raises(OSError, match=str(server.port)):
-            await start_http("127.0.0.1", server.port, Problems().state())
-
-    serve(scene)
+@run_with(serve)
+async def test_a_taken_port_is_an_os_error(server: HttpServer) -> None:
+    with pytest.raises(OSError, match=str(server.port)):
+        await start_http("127.0.0.1", server.port, Problems().state())
 
 
-def test_signal_handlers_stay_the_nodes_own() -> None:
+@run_with(serve)
+async def test_signal_handlers_stay_the_nodes_own(server: HttpServer) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
-    async def scene(server: HttpServer) -> None:
-        assert signal.getsignal(signal.SIGTERM) is before
-
-    serve(scene)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(
@@ -190,28 +175,26 @@ def test_signal_handlers_stay_the_nodes_own() -> None:
         "url",
     ],
 )  # fmt: skip
-def test_what_is_not_a_bounded_http_request_gets_400_and_the_door(raw: bytes) -> None:
-    async def scene(server: HttpServer) -> None:
-        assert (await send(server, raw)).startswith(b"HTTP/1.1 400")
-        assert (await get(server, "/healthz"))[0] == 200
-
-    serve(scene)
+@run_with(serve)
+async def test_what_is_not_a_bounded_http_request_gets_400_and_the_door(
+    server: HttpServer, *, raw: bytes
+) -> None:
+    assert (await send(server, raw)).startswith(b"HTTP/1.1 400")
+    assert (await get(server, "/healthz"))[0] == 200
 
 
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\nx: ", b"GET /", b"\r\n"])
-def test_a_head_that_never_ends_is_cut_off(start: bytes) -> None:
-    async def scene(server: HttpServer) -> None:
-        filler = b"\r\n" if start == b"\r\n" else b"yy"
-        async with connect(server) as (reader, writer):
-            writer.write(start)
-            # In small pieces, so that no single read holds it all.
-            for _ in range(limits.HEAD_BYTES_MAX // 1024 + 1):
-                writer.write(filler * 512)
-                await writer.drain()
-                await asyncio.sleep(0)
-            assert (await reader.readline()).startswith(b"HTTP/1.1 400")
-
-    serve(scene)
+@run_with(serve)
+async def test_a_head_that_never_ends_is_cut_off(server: HttpServer, *, start: bytes) -> None:
+    filler = b"\r\n" if start == b"\r\n" else b"yy"
+    async with connect(server) as (reader, writer):
+        writer.write(start)
+        # In small pieces, so that no single read holds it all.
+        for _ in range(limits.HEAD_BYTES_MAX // 1024 + 1):
+            writer.write(filler * 512)
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
 
 
 def test_a_head_that_takes_too_long_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,30 +255,24 @@ def test_a_body_that_comes_slowly_but_steadily_is_taken(monkeypatch: pytest.Monk
     serve(scene)
 
 
-def test_a_body_over_the_limit_is_refused_before_it_is_read() -> None:
-    async def scene(server: HttpServer) -> None:
-        length = BODY_BYTES_MAX + 1
-        raw = f"POST / HTTP/1.1\r\ncontent-length: {length}\r\n\r\n".encode()
-        assert (await send(server, raw)).startswith(b"HTTP/1.1 413")
-
-    serve(scene)
+@run_with(serve)
+async def test_a_body_over_the_limit_is_refused_before_it_is_read(server: HttpServer) -> None:
+    length = BODY_BYTES_MAX + 1
+    raw = f"POST / HTTP/1.1\r\ncontent-length: {length}\r\n\r\n".encode()
+    assert (await send(server, raw)).startswith(b"HTTP/1.1 413")
 
 
-def test_a_body_nobody_reads_ends_the_connection() -> None:
-    async def scene(server: HttpServer) -> None:
-        raw = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
-        assert (await send(server, raw)).startswith(b"HTTP/1.1 405")
-
-    serve(scene)
+@run_with(serve)
+async def test_a_body_nobody_reads_ends_the_connection(server: HttpServer) -> None:
+    raw = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
+    assert (await send(server, raw)).startswith(b"HTTP/1.1 405")
 
 
-def test_pipelined_requests_on_one_connection_are_all_answered() -> None:
-    async def scene(server: HttpServer) -> None:
-        raw = b"GET /healthz HTTP/1.1\r\n\r\n" * 3
-        raw += b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"
-        assert (await send(server, raw)).count(b"HTTP/1.1 200") == 4
-
-    serve(scene)
+@run_with(serve)
+async def test_pipelined_requests_on_one_connection_are_all_answered(server: HttpServer) -> None:
+    raw = b"GET /healthz HTTP/1.1\r\n\r\n" * 3
+    raw += b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"
+    assert (await send(server, raw)).count(b"HTTP/1.1 200") == 4
 
 
 def test_connections_over_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,27 +307,25 @@ def test_stop_closes_idle_connections_and_the_port(monkeypatch: pytest.MonkeyPat
     asyncio.run(run())
 
 
-def test_stop_lets_a_running_request_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        started, release = asyncio.Event(), asyncio.Event()
+@run_with(in_new_loop)
+async def test_stop_lets_a_running_request_finish(*, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, release = asyncio.Event(), asyncio.Event()
 
-        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-            started.set()
-            await release.wait()
-            await PlainTextResponse("late")(scope, receive, send)
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        started.set()
+        await release.wait()
+        await PlainTextResponse("late")(scope, receive, send)
 
-        monkeypatch.setattr(serving, "build_app", lambda state: slow)
-        server = await start_http("127.0.0.1", 0, Problems().state())
-        async with connect(server) as (reader, writer):
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            await started.wait()
-            stopping = asyncio.ensure_future(server.stop())
-            await asyncio.sleep(0)
-            release.set()
-            assert (await reader.read()).endswith(b"late")
-            await stopping
-
-    asyncio.run(run())
+    monkeypatch.setattr(serving, "build_app", lambda state: slow)
+    server = await start_http("127.0.0.1", 0, Problems().state())
+    async with connect(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await started.wait()
+        stopping = asyncio.ensure_future(server.stop())
+        await asyncio.sleep(0)
+        release.set()
+        assert (await reader.read()).endswith(b"late")
+        await stopping
 
 
 def test_stop_does_not_wait_for_ever_for_a_stuck_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,22 +366,20 @@ class Wire:
         self.is_over = True
 
 
-def test_an_answer_leaves_in_one_piece() -> None:
-    async def main() -> None:
-        wire = Wire()
-        joining = limits.JoiningTransport(wire, asyncio.get_running_loop())  # type: ignore[arg-type]
-        joining.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        joining.write(b"body")
-        joining.write(b"more")
-        assert wire.writes == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
-        joining.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-        await asyncio.sleep(0)
-        assert wire.writes[2:] == [b"HTTP/1.1 204 No Content\r\n\r\n"]
-        joining.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        joining.close()
-        assert wire.writes[3:] == [b"HTTP/1.1 400 Bad Request\r\n\r\n"]
-        assert joining.is_closing()
-        await asyncio.sleep(0)
-        assert len(wire.writes) == 4
-
-    asyncio.run(main())
+@run_with(in_new_loop)
+async def test_an_answer_leaves_in_one_piece() -> None:
+    wire = Wire()
+    joining = limits.JoiningTransport(wire, asyncio.get_running_loop())  # type: ignore[arg-type]
+    joining.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    joining.write(b"body")
+    joining.write(b"more")
+    assert wire.writes == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
+    joining.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+    await asyncio.sleep(0)
+    assert wire.writes[2:] == [b"HTTP/1.1 204 No Content\r\n\r\n"]
+    joining.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    joining.close()
+    assert wire.writes[3:] == [b"HTTP/1.1 400 Bad Request\r\n\r\n"]
+    assert joining.is_closing()
+    await asyncio.sleep(0)
+    assert len(wire.writes) == 4

@@ -19,6 +19,7 @@ from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 
 ETCD = EtcdConfig(("http://etcd-1:2379",), prefix="/penstock/here")
 
@@ -88,75 +89,65 @@ def test_the_first_node_founds_the_cluster_and_finds_it_again(is_shared: bool) -
     in_world(test, is_shared=is_shared)
 
 
-def test_two_nodes_that_start_at_once_found_one_cluster() -> None:
-    async def main(loop: SimLoop) -> None:
-        one, two = World(loop), World(loop)
-        two.etcd, two.store = one.etcd, SimStore(one.etcd)
-        one.etcd.delay_s = (0.0, 0.1)
-        first, second = await asyncio.gather(one.join(1), two.join(2))
-        assert first.cluster_id == second.cluster_id
-
-    run(main)
+@run_with(run)
+async def test_two_nodes_that_start_at_once_found_one_cluster(loop: SimLoop) -> None:
+    one, two = World(loop), World(loop)
+    two.etcd, two.store = one.etcd, SimStore(one.etcd)
+    one.etcd.delay_s = (0.0, 0.1)
+    first, second = await asyncio.gather(one.join(1), two.join(2))
+    assert first.cluster_id == second.cluster_id
 
 
-def test_logs_of_another_cluster_are_refused_and_left_alone() -> None:
-    async def test(world: World) -> None:
-        mine = await world.join()
-        before = world.disk.listdir("data")
-        record = store_keys.ClusterRecord("another")
-        await world.store.commit([], [Put(store_keys.CLUSTER_ID, store_keys.encode(record))])
-        with pytest.raises(CannotJoin) as refused:
-            await world.join()
-        for part in ("data", mine.cluster_id, "another", "http://etcd-1:2379", "/penstock/here"):
-            assert part in str(refused.value)
-        assert world.disk.listdir("data") == before
-
-    in_world(test)
-
-
-def test_an_etcd_that_lost_everything_is_not_filled_again() -> None:
-    async def test(world: World) -> None:
-        mine = await world.join()
-        world.etcd = SimEtcd(world.loop.seed)
-        world.store = SimStore(world.etcd)
-        with pytest.raises(CannotJoin, match=f"{mine.cluster_id}.*knows of no cluster"):
-            await world.join()
-        assert world.etcd.space.revision == 0
-
-    in_world(test)
-
-
-def test_another_nodes_directory_is_refused_before_etcd_is_asked() -> None:
-    async def test(world: World) -> None:
-        await world.join(1)
-        world.refusals = 1
-        with pytest.raises(InvalidConfig, match="belongs to node 1, this is node 2"):
-            await world.join(2)
-        assert world.refusals == 1
-
-    in_world(test)
-
-
-def test_an_etcd_that_comes_late_is_waited_for_and_that_is_said_once() -> None:
-    async def test(world: World) -> None:
-        world.refusals = 30
+@run_with(in_world)
+async def test_logs_of_another_cluster_are_refused_and_left_alone(world: World) -> None:
+    mine = await world.join()
+    before = world.disk.listdir("data")
+    record = store_keys.ClusterRecord("another")
+    await world.store.commit([], [Put(store_keys.CLUSTER_ID, store_keys.encode(record))])
+    with pytest.raises(CannotJoin) as refused:
         await world.join()
-        assert len(world.said) == 1
-        assert "waiting up to 30 s for etcd" in world.said[0]
-        assert "http://etcd-1:2379" in world.said[0]
-
-    in_world(test)
+    for part in ("data", mine.cluster_id, "another", "http://etcd-1:2379", "/penstock/here"):
+        assert part in str(refused.value)
+    assert world.disk.listdir("data") == before
 
 
-def test_an_etcd_that_does_not_come_is_named_and_the_directory_stays_empty() -> None:
-    async def test(world: World) -> None:
-        world.refusals = 1_000_000
-        with pytest.raises(CannotJoin, match=r"etcd did not answer within 30 s: http://etcd-1"):
-            await world.join()
-        assert PATIENCE_SECONDS - 1 < world.loop.time() < PATIENCE_SECONDS + 1
-        assert world.disk.listdir("data") == []
+@run_with(in_world)
+async def test_an_etcd_that_lost_everything_is_not_filled_again(world: World) -> None:
+    mine = await world.join()
+    world.etcd = SimEtcd(world.loop.seed)
+    world.store = SimStore(world.etcd)
+    with pytest.raises(CannotJoin, match=f"{mine.cluster_id}.*knows of no cluster"):
+        await world.join()
+    assert world.etcd.space.revision == 0
 
-    in_world(test)
+
+@run_with(in_world)
+async def test_another_nodes_directory_is_refused_before_etcd_is_asked(world: World) -> None:
+    await world.join(1)
+    world.refusals = 1
+    with pytest.raises(InvalidConfig, match="belongs to node 1, this is node 2"):
+        await world.join(2)
+    assert world.refusals == 1
+
+
+@run_with(in_world)
+async def test_an_etcd_that_comes_late_is_waited_for_and_that_is_said_once(world: World) -> None:
+    world.refusals = 30
+    await world.join()
+    assert len(world.said) == 1
+    assert "waiting up to 30 s for etcd" in world.said[0]
+    assert "http://etcd-1:2379" in world.said[0]
+
+
+@run_with(in_world)
+async def test_an_etcd_that_does_not_come_is_named_and_the_directory_stays_empty(
+    world: World,
+) -> None:
+    world.refusals = 1_000_000
+    with pytest.raises(CannotJoin, match=r"etcd did not answer within 30 s: http://etcd-1"):
+        await world.join()
+    assert PATIENCE_SECONDS - 1 < world.loop.time() < PATIENCE_SECONDS + 1
+    assert world.disk.listdir("data") == []
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -175,11 +166,9 @@ def test_unknown_results_do_not_make_two_clusters(seed: int) -> None:
     run(main, seed)
 
 
-def test_a_directory_joins_only_what_it_has_seen_in_the_store() -> None:
-    async def test(world: World) -> None:
-        world.etcd.down = True
-        with pytest.raises(CannotJoin, match="does not answer"):
-            await world.join()
-        assert META not in world.disk.listdir("data")
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_directory_joins_only_what_it_has_seen_in_the_store(world: World) -> None:
+    world.etcd.down = True
+    with pytest.raises(CannotJoin, match="does not answer"):
+        await world.join()
+    assert META not in world.disk.listdir("data")

@@ -21,6 +21,7 @@ from penstock.node.node import Node, NodeFailed
 from penstock.node.process import serve
 from penstock.runtime.directory_lock import InUse, Unusable
 from penstock.wire.records import Record, encode, read_header
+from tests.run_with import in_new_loop, run_with
 from tests.unit.broker.server.world import (
     correlation_of,
     fetch_frame,
@@ -210,35 +211,31 @@ def test_a_parked_fetch_does_not_keep_a_node_from_stopping(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("which", "flag"), [("kafka_port", "--kafka-port"), ("http_port", "--http-port")]
 )
-def test_a_port_in_use_is_named_and_everything_is_given_back(
-    tmp_path: Path, which: str, flag: str
+@run_with(in_new_loop)
+async def test_a_port_in_use_is_named_and_everything_is_given_back(
+    *, tmp_path: Path, which: str, flag: str
 ) -> None:
-    async def check() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(NodeFailed) as failed:
-                await Node(config_of(tmp_path, **{which: port})).start()
-        said = str(failed.value)
-        assert f"127.0.0.1:{port} is in use" in said
-        assert flag in said
-        assert "\n" not in said
-        # Nothing was served, so the directory is as clean as it was; and it is free again.
-        assert marker(tmp_path).exists()
-        await running(config_of(tmp_path), _nothing)
-
-    asyncio.run(check())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(NodeFailed) as failed:
+            await Node(config_of(tmp_path, **{which: port})).start()
+    said = str(failed.value)
+    assert f"127.0.0.1:{port} is in use" in said
+    assert flag in said
+    assert "\n" not in said
+    # Nothing was served, so the directory is as clean as it was; and it is free again.
+    assert marker(tmp_path).exists()
+    await running(config_of(tmp_path), _nothing)
 
 
 async def _nothing(node: Node, kafka: str) -> None:
     pass
 
 
-def test_an_address_that_is_not_ours_is_said(tmp_path: Path) -> None:
-    async def check() -> None:
-        with pytest.raises(NodeFailed, match=r"cannot listen on 192\.0\.2\.1:0.*--host"):
-            await Node(config_of(tmp_path, host="192.0.2.1")).start()
-
-    asyncio.run(check())
+@run_with(in_new_loop)
+async def test_an_address_that_is_not_ours_is_said(*, tmp_path: Path) -> None:
+    with pytest.raises(NodeFailed, match=r"cannot listen on 192\.0\.2\.1:0.*--host"):
+        await Node(config_of(tmp_path, host="192.0.2.1")).start()
 
 
 def test_where_data_and_listeners_are_is_told_truly(tmp_path: Path) -> None:
@@ -269,41 +266,35 @@ def test_a_directory_in_use_is_refused_and_its_user_is_named(tmp_path: Path) -> 
     asyncio.run(running(config_of(tmp_path), check))
 
 
-def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
-    async def check() -> None:
-        await running(config_of(tmp_path, node_id=1), _nothing)
-        with pytest.raises(InvalidConfig, match="belongs to node 1, this is node 2"):
-            await Node(config_of(tmp_path, node_id=2)).start()
-        assert marker(tmp_path).exists(), "it is none of our business"
-        await running(config_of(tmp_path, node_id=1), _nothing)
-
-    asyncio.run(check())
+@run_with(in_new_loop)
+async def test_the_directory_of_another_node_is_refused(*, tmp_path: Path) -> None:
+    await running(config_of(tmp_path, node_id=1), _nothing)
+    with pytest.raises(InvalidConfig, match="belongs to node 1, this is node 2"):
+        await Node(config_of(tmp_path, node_id=2)).start()
+    assert marker(tmp_path).exists(), "it is none of our business"
+    await running(config_of(tmp_path, node_id=1), _nothing)
 
 
-def test_a_damaged_owner_file_is_refused_and_the_lock_released(tmp_path: Path) -> None:
-    async def check() -> None:
-        await running(config_of(tmp_path), _nothing)
-        meta = tmp_path / "data" / data_directory.META
-        good = meta.read_bytes()
-        meta.write_bytes(good[:-3] + b"xyz")
-        with pytest.raises(InvalidConfig, match="is damaged"):
-            await Node(config_of(tmp_path)).start()
-        meta.write_bytes(good)
-        await running(config_of(tmp_path), _nothing)
-
-    asyncio.run(check())
+@run_with(in_new_loop)
+async def test_a_damaged_owner_file_is_refused_and_the_lock_released(*, tmp_path: Path) -> None:
+    await running(config_of(tmp_path), _nothing)
+    meta = tmp_path / "data" / data_directory.META
+    good = meta.read_bytes()
+    meta.write_bytes(good[:-3] + b"xyz")
+    with pytest.raises(InvalidConfig, match="is damaged"):
+        await Node(config_of(tmp_path)).start()
+    meta.write_bytes(good)
+    await running(config_of(tmp_path), _nothing)
 
 
-def test_metadata_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    async def check() -> None:
-        await running(config_of(tmp_path), _nothing)
-        await running(config_of(tmp_path / "other"), _nothing)
-        for file in (tmp_path / "other" / "data").glob("metadata.db*"):
-            file.replace(tmp_path / "data" / file.name)
-        with pytest.raises(NodeFailed, match="its metadata is of cluster"):
-            await Node(config_of(tmp_path)).start()
-
-    asyncio.run(check())
+@run_with(in_new_loop)
+async def test_metadata_of_another_cluster_is_refused(*, tmp_path: Path) -> None:
+    await running(config_of(tmp_path), _nothing)
+    await running(config_of(tmp_path / "other"), _nothing)
+    for file in (tmp_path / "other" / "data").glob("metadata.db*"):
+        file.replace(tmp_path / "data" / file.name)
+    with pytest.raises(NodeFailed, match="its metadata is of cluster"):
+        await Node(config_of(tmp_path)).start()
 
 
 def test_a_wrong_broker_config_is_refused_before_anything_is_touched(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Delete, Put, StoreEntry, WatchLost
 from penstock.runtime.sqlite_store import SqliteStore
+from tests.run_with import in_new_loop, run_with
 
 
 def test_a_restart_keeps_keys_revisions_and_leases(tmp_path: Path) -> None:
@@ -61,45 +62,39 @@ def test_a_lease_that_is_not_renewed_expires_after_a_restart(tmp_path: Path) -> 
     asyncio.run(second())
 
 
-def test_only_the_owner_can_read_the_store(tmp_path: Path) -> None:
+@run_with(in_new_loop)
+async def test_only_the_owner_can_read_the_store(*, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
 
     def rights() -> set[int]:
         return {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
 
-    async def main() -> None:
-        store = await SqliteStore.open(str(path))
-        await store.commit([], [Put("/users/ann", b"secret")])
-        assert len(list(tmp_path.iterdir())) > 1, "there is a log beside the file"
-        assert rights() == {0o600}
-        await store.close()
-        path.chmod(0o644)  # As it was made once.
-        await (await SqliteStore.open(str(path))).close()
-        assert rights() == {0o600}
-
-    asyncio.run(main())
+    store = await SqliteStore.open(str(path))
+    await store.commit([], [Put("/users/ann", b"secret")])
+    assert len(list(tmp_path.iterdir())) > 1, "there is a log beside the file"
+    assert rights() == {0o600}
+    await store.close()
+    path.chmod(0o644)  # As it was made once.
+    await (await SqliteStore.open(str(path))).close()
+    assert rights() == {0o600}
 
 
-def test_a_second_process_on_the_same_file_does_not_start(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await SqliteStore.open(f"{tmp_path}/m.db")
-        with pytest.raises(OSError, match="locked") as caught:
-            await SqliteStore.open(f"{tmp_path}/m.db")
-        assert caught.value.errno == errno.EBUSY
-        await store.close()
-
-    asyncio.run(main())
+@run_with(in_new_loop)
+async def test_a_second_process_on_the_same_file_does_not_start(*, tmp_path: Path) -> None:
+    store = await SqliteStore.open(f"{tmp_path}/m.db")
+    with pytest.raises(OSError, match="locked") as caught:
+        await SqliteStore.open(f"{tmp_path}/m.db")
+    assert caught.value.errno == errno.EBUSY
+    await store.close()
 
 
-def test_the_file_is_set_up_to_survive_a_power_cut(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await SqliteStore.open(f"{tmp_path}/m.db")
-        ask = store._database.execute
-        assert (await store._thread.run(ask, "PRAGMA journal_mode")).fetchone()[0] == "wal"
-        assert (await store._thread.run(ask, "PRAGMA synchronous")).fetchone()[0] == 2
-        await store.close()
-
-    asyncio.run(main())
+@run_with(in_new_loop)
+async def test_the_file_is_set_up_to_survive_a_power_cut(*, tmp_path: Path) -> None:
+    store = await SqliteStore.open(f"{tmp_path}/m.db")
+    ask = store._database.execute
+    assert (await store._thread.run(ask, "PRAGMA journal_mode")).fetchone()[0] == "wal"
+    assert (await store._thread.run(ask, "PRAGMA synchronous")).fetchone()[0] == 2
+    await store.close()
 
 
 def test_a_file_that_is_no_store_is_corrupt_and_left_alone(tmp_path: Path) -> None:
@@ -117,38 +112,34 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         asyncio.run(_open(f"{tmp_path}/m.db"))
 
 
-def test_a_full_disk_fails_the_change_and_not_the_store(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await SqliteStore.open(f"{tmp_path}/m.db")
-        await store.commit([], [Put("a", b"1")])
-        ask = store._database.execute
-        pages = (await store._thread.run(ask, "PRAGMA page_count")).fetchone()[0]
-        await store._thread.run(ask, f"PRAGMA max_page_count={pages}")
-        with pytest.raises(ConnectionError, match="full") as caught:  # As the port promises.
-            await store.commit([], [Put("b", b"x" * 100_000)])
-        assert caught.value.errno == errno.ENOSPC
-        assert await store.range("") == (1, [StoreEntry("a", b"1", 1)])
-        await store._thread.run(ask, f"PRAGMA max_page_count={pages + 1000}")
-        assert await store.commit([], [Put("b", b"x" * 100_000)]) == 2
-        await store.close()
-
-    asyncio.run(main())
+@run_with(in_new_loop)
+async def test_a_full_disk_fails_the_change_and_not_the_store(*, tmp_path: Path) -> None:
+    store = await SqliteStore.open(f"{tmp_path}/m.db")
+    await store.commit([], [Put("a", b"1")])
+    ask = store._database.execute
+    pages = (await store._thread.run(ask, "PRAGMA page_count")).fetchone()[0]
+    await store._thread.run(ask, f"PRAGMA max_page_count={pages}")
+    with pytest.raises(ConnectionError, match="full") as caught:  # As the port promises.
+        await store.commit([], [Put("b", b"x" * 100_000)])
+    assert caught.value.errno == errno.ENOSPC
+    assert await store.range("") == (1, [StoreEntry("a", b"1", 1)])
+    await store._thread.run(ask, f"PRAGMA max_page_count={pages + 1000}")
+    assert await store.commit([], [Put("b", b"x" * 100_000)]) == 2
+    await store.close()
 
 
-def test_an_error_of_the_disk_fails_every_later_change(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await SqliteStore.open(f"{tmp_path}/m.db")
-        await store.commit([], [Put("a", b"1")])
-        await store._thread.run(store._database.execute, "DROP TABLE entries")
-        for _ in range(2):
-            with pytest.raises(OSError, match="no such table"):
-                await store.commit([], [Put("a", b"2")])
+@run_with(in_new_loop)
+async def test_an_error_of_the_disk_fails_every_later_change(*, tmp_path: Path) -> None:
+    store = await SqliteStore.open(f"{tmp_path}/m.db")
+    await store.commit([], [Put("a", b"1")])
+    await store._thread.run(store._database.execute, "DROP TABLE entries")
+    for _ in range(2):
         with pytest.raises(OSError, match="no such table"):
-            await store.grant(1000)
-        assert await store.get("a") == StoreEntry("a", b"1", 1)
-        await store.close()
-
-    asyncio.run(main())
+            await store.commit([], [Put("a", b"2")])
+    with pytest.raises(OSError, match="no such table"):
+        await store.grant(1000)
+    assert await store.get("a") == StoreEntry("a", b"1", 1)
+    await store.close()
 
 
 async def _open(path: str) -> None:

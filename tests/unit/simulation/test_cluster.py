@@ -13,6 +13,7 @@ from simulation.cluster import SimCluster
 from simulation.disk import Fault
 from simulation.loop import SimLoop
 from simulation.random import SimRandom
+from tests.run_with import run_with
 
 
 def play(scene: Callable[[SimCluster], Awaitable[None]]) -> None:
@@ -40,62 +41,54 @@ async def create_topic(cluster: SimCluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["power cut", "kill", "stop"])
-def test_a_node_comes_back_with_what_it_had(how: str) -> None:
-    async def scene(cluster: SimCluster) -> None:
-        host = cluster.hosts[1]
-        await create_topic(cluster, "t")
-        if how == "power cut":
-            host.cut_power()
-        elif how == "kill":
-            host.kill()
-        else:
-            await host.stop()
-        assert not host.is_up
-        assert cluster.nodes() == []
-        with pytest.raises(ConnectionError):
-            await topics_of(cluster)
-        assert await host.start()
-        assert "t" in await topics_of(cluster)
-
-    play(scene)
-
-
-def test_the_power_may_go_at_a_chosen_operation_of_the_disk() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        host = cluster.hosts[1]
+@run_with(play)
+async def test_a_node_comes_back_with_what_it_had(cluster: SimCluster, *, how: str) -> None:
+    host = cluster.hosts[1]
+    await create_topic(cluster, "t")
+    if how == "power cut":
+        host.cut_power()
+    elif how == "kill":
         host.kill()
-        assert not await host.start(cut_after=1)
-        assert host.is_dark
-        assert await host.start()
-
-    play(scene)
-
-
-def test_a_node_whose_disk_fails_ends_by_itself() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        host = cluster.hosts[1]
-        await create_topic(cluster, "t")
-        host.disk.inject(Fault("sync", errno.EIO))
-        async with Cluster(SimRandom(1), cluster.addresses) as client:
-            producer = Producer(host.clock, SimRandom(1), client)
-            await producer.send("t", b"value")
-            await asyncio.wait_for(host.down(), 10)
-            await producer.close(drain=False)
-        assert host.failed is not None
-        assert await host.start()
-
-    play(scene)
+    else:
+        await host.stop()
+    assert not host.is_up
+    assert cluster.nodes() == []
+    with pytest.raises(ConnectionError):
+        await topics_of(cluster)
+    assert await host.start()
+    assert "t" in await topics_of(cluster)
 
 
-def test_a_paused_node_answers_nobody_until_it_goes_on() -> None:
-    async def scene(cluster: SimCluster) -> None:
-        host, loop = cluster.hosts[1], cluster.loop
-        await create_topic(cluster, "t")
-        host.pause()
-        loop.call_later(5.0, host.resume)
-        began_s = loop.time()
-        assert "t" in await topics_of(cluster)
-        assert loop.time() - began_s > 4.9
-        assert host.is_up
+@run_with(play)
+async def test_the_power_may_go_at_a_chosen_operation_of_the_disk(cluster: SimCluster) -> None:
+    host = cluster.hosts[1]
+    host.kill()
+    assert not await host.start(cut_after=1)
+    assert host.is_dark
+    assert await host.start()
 
-    play(scene)
+
+@run_with(play)
+async def test_a_node_whose_disk_fails_ends_by_itself(cluster: SimCluster) -> None:
+    host = cluster.hosts[1]
+    await create_topic(cluster, "t")
+    host.disk.inject(Fault("sync", errno.EIO))
+    async with Cluster(SimRandom(1), cluster.addresses) as client:
+        producer = Producer(host.clock, SimRandom(1), client)
+        await producer.send("t", b"value")
+        await asyncio.wait_for(host.down(), 10)
+        await producer.close(drain=False)
+    assert host.failed is not None
+    assert await host.start()
+
+
+@run_with(play)
+async def test_a_paused_node_answers_nobody_until_it_goes_on(cluster: SimCluster) -> None:
+    host, loop = cluster.hosts[1], cluster.loop
+    await create_topic(cluster, "t")
+    host.pause()
+    loop.call_later(5.0, host.resume)
+    began_s = loop.time()
+    assert "t" in await topics_of(cluster)
+    assert loop.time() - began_s > 4.9
+    assert host.is_up

@@ -8,6 +8,7 @@ from simulation.clock import EPOCH_MS, SimClock
 from simulation.loop import SimDeadlock, SimLoop, SimOverrun, run
 from simulation.random import SimRandom
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 
 
 def test_an_hour_passes_at_once() -> None:
@@ -113,12 +114,10 @@ def test_equal_seeds_give_equal_traces_and_others_do_not(shuffle: bool) -> None:
     assert first != other
 
 
-def test_there_are_no_threads() -> None:
-    async def main(loop: SimLoop) -> None:
-        with pytest.raises(RuntimeError, match="Workers"):
-            loop.run_in_executor(None, print)
-
-    run(main)
+@run_with(run)
+async def test_there_are_no_threads(loop: SimLoop) -> None:
+    with pytest.raises(RuntimeError, match="Workers"):
+        loop.run_in_executor(None, print)
 
 
 def test_many_cancelled_timers_do_not_pile_up() -> None:
@@ -132,31 +131,27 @@ def test_many_cancelled_timers_do_not_pile_up() -> None:
     assert run(main)[0] < 500
 
 
-def test_workers_answer_results_and_errors_after_a_delay() -> None:
-    async def main(loop: SimLoop) -> None:
-        workers = SimWorkers(1, delay_s=(0.5, 1.0))
-        assert await workers.run(int, "ff", base=16) == 255
-        assert 0.5 <= loop.time() <= 1.0
-        with pytest.raises(ZeroDivisionError):
-            await workers.run(divmod, 1, 0)
-        workers.run(abs, 1).cancel()
-        await asyncio.sleep(2)
-
-    run(main)
+@run_with(run)
+async def test_workers_answer_results_and_errors_after_a_delay(loop: SimLoop) -> None:
+    workers = SimWorkers(1, delay_s=(0.5, 1.0))
+    assert await workers.run(int, "ff", base=16) == 255
+    assert 0.5 <= loop.time() <= 1.0
+    with pytest.raises(ZeroDivisionError):
+        await workers.run(divmod, 1, 0)
+    workers.run(abs, 1).cancel()
+    await asyncio.sleep(2)
 
 
-def test_the_wall_clock_follows_the_loop_and_jumps_by_itself() -> None:
-    async def main(loop: SimLoop) -> None:
-        clock, fast = SimClock(loop), SimClock(loop, drift=2.0)
-        assert clock.now_ms() == EPOCH_MS
-        await asyncio.sleep(10)
-        assert clock.now_ms() == EPOCH_MS + 10_000
-        assert fast.now_ms() == EPOCH_MS + 20_000
-        clock.jump(-60_000)
-        assert clock.now_ms() == EPOCH_MS - 50_000
-        assert loop.time() == 10
-
-    run(main)
+@run_with(run)
+async def test_the_wall_clock_follows_the_loop_and_jumps_by_itself(loop: SimLoop) -> None:
+    clock, fast = SimClock(loop), SimClock(loop, drift=2.0)
+    assert clock.now_ms() == EPOCH_MS
+    await asyncio.sleep(10)
+    assert clock.now_ms() == EPOCH_MS + 10_000
+    assert fast.now_ms() == EPOCH_MS + 20_000
+    clock.jump(-60_000)
+    assert clock.now_ms() == EPOCH_MS - 50_000
+    assert loop.time() == 10
 
 
 def test_randomness_comes_from_the_seed() -> None:

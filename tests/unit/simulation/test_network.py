@@ -8,6 +8,7 @@ import pytest
 from simulation.loop import SimLoop, run
 from simulation.network import host_context
 from simulation.transport import SimTransport
+from tests.run_with import run_with
 
 
 class Peer(asyncio.Protocol):
@@ -97,81 +98,77 @@ def test_bytes_arrive_in_order_however_they_are_cut(seed: int) -> None:
     between(scenario, seed)
 
 
-def test_latency_is_virtual_and_within_its_range() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        loop.net.latency_s = (2.0, 3.0)
-        loop.net.whole_ratio = 1.0
-        started = loop.time()
-        client.transport.write(b"x")
-        while not server.received:
-            await asyncio.sleep(0.01)
-        assert 2.0 <= loop.time() - started <= 3.02
-
-    between(scenario)
-
-
-def test_names_of_both_ends_agree() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        assert client.transport.get_extra_info("peername") == ("b", 9092)
-        assert server.transport.get_extra_info("sockname") == ("b", 9092)
-        near = client.transport.get_extra_info("sockname")
-        assert near == server.transport.get_extra_info("peername")
-        assert near[0] == "a"
-
-    between(scenario)
+@run_with(between)
+async def test_latency_is_virtual_and_within_its_range(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    loop.net.latency_s = (2.0, 3.0)
+    loop.net.whole_ratio = 1.0
+    started = loop.time()
+    client.transport.write(b"x")
+    while not server.received:
+        await asyncio.sleep(0.01)
+    assert 2.0 <= loop.time() - started <= 3.02
 
 
-def test_closing_sends_what_is_buffered_and_then_the_end() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        client.transport.write(b"x" * 1_000_000)
-        client.transport.close()
-        client.transport.write(b"too late")
-        await asyncio.sleep(60)
-        assert len(server.received) == 1_000_000
-        assert server.events == ["made", "eof", "lost"]
-        assert client.events[-1] == "lost"
-
-    between(scenario)
+@run_with(between)
+async def test_names_of_both_ends_agree(loop: SimLoop, client: Peer, server: Peer) -> None:
+    assert client.transport.get_extra_info("peername") == ("b", 9092)
+    assert server.transport.get_extra_info("sockname") == ("b", 9092)
+    near = client.transport.get_extra_info("sockname")
+    assert near == server.transport.get_extra_info("peername")
+    assert near[0] == "a"
 
 
-def test_an_abort_resets_the_peer() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        client.transport.abort()
-        await asyncio.sleep(1)
-        assert client.events == ["made", "lost"]
-        assert server.events == ["made", "lost ConnectionResetError"]
-
-    between(scenario)
-
-
-def test_a_reader_that_pauses_stops_the_writer_in_the_end() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        server.transport.pause_reading()
-        client.transport.set_write_buffer_limits(high=1000)
-        for _ in range(30):
-            client.transport.write(b"x" * 10_000)
-            await asyncio.sleep(0.1)
-        assert not server.received
-        assert client.events == ["made", "pause"]
-        assert client.transport.get_write_buffer_size() == 300_000 - loop.net.window_bytes
-        server.transport.resume_reading()
-        await asyncio.sleep(10)
-        assert len(server.received) == 300_000
-        assert client.events == ["made", "pause", "resume"]
-
-    between(scenario)
+@run_with(between)
+async def test_closing_sends_what_is_buffered_and_then_the_end(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    client.transport.write(b"x" * 1_000_000)
+    client.transport.close()
+    client.transport.write(b"too late")
+    await asyncio.sleep(60)
+    assert len(server.received) == 1_000_000
+    assert server.events == ["made", "eof", "lost"]
+    assert client.events[-1] == "lost"
 
 
-def test_a_buffered_protocol_gets_it_all_through_its_own_buffer() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        buffered = BufferedPeer()
-        server.transport.set_protocol(buffered)
-        sent = bytes(range(256)) * 10
-        client.transport.writelines([sent[:1000], sent[1000:]])
-        await asyncio.sleep(1)
-        assert buffered.received == sent
+@run_with(between)
+async def test_an_abort_resets_the_peer(loop: SimLoop, client: Peer, server: Peer) -> None:
+    client.transport.abort()
+    await asyncio.sleep(1)
+    assert client.events == ["made", "lost"]
+    assert server.events == ["made", "lost ConnectionResetError"]
 
-    between(scenario)
+
+@run_with(between)
+async def test_a_reader_that_pauses_stops_the_writer_in_the_end(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    server.transport.pause_reading()
+    client.transport.set_write_buffer_limits(high=1000)
+    for _ in range(30):
+        client.transport.write(b"x" * 10_000)
+        await asyncio.sleep(0.1)
+    assert not server.received
+    assert client.events == ["made", "pause"]
+    assert client.transport.get_write_buffer_size() == 300_000 - loop.net.window_bytes
+    server.transport.resume_reading()
+    await asyncio.sleep(10)
+    assert len(server.received) == 300_000
+    assert client.events == ["made", "pause", "resume"]
+
+
+@run_with(between)
+async def test_a_buffered_protocol_gets_it_all_through_its_own_buffer(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    buffered = BufferedPeer()
+    server.transport.set_protocol(buffered)
+    sent = bytes(range(256)) * 10
+    client.transport.writelines([sent[:1000], sent[1000:]])
+    await asyncio.sleep(1)
+    assert buffered.received == sent
 
 
 def test_a_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> None:
@@ -193,68 +190,66 @@ def test_a_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> None:
         between(scenario, seed)
 
 
-def test_connecting_over_a_cut_times_out_and_to_nobody_is_refused() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        with pytest.raises(ConnectionRefusedError):
-            await loop.create_connection(Peer, "b", 1, local_addr=("a", 0))
-        loop.net.isolate("b", ["a"])
-        started = loop.time()
-        with pytest.raises(TimeoutError):
-            await loop.create_connection(Peer, "b", 9092, local_addr=("a", 0))
-        assert 30 <= loop.time() - started <= 31
-
-    between(scenario)
-
-
-def test_a_reset_breaks_both_ends() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        assert loop.net.reset("a", "b") == 2
-        await asyncio.sleep(1)
-        assert client.events == server.events == ["made", "lost ConnectionResetError"]
-
-    between(scenario)
+@run_with(between)
+async def test_connecting_over_a_cut_times_out_and_to_nobody_is_refused(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        await loop.create_connection(Peer, "b", 1, local_addr=("a", 0))
+    loop.net.isolate("b", ["a"])
+    started = loop.time()
+    with pytest.raises(TimeoutError):
+        await loop.create_connection(Peer, "b", 9092, local_addr=("a", 0))
+    assert 30 <= loop.time() - started <= 31
 
 
-def test_a_crashed_host_hears_nothing_and_its_peers_are_reset() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        loop.net.crash("b")
-        await asyncio.sleep(1)
-        assert server.events == ["made"]
-        assert client.events == ["made", "lost ConnectionResetError"]
-        with pytest.raises(ConnectionRefusedError):
-            await loop.create_connection(Peer, "b", 9092, local_addr=("a", 0))
-
-    between(scenario)
+@run_with(between)
+async def test_a_reset_breaks_both_ends(loop: SimLoop, client: Peer, server: Peer) -> None:
+    assert loop.net.reset("a", "b") == 2
+    await asyncio.sleep(1)
+    assert client.events == server.events == ["made", "lost ConnectionResetError"]
 
 
-def test_a_silent_crash_is_noticed_by_those_who_send() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        loop.net.crash("b", silent=True)
-        await asyncio.sleep(1000)
-        assert client.events == ["made"]
-        client.transport.write(b"anybody?")
-        await asyncio.sleep(1)
-        assert client.events == ["made", "lost ConnectionResetError"]
+@run_with(between)
+async def test_a_crashed_host_hears_nothing_and_its_peers_are_reset(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    loop.net.crash("b")
+    await asyncio.sleep(1)
+    assert server.events == ["made"]
+    assert client.events == ["made", "lost ConnectionResetError"]
+    with pytest.raises(ConnectionRefusedError):
+        await loop.create_connection(Peer, "b", 9092, local_addr=("a", 0))
 
-    between(scenario)
+
+@run_with(between)
+async def test_a_silent_crash_is_noticed_by_those_who_send(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    loop.net.crash("b", silent=True)
+    await asyncio.sleep(1000)
+    assert client.events == ["made"]
+    client.transport.write(b"anybody?")
+    await asyncio.sleep(1)
+    assert client.events == ["made", "lost ConnectionResetError"]
 
 
-def test_a_protocol_that_raises_is_cut_off_as_asyncio_does() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        told: list[object] = []
-        loop.set_exception_handler(lambda loop, context: told.append(context["exception"]))
+@run_with(between)
+async def test_a_protocol_that_raises_is_cut_off_as_asyncio_does(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    told: list[object] = []
+    loop.set_exception_handler(lambda loop, context: told.append(context["exception"]))
 
-        def fail(data: bytes) -> None:
-            raise ValueError(data)
+    def fail(data: bytes) -> None:
+        raise ValueError(data)
 
-        server.data_received = fail  # type: ignore[method-assign]
-        client.transport.write(b"x")
-        await asyncio.sleep(1)
-        assert isinstance(told[0], ValueError)
-        assert server.events == ["made", "lost ValueError"]
-        assert client.events == ["made", "lost ConnectionResetError"]
-
-    between(scenario)
+    server.data_received = fail  # type: ignore[method-assign]
+    client.transport.write(b"x")
+    await asyncio.sleep(1)
+    assert isinstance(told[0], ValueError)
+    assert server.events == ["made", "lost ValueError"]
+    assert client.events == ["made", "lost ConnectionResetError"]
 
 
 def test_streams_run_on_it_and_equal_seeds_give_equal_traces() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.testing import Broker
+from tests.run_with import in_new_loop, run_with
 
 
 def test_what_is_published_is_in_the_log() -> None:
@@ -79,14 +80,12 @@ def test_a_coroutine_on_the_brokers_loop_sleeps_in_virtual_time() -> None:
     assert slept[0] >= 3_600
 
 
-def test_an_asyncio_test_can_use_it_as_well() -> None:
-    async def main() -> None:
-        with Broker() as broker:
-            broker.publish("t", "x")
-            await broker.clock.advance_async("1m")
-            assert len(broker.messages("t")) == 1
-
-    asyncio.run(main())
+@run_with(in_new_loop)
+async def test_an_asyncio_test_can_use_it_as_well() -> None:
+    with Broker() as broker:
+        broker.publish("t", "x")
+        await broker.clock.advance_async("1m")
+        assert len(broker.messages("t")) == 1
 
 
 def test_configs_can_be_chosen_and_wrong_ones_are_refused() -> None:

@@ -7,6 +7,7 @@ from penstock.broker.api.api_versions import FEATURES, api_versions, unsupported
 from penstock.broker.api.routes import ROUTES
 from penstock.wire.messages import OWN_KEYS
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node, through_wire
 
 TOLD = [route for route in ROUTES if route.key < OWN_KEYS]
@@ -17,15 +18,13 @@ def request(name: str = "client", version: str = "1.0") -> ApiVersionsRequest:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_the_answer_is_the_route_table(version: int) -> None:
-    async def check(node: Node) -> None:
-        response: ApiVersionsResponse = await node.ask(api_versions, version, request())
-        assert response.error_code == 0
-        found = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-        assert found == {route.key: route.advertised or route.versions for route in TOLD}
-        assert len(found) == len(response.api_keys)
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_answer_is_the_route_table(node: Node, *, version: int) -> None:
+    response: ApiVersionsResponse = await node.ask(api_versions, version, request())
+    assert response.error_code == 0
+    found = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+    assert found == {route.key: route.advertised or route.versions for route in TOLD}
+    assert len(found) == len(response.api_keys)
 
 
 def test_produce_is_advertised_from_version_0_on_for_the_sake_of_old_clients() -> None:
@@ -33,16 +32,16 @@ def test_produce_is_advertised_from_version_0_on_for_the_sake_of_old_clients() -
     assert (table[0].min_version, table[0].max_version) == (0, 13)
 
 
-def test_features_that_begin_at_level_0_are_not_shown_to_clients_that_cannot_read_them() -> None:
-    async def check(node: Node) -> None:
-        for version, lowest in ((3, 1), (4, 0)):
-            response = await node.ask(api_versions, version, request())
-            supported = {row.name: row.min_version for row in response.supported_features}
-            assert supported == dict.fromkeys(FEATURES, lowest)
-            finalized = {row.name: row.max_version_level for row in response.finalized_features}
-            assert finalized == FEATURES
-
-    on_node(check)
+@run_with(on_node)
+async def test_features_that_begin_at_level_0_are_not_shown_to_clients_that_cannot_read_them(
+    node: Node,
+) -> None:
+    for version, lowest in ((3, 1), (4, 0)):
+        response = await node.ask(api_versions, version, request())
+        supported = {row.name: row.min_version for row in response.supported_features}
+        assert supported == dict.fromkeys(FEATURES, lowest)
+        finalized = {row.name: row.max_version_level for row in response.finalized_features}
+        assert finalized == FEATURES
 
 
 @pytest.mark.parametrize(
@@ -59,15 +58,15 @@ def test_features_that_begin_at_level_0_are_not_shown_to_clients_that_cannot_rea
         ("clïent", "1.0", False),
     ],
 )
-def test_names_that_would_spoil_a_metric_are_refused(name: str, version: str, good: bool) -> None:
-    async def check(node: Node) -> None:
-        response = await node.ask(api_versions, 3, request(name, version))
-        assert response.error_code == (0 if good else ErrorCode.INVALID_REQUEST)
-        assert bool(response.api_keys) == good
-        # Before version 3 nobody says a name.
-        assert (await node.ask(api_versions, 2, request(name, version))).error_code == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_names_that_would_spoil_a_metric_are_refused(
+    node: Node, *, name: str, version: str, good: bool
+) -> None:
+    response = await node.ask(api_versions, 3, request(name, version))
+    assert response.error_code == (0 if good else ErrorCode.INVALID_REQUEST)
+    assert bool(response.api_keys) == good
+    # Before version 3 nobody says a name.
+    assert (await node.ask(api_versions, 2, request(name, version))).error_code == 0
 
 
 def test_an_unknown_version_is_answered_in_version_0_with_the_table() -> None:

@@ -29,6 +29,7 @@ from penstock.wire.messages.configs import (
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.schema import wire_of
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.test_dispatch import Connection, framed
 from tests.unit.broker.api.test_routes_rights import (
@@ -97,74 +98,60 @@ def test_whatever_a_request_has_in_it_can_be_told(key: int) -> None:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_a_denied_request_is_one_entry(route: Route) -> None:
-    async def test(node: Node) -> None:
-        topic_id = await prepare(node)
-        node.ctx.authorizer = Nobody()
-        answer = await ask(node, request_of(route, topic_id), route.versions[1])
-        told = entries(node)
-        if route.name in FILTERED and not set(codes_in(answer)) & DENIALS:
-            assert told == []
-            return
-        (entry,) = told
-        assert (entry.principal, entry.peer, entry.door) == ("User:eve", "127.0.0.1", "kafka")
-        assert (entry.action, entry.outcome) == (route.name, DENIED)
-        assert entry.codes
-        assert entry.resources
-
-    on_node(test, configs=ON)
+@run_with(on_node, configs=ON)
+async def test_a_denied_request_is_one_entry(node: Node, *, route: Route) -> None:
+    topic_id = await prepare(node)
+    node.ctx.authorizer = Nobody()
+    answer = await ask(node, request_of(route, topic_id), route.versions[1])
+    told = entries(node)
+    if route.name in FILTERED and not set(codes_in(answer)) & DENIALS:
+        assert told == []
+        return
+    (entry,) = told
+    assert (entry.principal, entry.peer, entry.door) == ("User:eve", "127.0.0.1", "kafka")
+    assert (entry.action, entry.outcome) == (route.name, DENIED)
+    assert entry.codes
+    assert entry.resources
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_what_may_be_done_is_one_entry_if_it_is_administrative_and_none_otherwise(
-    route: Route,
+@run_with(on_node, configs=ON)
+async def test_what_may_be_done_is_one_entry_if_it_is_administrative_and_none_otherwise(
+    node: Node, *, route: Route
 ) -> None:
-    async def test(node: Node) -> None:
-        topic_id = await prepare(node)
-        node.ctx.authorizer = AllowAll()
-        try:
-            async with asyncio.timeout(30):
-                await ask(node, request_of(route, topic_id), route.versions[1])
-        except (PeerError, TimeoutError):
-            return  # It makes no sense otherwise, or waits for something.
-        told = [(entry.action, entry.outcome != DENIED) for entry in entries(node)]
-        assert told == ([(route.name, True)] if route.key in ADMINISTRATIVE else [])
-
-    on_node(test, configs=ON)
+    topic_id = await prepare(node)
+    node.ctx.authorizer = AllowAll()
+    try:
+        async with asyncio.timeout(30):
+            await ask(node, request_of(route, topic_id), route.versions[1])
+    except (PeerError, TimeoutError):
+        return  # It makes no sense otherwise, or waits for something.
+    told = [(entry.action, entry.outcome != DENIED) for entry in entries(node)]
+    assert told == ([(route.name, True)] if route.key in ADMINISTRATIVE else [])
 
 
-def test_an_entry_names_what_it_is_about_and_never_a_value() -> None:
-    async def test(node: Node) -> None:
-        await prepare(node)
-        secret = IncrementalAlterableConfig(
-            name="retention.ms", config_operation=0, value="3600001"
-        )
-        row = IncrementalAlterConfigsResource(
-            resource_type=2, resource_name=TOPIC, configs=[secret]
-        )
-        await ask(node, IncrementalAlterConfigsRequest(resources=[row], validate_only=False), 1)
-        (entry,) = entries(node)
-        assert entry.resources == (f"topic:{TOPIC} retention.ms",)
-        assert "3600001" not in repr(entry)
-
-    on_node(test, configs=ON)
+@run_with(on_node, configs=ON)
+async def test_an_entry_names_what_it_is_about_and_never_a_value(node: Node) -> None:
+    await prepare(node)
+    secret = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="3600001")
+    row = IncrementalAlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=[secret])
+    await ask(node, IncrementalAlterConfigsRequest(resources=[row], validate_only=False), 1)
+    (entry,) = entries(node)
+    assert entry.resources == (f"topic:{TOPIC} retention.ms",)
+    assert "3600001" not in repr(entry)
 
 
-def test_what_failed_says_why_and_a_rehearsal_is_not_told() -> None:
-    async def test(node: Node) -> None:
-        await prepare(node)
-        wanted = CreatableTopic(
-            name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[]
-        )
-        for validate_only in (True, False):
-            request = CreateTopicsRequest(
-                topics=[wanted], timeout_ms=1000, validate_only=validate_only
-            )
-            await ask(node, request, 7)
-        (entry,) = entries(node)
-        assert (entry.outcome, entry.codes) == ("failed", ("TOPIC_ALREADY_EXISTS",))
-
-    on_node(test, configs=ON)
+@run_with(on_node, configs=ON)
+async def test_what_failed_says_why_and_a_rehearsal_is_not_told(node: Node) -> None:
+    await prepare(node)
+    wanted = CreatableTopic(
+        name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    for validate_only in (True, False):
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=1000, validate_only=validate_only)
+        await ask(node, request, 7)
+    (entry,) = entries(node)
+    assert (entry.outcome, entry.codes) == ("failed", ("TOPIC_ALREADY_EXISTS",))
 
 
 def test_members_commits_are_not_told_and_their_answers_not_even_read(
@@ -180,15 +167,13 @@ def test_members_commits_are_not_told_and_their_answers_not_even_read(
     on_node(test, configs=ON)
 
 
-def test_a_members_commit_that_is_denied_is_told() -> None:
-    async def test(node: Node) -> None:
-        route, request = await member_commit(node)
-        node.ctx.authorizer = Nobody()
-        await ask(node, request, route.versions[1])
-        (entry,) = entries(node)
-        assert (entry.action, entry.outcome) == (route.name, DENIED)
-
-    on_node(test, configs=ON)
+@run_with(on_node, configs=ON)
+async def test_a_members_commit_that_is_denied_is_told(node: Node) -> None:
+    route, request = await member_commit(node)
+    node.ctx.authorizer = Nobody()
+    await ask(node, request, route.versions[1])
+    (entry,) = entries(node)
+    assert (entry.action, entry.outcome) == (route.name, DENIED)
 
 
 async def member_commit(node: Node) -> tuple[Route, OffsetCommitRequest]:
@@ -220,11 +205,9 @@ def test_it_is_on_where_acls_are_obeyed_or_as_configured(
     on_node(test, configs=configs)
 
 
-def test_nodes_among_themselves_are_not_told_of() -> None:
-    async def test(node: Node) -> None:
-        route = next(route for route in ROUTES if route.name == "WriteTxnMarkers")
-        request = request_of(route, await prepare(node))
-        await ask(node, request, route.versions[1], "User:__node")
-        assert entries(node) == []
-
-    on_node(test, configs=ON)
+@run_with(on_node, configs=ON)
+async def test_nodes_among_themselves_are_not_told_of(node: Node) -> None:
+    route = next(route for route in ROUTES if route.name == "WriteTxnMarkers")
+    request = request_of(route, await prepare(node))
+    await ask(node, request, route.versions[1], "User:__node")
+    assert entries(node) == []

@@ -3,6 +3,7 @@
 from penstock.base.errors import ErrorCode
 from penstock.broker.api.data.produce import produce
 from penstock.cluster.storage.write_pressure import BLOCKED_SECONDS, Full, Policy
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
 from tests.unit.broker.api.producing import VERSION, batch, request, rows
 
@@ -22,42 +23,38 @@ def throttles(node: Node, kind: str) -> float:
     return node.ctx.metrics.catalogue.families["penstock_throttles_total"].counter(kind).value
 
 
-def test_writes_to_a_disk_that_fills_up_are_taken_and_their_producers_put_off() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        assert await write(node) == ([0], 0, 0.0)
-        node.ctx.partitions.pressure.tell_disk(None, 0.25)
-        assert await write(node) == ([0], 250, 0.25)
-        assert await write(node, acks=0) == ([], 0, 0.25)
-        assert throttles(node, "disk") == 2
-        node.ctx.partitions.pressure.tell_disk(None)
-        assert await write(node) == ([0], 0, 0.0)
-
-    on_node(check)
-
-
-def test_a_full_backlog_that_blocks_is_told_to_wait_and_try_again() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.create("u", 1)
-        node.ctx.partitions.pressure.tell_backlogs({("t", 0): Full(Policy.BLOCK, "full")})
-        storage = ErrorCode.KAFKA_STORAGE_ERROR
-        assert await write(node, "t", "u") == ([storage, 0], 1000, BLOCKED_SECONDS)
-        assert await write(node, "u") == ([0], 0, 0.0)
-        assert throttles(node, "backlog") == 1
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        assert partition.log.end_offset == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_writes_to_a_disk_that_fills_up_are_taken_and_their_producers_put_off(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    assert await write(node) == ([0], 0, 0.0)
+    node.ctx.partitions.pressure.tell_disk(None, 0.25)
+    assert await write(node) == ([0], 250, 0.25)
+    assert await write(node, acks=0) == ([], 0, 0.25)
+    assert throttles(node, "disk") == 2
+    node.ctx.partitions.pressure.tell_disk(None)
+    assert await write(node) == ([0], 0, 0.0)
 
 
-def test_a_full_backlog_that_rejects_says_so_at_once() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        node.ctx.partitions.pressure.tell_backlogs({("t", 0): Full(Policy.REJECT, "full")})
-        assert await write(node) == ([ErrorCode.POLICY_VIOLATION], 0, 0.0)
-        node.ctx.partitions.pressure.tell_backlogs({})
-        assert await write(node) == ([0], 0, 0.0)
+@run_with(on_node)
+async def test_a_full_backlog_that_blocks_is_told_to_wait_and_try_again(node: Node) -> None:
+    await node.create("t", 1)
+    await node.create("u", 1)
+    node.ctx.partitions.pressure.tell_backlogs({("t", 0): Full(Policy.BLOCK, "full")})
+    storage = ErrorCode.KAFKA_STORAGE_ERROR
+    assert await write(node, "t", "u") == ([storage, 0], 1000, BLOCKED_SECONDS)
+    assert await write(node, "u") == ([0], 0, 0.0)
+    assert throttles(node, "backlog") == 1
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log.end_offset == 0
 
-    on_node(check)
+
+@run_with(on_node)
+async def test_a_full_backlog_that_rejects_says_so_at_once(node: Node) -> None:
+    await node.create("t", 1)
+    node.ctx.partitions.pressure.tell_backlogs({("t", 0): Full(Policy.REJECT, "full")})
+    assert await write(node) == ([ErrorCode.POLICY_VIOLATION], 0, 0.0)
+    node.ctx.partitions.pressure.tell_backlogs({})
+    assert await write(node) == ([0], 0, 0.0)

@@ -7,18 +7,17 @@ import pytest
 from penstock.broker.api.context import ApiFamily, Context
 from penstock.broker.api.route_row import Route
 from penstock.broker.api.routes import ROUTES
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 FIELDS_MAX = 12
 
 
-def test_family_has_at_most_a_dozen_fields() -> None:
-    async def test(node: Node) -> None:
-        kinds = [Context, *map(type, node.ctx.families)]
-        assert {kind: len(fields(kind)) for kind in kinds if len(fields(kind)) > FIELDS_MAX} == {}
-        assert len(node.ctx.families) == len(fields(node.ctx))
-
-    on_node(test)
+@run_with(on_node)
+async def test_family_has_at_most_a_dozen_fields(node: Node) -> None:
+    kinds = [Context, *map(type, node.ctx.families)]
+    assert {kind: len(fields(kind)) for kind in kinds if len(fields(kind)) > FIELDS_MAX} == {}
+    assert len(node.ctx.families) == len(fields(node.ctx))
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)

@@ -7,6 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.broker.api.routes import ROUTES
 from penstock.wire.messages import classic_groups, consumer_groups, offset_commit, transactions
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, error_codes, on_node
 
 HANDLERS = {route.request: route.handler for route in ROUTES}
@@ -99,16 +100,16 @@ CASES = [
 
 
 @pytest.mark.parametrize(("request_", "version"), CASES)
-def test_the_error_is_where_the_version_carries_it(request_: Any, version: int) -> None:
+@run_with(on_node)
+async def test_the_error_is_where_the_version_carries_it(
+    node: Node, *, request_: Any, version: int
+) -> None:
     """Nobody has asked for a coordinator yet, so there is none."""
 
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        if isinstance(request_, offset_commit.OffsetCommitRequest):
-            request_.topics[0].topic_id = node.ctx.image.topics["t"].id
-        answer = await node.ask(HANDLERS[type(request_)], version, request_)
-        codes = set(error_codes(answer)) - {0}
-        expected = set() if isinstance(request_, LISTS) else {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        assert codes == expected
-
-    on_node(test)
+    await node.create("t", 1)
+    if isinstance(request_, offset_commit.OffsetCommitRequest):
+        request_.topics[0].topic_id = node.ctx.image.topics["t"].id
+    answer = await node.ask(HANDLERS[type(request_)], version, request_)
+    codes = set(error_codes(answer)) - {0}
+    expected = set() if isinstance(request_, LISTS) else {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert codes == expected

@@ -15,6 +15,7 @@ from penstock.wire.codec import reader, writer
 from penstock.wire.framing import read_response_header, request_frame
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.metadata import MetadataRequest
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 API_VERSIONS, PRODUCE = 18, 0
@@ -70,89 +71,79 @@ def answer_of(call: Call, declared: type[Any], version: int) -> Any:
     return response
 
 
-def test_a_request_reaches_its_handler_and_its_answer_is_framed() -> None:
-    async def check(node: Node) -> None:
-        dispatcher, connection = Dispatcher(node.ctx), Connection()
-        request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
-        for version in range(5):
-            view = framed(request, version)
-            call = dispatcher.call(connection, view, 0, len(view))
-            assert (call.version, call.client_id, call.correlation_id) == (version, "tester", 7)
-            call.reply(dispatcher.handle(call, view, len(view)))
-            assert answer_of(call, ApiVersionsResponse, version).error_code == 0
-        assert len(connection.settled) == 5
-        counted = node.ctx.metrics.route("ApiVersions")
-        assert counted.requests.value == 5
-        assert sum(counted.seconds.counts) == 5
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_request_reaches_its_handler_and_its_answer_is_framed(node: Node) -> None:
+    dispatcher, connection = Dispatcher(node.ctx), Connection()
+    request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+    for version in range(5):
+        view = framed(request, version)
+        call = dispatcher.call(connection, view, 0, len(view))
+        assert (call.version, call.client_id, call.correlation_id) == (version, "tester", 7)
+        call.reply(dispatcher.handle(call, view, len(view)))
+        assert answer_of(call, ApiVersionsResponse, version).error_code == 0
+    assert len(connection.settled) == 5
+    counted = node.ctx.metrics.route("ApiVersions")
+    assert counted.requests.value == 5
+    assert sum(counted.seconds.counts) == 5
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_only_api_versions_answers_a_version_it_does_not_speak(version: int) -> None:
-    async def check(node: Node) -> None:
-        dispatcher = Dispatcher(node.ctx)
-        view = frame(API_VERSIONS, version, b"anything at all")
-        call = dispatcher.call(Connection(), view, 0, len(view))
-        call.reply(dispatcher.handle(call, view, len(view)))
-        answer = answer_of(call, ApiVersionsResponse, 0)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert answer.api_keys
-
-    on_node(check)
+@run_with(on_node)
+async def test_only_api_versions_answers_a_version_it_does_not_speak(
+    node: Node, *, version: int
+) -> None:
+    dispatcher = Dispatcher(node.ctx)
+    view = frame(API_VERSIONS, version, b"anything at all")
+    call = dispatcher.call(Connection(), view, 0, len(view))
+    call.reply(dispatcher.handle(call, view, len(view)))
+    answer = answer_of(call, ApiVersionsResponse, 0)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert answer.api_keys
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_a_version_that_is_not_spoken_ends_the_connection(route: Any) -> None:
-    async def check(node: Node) -> None:
-        dispatcher = Dispatcher(node.ctx)
-        low, high = route.versions
-        for version in (low - 1, high + 1):
-            view = frame(route.key, version)
-            if route.key == API_VERSIONS:
-                continue
-            with pytest.raises(PeerError, match=f"spoken are {low} to {high}"):
-                dispatcher.call(Connection(), view, 0, len(view))
-
-    on_node(check)
-
-
-def test_an_unknown_api_ends_the_connection() -> None:
-    async def check(node: Node) -> None:
-        dispatcher = Dispatcher(node.ctx)
-        for key in (-1, 9999):
-            view = frame(key, 0)
-            with pytest.raises(PeerError, match="unknown api"):
-                dispatcher.call(Connection(), view, 0, len(view))
-
-    on_node(check)
-
-
-def test_strange_versions_are_not_remembered() -> None:
-    async def check(node: Node) -> None:
-        dispatcher = Dispatcher(node.ctx)
-        for version in range(100, 200):
-            view = frame(API_VERSIONS, version)
+@run_with(on_node)
+async def test_a_version_that_is_not_spoken_ends_the_connection(node: Node, *, route: Any) -> None:
+    dispatcher = Dispatcher(node.ctx)
+    low, high = route.versions
+    for version in (low - 1, high + 1):
+        view = frame(route.key, version)
+        if route.key == API_VERSIONS:
+            continue
+        with pytest.raises(PeerError, match=f"spoken are {low} to {high}"):
             dispatcher.call(Connection(), view, 0, len(view))
-        assert len(dispatcher._prepared) == 0
 
-    on_node(check)
+
+@run_with(on_node)
+async def test_an_unknown_api_ends_the_connection(node: Node) -> None:
+    dispatcher = Dispatcher(node.ctx)
+    for key in (-1, 9999):
+        view = frame(key, 0)
+        with pytest.raises(PeerError, match="unknown api"):
+            dispatcher.call(Connection(), view, 0, len(view))
+
+
+@run_with(on_node)
+async def test_strange_versions_are_not_remembered(node: Node) -> None:
+    dispatcher = Dispatcher(node.ctx)
+    for version in range(100, 200):
+        view = frame(API_VERSIONS, version)
+        dispatcher.call(Connection(), view, 0, len(view))
+    assert len(dispatcher._prepared) == 0
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_a_body_cut_short_ends_the_connection(route: Any) -> None:
-    async def check(node: Node) -> None:
-        dispatcher = Dispatcher(node.ctx)
-        version = route.versions[1]
-        tags = b"\0" if route.request.WIRE.is_flexible(version) else b""
-        view = frame(route.key, version, tags)
-        if not _has_body(route, version):
-            return
-        call = dispatcher.call(Connection(), view, 0, len(view))
-        with pytest.raises(PeerError):
-            dispatcher.handle(call, view, len(view))
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_body_cut_short_ends_the_connection(node: Node, *, route: Any) -> None:
+    dispatcher = Dispatcher(node.ctx)
+    version = route.versions[1]
+    tags = b"\0" if route.request.WIRE.is_flexible(version) else b""
+    view = frame(route.key, version, tags)
+    if not _has_body(route, version):
+        return
+    call = dispatcher.call(Connection(), view, 0, len(view))
+    with pytest.raises(PeerError):
+        dispatcher.handle(call, view, len(view))
 
 
 def _has_body(route: Any, version: int) -> bool:
@@ -160,14 +151,12 @@ def _has_body(route: Any, version: int) -> bool:
     return wire.is_flexible(version) or any(field.is_in(version) for field in wire.fields)
 
 
-def test_bytes_after_the_body_are_ignored() -> None:
-    async def check(node: Node) -> None:
-        dispatcher = Dispatcher(node.ctx)
-        view = frame(API_VERSIONS, 0, b"\1\2\3")
-        call = dispatcher.call(Connection(), view, 0, len(view))
-        assert dispatcher.handle(call, view, len(view)).error_code == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_bytes_after_the_body_are_ignored(node: Node) -> None:
+    dispatcher = Dispatcher(node.ctx)
+    view = frame(API_VERSIONS, 0, b"\1\2\3")
+    call = dispatcher.call(Connection(), view, 0, len(view))
+    assert dispatcher.handle(call, view, len(view)).error_code == 0
 
 
 def test_every_api_has_one_row() -> None:

@@ -26,6 +26,7 @@ from penstock.wire.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tests.run_with import run_with
 from tests.unit.broker.server.world import Peer, World, decoded, framed, in_world, versions_frame
 from tests.unit.slices import Slices
 
@@ -85,93 +86,85 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_large_answer_is_made_a_little_at_a_time(case: str) -> None:
+@run_with(in_world)
+async def test_a_large_answer_is_made_a_little_at_a_time(world: World, *, case: str) -> None:
     request, version = CASES[case]
 
-    async def test(world: World) -> None:
-        await fill(world)
-        peer = await world.connect()
-        asked_s = world.loop.time()
-        with Slices() as slices:
-            peer.send(framed(request, version, 1))
-            await peer.replies(1)
-        assert slices.longest <= CALLS_AT_A_STRETCH
-        assert world.loop.time() - asked_s >= 2 * REST_SECONDS, "others had the loop"
-
-    in_world(test)
+    await fill(world)
+    peer = await world.connect()
+    asked_s = world.loop.time()
+    with Slices() as slices:
+        peer.send(framed(request, version, 1))
+        await peer.replies(1)
+    assert slices.longest <= CALLS_AT_A_STRETCH
+    assert world.loop.time() - asked_s >= 2 * REST_SECONDS, "others had the loop"
 
 
-def test_answers_are_whole_however_they_were_made() -> None:
-    async def test(world: World) -> None:
-        await fill(world)
-        peer = await world.connect()
-        answer: MetadataResponse = await ask(peer, ALL, 12)
-        assert [row.name for row in answer.topics] == list(world.node.ctx.image.topics)
-        assert {row.name: len(row.partitions) for row in answer.topics} == {
-            "t": 2,
-            "wide": 2_000,
-            **dict.fromkeys(TOPICS, 10),
-        }
-        assert [row.partition_index for row in answer.topics[1].partitions] == list(range(2_000))
-        named: MetadataResponse = await ask(peer, NAMED, 12)
-        assert named.topics == answer.topics[1:]
-        assert (await ask(peer, WIDE, 12)).topics == answer.topics[1:2]
-        configs = await ask(peer, CONFIGS, 4)
-        assert [row.resource_name for row in configs.results] == TOPICS
-        assert len({len(row.configs) for row in configs.results}) == 1
-        page = await ask(peer, PAGE, 0)
-        assert sum(len(row.partitions) for row in page.topics) == 2_000
-
-    in_world(test)
+@run_with(in_world)
+async def test_answers_are_whole_however_they_were_made(world: World) -> None:
+    await fill(world)
+    peer = await world.connect()
+    answer: MetadataResponse = await ask(peer, ALL, 12)
+    assert [row.name for row in answer.topics] == list(world.node.ctx.image.topics)
+    assert {row.name: len(row.partitions) for row in answer.topics} == {
+        "t": 2,
+        "wide": 2_000,
+        **dict.fromkeys(TOPICS, 10),
+    }
+    assert [row.partition_index for row in answer.topics[1].partitions] == list(range(2_000))
+    named: MetadataResponse = await ask(peer, NAMED, 12)
+    assert named.topics == answer.topics[1:]
+    assert (await ask(peer, WIDE, 12)).topics == answer.topics[1:2]
+    configs = await ask(peer, CONFIGS, 4)
+    assert [row.resource_name for row in configs.results] == TOPICS
+    assert len({len(row.configs) for row in configs.results}) == 1
+    page = await ask(peer, PAGE, 0)
+    assert sum(len(row.partitions) for row in page.topics) == 2_000
 
 
-def test_the_same_question_is_answered_with_the_same_bytes_until_something_changes() -> None:
-    async def test(world: World) -> None:
-        await fill(world)
-        peers = [await world.connect() for _ in range(5)]
-        first, *others = await asyncio.gather(*(ask(peer, ALL, 12) for peer in peers))
-        assert [other == first for other in others] == [True] * 4
-        assert world.node.ctx.metadata.listings._begun == 1, "made once for all who asked meanwhile"
-        assert await ask(peers[0], ALL, 12) == first
-        assert world.node.ctx.metadata.listings._begun == 1
-        await world.node.create("new", 1)
-        assert "new" in {row.name for row in (await ask(peers[0], ALL, 12)).topics}
-        assert world.node.ctx.metadata.listings._begun == 2
-        await ask(peers[0], ALL, 11)
-        assert world.node.ctx.metadata.listings._begun == 3, "another version is another answer"
-
-    in_world(test)
-
-
-def test_others_are_answered_while_a_crowd_asks_for_large_answers() -> None:
-    async def test(world: World) -> None:
-        await fill(world)
-        crowd = [await world.connect("crowd") for _ in range(20)]
-        other = await world.connect("other")
-        for number, peer in enumerate(crowd):
-            request, version = (CONFIGS, 4) if number % 2 else (NAMED, 12)
-            peer.send(framed(request, version, 1))
-        with Slices() as slices:
-            for count in itertools.count(1):
-                other.send(versions_frame(count))
-                await other.replies(count)
-                if all(len(peer.frames) == 1 for peer in crowd):
-                    break
-        assert slices.longest <= CALLS_AT_A_STRETCH
-        assert count > 100, "they were answered one after the other"
-
-    in_world(test)
+@run_with(in_world)
+async def test_the_same_question_is_answered_with_the_same_bytes_until_something_changes(
+    world: World,
+) -> None:
+    await fill(world)
+    peers = [await world.connect() for _ in range(5)]
+    first, *others = await asyncio.gather(*(ask(peer, ALL, 12) for peer in peers))
+    assert [other == first for other in others] == [True] * 4
+    assert world.node.ctx.metadata.listings._begun == 1, "made once for all who asked meanwhile"
+    assert await ask(peers[0], ALL, 12) == first
+    assert world.node.ctx.metadata.listings._begun == 1
+    await world.node.create("new", 1)
+    assert "new" in {row.name for row in (await ask(peers[0], ALL, 12)).topics}
+    assert world.node.ctx.metadata.listings._begun == 2
+    await ask(peers[0], ALL, 11)
+    assert world.node.ctx.metadata.listings._begun == 3, "another version is another answer"
 
 
-def test_one_who_hangs_up_in_the_middle_leaves_the_answer_to_the_others() -> None:
-    async def test(world: World) -> None:
-        await fill(world)
-        first, second = await world.connect(), await world.connect()
-        for peer in (first, second):
-            peer.send(framed(ALL, 12, 1))
-        await asyncio.sleep(5 * REST_SECONDS)
-        first.transport.abort()
-        [reply] = await second.replies(1)
-        assert len(decoded(reply, MetadataResponse, 12).topics) == len(TOPICS) + 2
+@run_with(in_world)
+async def test_others_are_answered_while_a_crowd_asks_for_large_answers(world: World) -> None:
+    await fill(world)
+    crowd = [await world.connect("crowd") for _ in range(20)]
+    other = await world.connect("other")
+    for number, peer in enumerate(crowd):
+        request, version = (CONFIGS, 4) if number % 2 else (NAMED, 12)
+        peer.send(framed(request, version, 1))
+    with Slices() as slices:
+        for count in itertools.count(1):
+            other.send(versions_frame(count))
+            await other.replies(count)
+            if all(len(peer.frames) == 1 for peer in crowd):
+                break
+    assert slices.longest <= CALLS_AT_A_STRETCH
+    assert count > 100, "they were answered one after the other"
 
-    in_world(test)
+
+@run_with(in_world)
+async def test_one_who_hangs_up_in_the_middle_leaves_the_answer_to_the_others(world: World) -> None:
+    await fill(world)
+    first, second = await world.connect(), await world.connect()
+    for peer in (first, second):
+        peer.send(framed(ALL, 12, 1))
+    await asyncio.sleep(5 * REST_SECONDS)
+    first.transport.abort()
+    [reply] = await second.replies(1)
+    assert len(decoded(reply, MetadataResponse, 12).topics) == len(TOPICS) + 2

@@ -25,6 +25,7 @@ from penstock.wire.messages.topics import (
     DeleteTopicsRequest,
 )
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
 
 CREATE, DELETE, GROW = 19, 20, 37
@@ -87,147 +88,129 @@ def creation(*names: str, partitions: int = 1, validate_only: bool = False) -> C
 ABOVE = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
-def test_topics_above_the_quota_are_refused_and_the_others_made() -> None:
-    async def test(node: Node) -> None:
-        await limit(node, controller_mutation_rate=1)
-        names = [f"t{number}" for number in range(4)]
-        codes, throttle_ms, muted_s = await mutate(node, CREATE, 7, creation(*names, partitions=5))
-        assert codes == [0, 0, 0, ABOVE], "fifteen partitions overdraw the eleven of a bucket"
-        assert 3900 < throttle_ms <= 4000
-        assert muted_s == pytest.approx(throttle_ms / 1000, abs=0.01)
-        await asyncio.sleep(4.1)
-        assert (await mutate(node, CREATE, 7, creation("t3")))[0] == [0]
-
-    on_node(test)
+@run_with(on_node)
+async def test_topics_above_the_quota_are_refused_and_the_others_made(node: Node) -> None:
+    await limit(node, controller_mutation_rate=1)
+    names = [f"t{number}" for number in range(4)]
+    codes, throttle_ms, muted_s = await mutate(node, CREATE, 7, creation(*names, partitions=5))
+    assert codes == [0, 0, 0, ABOVE], "fifteen partitions overdraw the eleven of a bucket"
+    assert 3900 < throttle_ms <= 4000
+    assert muted_s == pytest.approx(throttle_ms / 1000, abs=0.01)
+    await asyncio.sleep(4.1)
+    assert (await mutate(node, CREATE, 7, creation("t3")))[0] == [0]
 
 
-def test_old_clients_are_put_off_instead_of_refused() -> None:
-    async def test(node: Node) -> None:
-        await limit(node, controller_mutation_rate=1)
-        for name in ("a", "b"):
-            codes, throttle_ms, muted_s = await mutate(
-                node, CREATE, 5, creation(name, partitions=20)
-            )
-            assert codes == [0]
-        assert throttle_ms > 20_000
-        assert muted_s > 20
-
-    on_node(test)
-
-
-def test_deleting_and_growing_are_charged_as_well() -> None:
-    async def test(node: Node) -> None:
-        await node.create("large", 12)
-        await node.create("small", 1)
-        await limit(node, controller_mutation_rate=1)
-        request = DeleteTopicsRequest(topic_names=["large"], timeout_ms=5000)
-        codes, throttle_ms, _ = await mutate(node, DELETE, 5, request)
+@run_with(on_node)
+async def test_old_clients_are_put_off_instead_of_refused(node: Node) -> None:
+    await limit(node, controller_mutation_rate=1)
+    for name in ("a", "b"):
+        codes, throttle_ms, muted_s = await mutate(node, CREATE, 5, creation(name, partitions=20))
         assert codes == [0]
-        assert throttle_ms > 0
-        growth = CreatePartitionsTopic(name="small", count=3, assignments=None)
-        grow = CreatePartitionsRequest(topics=[growth], timeout_ms=5000, validate_only=False)
-        assert (await mutate(node, GROW, 3, grow))[0] == [ABOVE]
-        assert (await mutate(node, GROW, 2, grow))[0] == [0]
-
-    on_node(test)
+    assert throttle_ms > 20_000
+    assert muted_s > 20
 
 
-def test_trying_out_costs_nothing() -> None:
-    async def test(node: Node) -> None:
-        await limit(node, controller_mutation_rate=1)
-        for _ in range(3):
-            tried = creation("t", partitions=100, validate_only=True)
-            assert await mutate(node, CREATE, 7, tried) == ([0], 0, 0.0)
-
-    on_node(test)
-
-
-def test_nodes_of_the_cluster_are_not_charged() -> None:
-    async def test(node: Node) -> None:
-        await limit(
-            node, controller_mutation_rate=0.001, producer_byte_rate=1, consumer_byte_rate=1
-        )
-        meter = node.ctx.meter
-        assert meter.fetch_bytes_max(f"User:{NODE_USER}", None) == float("inf")
-        assert meter.fetch_bytes_max("User:ann", None) == 1
-        for at, operation in enumerate((Operation.CLUSTER_ACTION, Operation.CREATE)):
-            client = Client()
-            if at == 1:
-                client.principal = f"User:{NODE_USER}"
-            call = metered(node, CREATE, 7, client, operation)
-            for _ in range(5):
-                take_partitions(call, 1000, is_strict=True)
-        call = metered(node, CREATE, 7, Client())
-        exempt(call)
-        take_partitions(call, 1000, is_strict=True)
-        call = metered(node, CREATE, 7, Client())
-        take_partitions(call, 1000, is_strict=True)
-        with pytest.raises(Refused):
-            take_partitions(call, 1, is_strict=True)
-
-    on_node(test)
+@run_with(on_node)
+async def test_deleting_and_growing_are_charged_as_well(node: Node) -> None:
+    await node.create("large", 12)
+    await node.create("small", 1)
+    await limit(node, controller_mutation_rate=1)
+    request = DeleteTopicsRequest(topic_names=["large"], timeout_ms=5000)
+    codes, throttle_ms, _ = await mutate(node, DELETE, 5, request)
+    assert codes == [0]
+    assert throttle_ms > 0
+    growth = CreatePartitionsTopic(name="small", count=3, assignments=None)
+    grow = CreatePartitionsRequest(topics=[growth], timeout_ms=5000, validate_only=False)
+    assert (await mutate(node, GROW, 3, grow))[0] == [ABOVE]
+    assert (await mutate(node, GROW, 2, grow))[0] == [0]
 
 
-def test_of_a_coroutine_its_steps_are_counted_and_its_waits_are_not() -> None:
-    async def main(loop: SimLoop) -> None:
-        spent = {"s": 0.0}
-        meter = Meter(Metrics(), BrokerConfigs(), processor_s=lambda: spent["s"])
-
-        class Counted:
-            """In the place of a call."""
-
-            begun, total = 0.0, 0.0
-
-            def begin(self) -> None:
-                self.begun = meter.processor_s()
-
-            def pause(self) -> None:
-                self.total += meter.processor_s() - self.begun
-
-        counted = Counted()
-
-        async def work() -> str:
-            spent["s"] += 1
-            await asyncio.sleep(1)
-            spent["s"] += 2
-            try:
-                await asyncio.wait_for(asyncio.Event().wait(), 1)
-            except TimeoutError:
-                spent["s"] += 4
-            return "done"
-
-        async def others() -> None:
-            for _ in range(5):
-                spent["s"] += 100
-                await asyncio.sleep(0.3)
-
-        other = asyncio.create_task(others())
-        assert await TimedSteps(counted, work()) == "done"
-        assert counted.total == 7
-        await other
-
-        async def failing() -> None:
-            await asyncio.sleep(0)
-            raise ValueError("ours")
-
-        with pytest.raises(ValueError, match="ours"):
-            await TimedSteps(counted, failing())
-
-    run(main, 0)
+@run_with(on_node)
+async def test_trying_out_costs_nothing(node: Node) -> None:
+    await limit(node, controller_mutation_rate=1)
+    for _ in range(3):
+        tried = creation("t", partitions=100, validate_only=True)
+        assert await mutate(node, CREATE, 7, tried) == ([0], 0, 0.0)
 
 
-def test_while_there_is_no_quota_nothing_is_metered() -> None:
-    async def test(node: Node) -> None:
-        meter = node.ctx.meter
-        assert not meter.is_on
-        assert meter.charge(QuotaKind.PRODUCE, "User:a", None, 1e9, 0.0) == 0
-        await limit(node, producer_byte_rate=1)
-        assert meter.is_on
-        assert meter.charge(QuotaKind.FETCH, "User:a", None, 1e9, 0.0) == 0
-        assert meter.fetch_bytes_max("User:a", None) == float("inf")
+@run_with(on_node)
+async def test_nodes_of_the_cluster_are_not_charged(node: Node) -> None:
+    await limit(node, controller_mutation_rate=0.001, producer_byte_rate=1, consumer_byte_rate=1)
+    meter = node.ctx.meter
+    assert meter.fetch_bytes_max(f"User:{NODE_USER}", None) == float("inf")
+    assert meter.fetch_bytes_max("User:ann", None) == 1
+    for at, operation in enumerate((Operation.CLUSTER_ACTION, Operation.CREATE)):
         client = Client()
-        call = metered(node, 3, 9, client, Operation.DESCRIBE)
-        call.reply(MetadataResponse(brokers=(), topics=()))
-        assert client.muted_s == 0
+        if at == 1:
+            client.principal = f"User:{NODE_USER}"
+        call = metered(node, CREATE, 7, client, operation)
+        for _ in range(5):
+            take_partitions(call, 1000, is_strict=True)
+    call = metered(node, CREATE, 7, Client())
+    exempt(call)
+    take_partitions(call, 1000, is_strict=True)
+    call = metered(node, CREATE, 7, Client())
+    take_partitions(call, 1000, is_strict=True)
+    with pytest.raises(Refused):
+        take_partitions(call, 1, is_strict=True)
 
-    on_node(test)
+
+@run_with(run, 0)
+async def test_of_a_coroutine_its_steps_are_counted_and_its_waits_are_not(loop: SimLoop) -> None:
+    spent = {"s": 0.0}
+    meter = Meter(Metrics(), BrokerConfigs(), processor_s=lambda: spent["s"])
+
+    class Counted:
+        """In the place of a call."""
+
+        begun, total = 0.0, 0.0
+
+        def begin(self) -> None:
+            self.begun = meter.processor_s()
+
+        def pause(self) -> None:
+            self.total += meter.processor_s() - self.begun
+
+    counted = Counted()
+
+    async def work() -> str:
+        spent["s"] += 1
+        await asyncio.sleep(1)
+        spent["s"] += 2
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), 1)
+        except TimeoutError:
+            spent["s"] += 4
+        return "done"
+
+    async def others() -> None:
+        for _ in range(5):
+            spent["s"] += 100
+            await asyncio.sleep(0.3)
+
+    other = asyncio.create_task(others())
+    assert await TimedSteps(counted, work()) == "done"
+    assert counted.total == 7
+    await other
+
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("ours")
+
+    with pytest.raises(ValueError, match="ours"):
+        await TimedSteps(counted, failing())
+
+
+@run_with(on_node)
+async def test_while_there_is_no_quota_nothing_is_metered(node: Node) -> None:
+    meter = node.ctx.meter
+    assert not meter.is_on
+    assert meter.charge(QuotaKind.PRODUCE, "User:a", None, 1e9, 0.0) == 0
+    await limit(node, producer_byte_rate=1)
+    assert meter.is_on
+    assert meter.charge(QuotaKind.FETCH, "User:a", None, 1e9, 0.0) == 0
+    assert meter.fetch_bytes_max("User:a", None) == float("inf")
+    client = Client()
+    call = metered(node, 3, 9, client, Operation.DESCRIBE)
+    call.reply(MetadataResponse(brokers=(), topics=()))
+    assert client.muted_s == 0

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.broker.api.route_row import Route
 from penstock.broker.api.routes import ROUTES
+from tests.run_with import run_with
 from tests.unit.broker.server.world import World, framed, in_world
 
 LONGEST = ("x" * 32_767, "\0" * 32_767, "é" * 16_383)
@@ -40,12 +41,10 @@ def filled(kind: Any, version: int, text: str) -> Any:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_the_longest_names_are_answered(route: Route) -> None:
-    async def test(world: World) -> None:
-        for text, version in itertools.product(LONGEST, set(route.versions)):
-            peer = await world.connect()
-            peer.send(framed(filled(route.request, version, text), version, 1))
-            await asyncio.sleep(120.0)
-            assert world.node.ctx.metrics.internal_errors.value == 0
-
-    in_world(test)
+@run_with(in_world)
+async def test_the_longest_names_are_answered(world: World, *, route: Route) -> None:
+    for text, version in itertools.product(LONGEST, set(route.versions)):
+        peer = await world.connect()
+        peer.send(framed(filled(route.request, version, text), version, 1))
+        await asyncio.sleep(120.0)
+        assert world.node.ctx.metrics.internal_errors.value == 0

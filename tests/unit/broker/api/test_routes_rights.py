@@ -25,6 +25,7 @@ from penstock.security.acl_types import Permission
 from penstock.security.acls import AccessControl, AclEntry, Resource
 from penstock.wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicState
 from penstock.wire.schema import Field, wire_of
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
 
 TOPIC, GROUP, OTHER = "secret-topic", "secret-group", "other"
@@ -157,40 +158,38 @@ async def prepare(node: Node) -> TopicId:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_without_any_right_nothing_is_told_and_nothing_is_changed(route: Route) -> None:
-    async def test(node: Node) -> None:
-        topic_id = await prepare(node)
-        node.ctx.authorizer = Nobody()
-        before = node.ctx.image
-        answer = await ask(node, route, topic_id)
-        codes = codes_in(answer)
-        if route.name in FILTERED:
-            assert TOPIC not in repr(answer)
-            assert GROUP not in repr(answer)
-        else:
-            assert codes, f"{route.name} was answered: {answer}"
-            assert codes <= DENIED | HIDDEN, f"{route.name}: {sorted(codes)}"
-        after = node.ctx.image
-        assert (after.topics, after.acls, after.users) == (before.topics, before.acls, before.users)
-        assert after.group_configs == before.group_configs
-        assert all(record.leader != NO_LEADER for record in after.topics[TOPIC].partitions)
-
-    on_node(test)
+@run_with(on_node)
+async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
+    node: Node, *, route: Route
+) -> None:
+    topic_id = await prepare(node)
+    node.ctx.authorizer = Nobody()
+    before = node.ctx.image
+    answer = await ask(node, route, topic_id)
+    codes = codes_in(answer)
+    if route.name in FILTERED:
+        assert TOPIC not in repr(answer)
+        assert GROUP not in repr(answer)
+    else:
+        assert codes, f"{route.name} was answered: {answer}"
+        assert codes <= DENIED | HIDDEN, f"{route.name}: {sorted(codes)}"
+    after = node.ctx.image
+    assert (after.topics, after.acls, after.users) == (before.topics, before.acls, before.users)
+    assert after.group_configs == before.group_configs
+    assert all(record.leader != NO_LEADER for record in after.topics[TOPIC].partitions)
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_with_every_right_nobody_is_denied(route: Route) -> None:
-    async def test(node: Node) -> None:
-        topic_id = await prepare(node)
-        node.ctx.authorizer = AllowAll()
-        try:
-            async with asyncio.timeout(30):
-                answer = await ask(node, route, topic_id)
-        except (PeerError, TimeoutError):
-            return  # It makes no sense otherwise, or waits for something: not a matter of rights.
-        assert not codes_in(answer) & DENIED
-
-    on_node(test)
+@run_with(on_node)
+async def test_with_every_right_nobody_is_denied(node: Node, *, route: Route) -> None:
+    topic_id = await prepare(node)
+    node.ctx.authorizer = AllowAll()
+    try:
+        async with asyncio.timeout(30):
+            answer = await ask(node, route, topic_id)
+    except (PeerError, TimeoutError):
+        return  # It makes no sense otherwise, or waits for something: not a matter of rights.
+    assert not codes_in(answer) & DENIED
 
 
 # -- exactly what each needs ------------------------------------------------------------------
@@ -341,12 +340,10 @@ async def codes_with(node: Node, route: Route, topic_id: TopicId, needs: Iterabl
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_exactly_the_rights_of_the_table_are_enough(route: Route) -> None:
-    async def test(node: Node) -> None:
-        codes = await codes_with(node, route, await prepare_all(node), NEEDED[route.name])
-        assert not codes or not codes & DENIED, sorted(codes)
-
-    on_node(test)
+@run_with(on_node)
+async def test_exactly_the_rights_of_the_table_are_enough(node: Node, *, route: Route) -> None:
+    codes = await codes_with(node, route, await prepare_all(node), NEEDED[route.name])
+    assert not codes or not codes & DENIED, sorted(codes)
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)

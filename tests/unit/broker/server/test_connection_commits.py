@@ -10,6 +10,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetFetchResponse,
 )
 from penstock.wire.records import batches
+from tests.run_with import run_with
 from tests.unit.broker.server.world import World, correlation_of, decoded, framed, in_world
 
 COMMIT_VERSION, FETCH_VERSION = 9, 9
@@ -43,29 +44,27 @@ def batch_sizes(world: World) -> list[int]:
     return [header.count for _, header in batches(memoryview(span.read()))] if span else []
 
 
-def test_commits_that_arrive_together_are_written_and_synced_together() -> None:
-    async def test(world: World) -> None:
-        await world.node.ctx.group.groups.ensure()
-        peer = await world.connect()
-        peer.send(*(commit_frame(number, 100 + number) for number in range(5)))
-        frames = await peer.replies(5)
-        assert [correlation_of(frame) for frame in frames] == [0, 1, 2, 3, 4]
-        for frame in frames:
-            answer = decoded(frame, OffsetCommitResponse, COMMIT_VERSION)
-            assert answer.topics[0].partitions[0].error_code == 0
-        assert batch_sizes(world) == [5]
-
-    in_world(test, configs=FEW)
+@run_with(in_world, configs=FEW)
+async def test_commits_that_arrive_together_are_written_and_synced_together(world: World) -> None:
+    await world.node.ctx.group.groups.ensure()
+    peer = await world.connect()
+    peer.send(*(commit_frame(number, 100 + number) for number in range(5)))
+    frames = await peer.replies(5)
+    assert [correlation_of(frame) for frame in frames] == [0, 1, 2, 3, 4]
+    for frame in frames:
+        answer = decoded(frame, OffsetCommitResponse, COMMIT_VERSION)
+        assert answer.topics[0].partitions[0].error_code == 0
+    assert batch_sizes(world) == [5]
 
 
-def test_a_read_behind_commits_of_the_same_connection_sees_the_last_of_them() -> None:
-    async def test(world: World) -> None:
-        await world.node.ctx.group.groups.ensure()
-        peer = await world.connect()
-        peer.send(commit_frame(0, 100), commit_frame(1, 200), position_frame(2))
-        frames = await peer.replies(3)
-        assert [correlation_of(frame) for frame in frames] == [0, 1, 2]
-        found = decoded(frames[2], OffsetFetchResponse, FETCH_VERSION)
-        assert found.groups[0].topics[0].partitions[0].committed_offset == 200
-
-    in_world(test, configs=FEW)
+@run_with(in_world, configs=FEW)
+async def test_a_read_behind_commits_of_the_same_connection_sees_the_last_of_them(
+    world: World,
+) -> None:
+    await world.node.ctx.group.groups.ensure()
+    peer = await world.connect()
+    peer.send(commit_frame(0, 100), commit_frame(1, 200), position_frame(2))
+    frames = await peer.replies(3)
+    assert [correlation_of(frame) for frame in frames] == [0, 1, 2]
+    found = decoded(frames[2], OffsetFetchResponse, FETCH_VERSION)
+    assert found.groups[0].topics[0].partitions[0].committed_offset == 200

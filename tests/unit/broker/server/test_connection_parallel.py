@@ -16,6 +16,7 @@ from penstock.wire.messages.share import (
     ShareFetchResponse,
     ShareFetchTopic,
 )
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker
 
 ACCEPT, RELEASE = 1, 2
@@ -89,50 +90,48 @@ def in_session(test: Callable[[Sim, Session], Awaitable[None]]) -> None:
     on_broker(body)
 
 
-def test_a_fetch_that_waits_is_answered_when_a_verdict_behind_it_is_kept() -> None:
-    async def test(sim: Sim, session: Session) -> None:
-        waiting = session.fetch()
-        await asyncio.sleep(2)
-        assert not waiting.done()
-        before = sim.loop.time()
-        answer = await session.say(0, ACCEPT)
-        assert answer.error_code == 0
-        assert sim.loop.time() - before < 1
-        assert taken(await waiting) == []
-
-    in_session(test)
-
-
-def test_a_fetch_that_waits_gets_what_a_verdict_behind_it_sets_free() -> None:
-    async def test(sim: Sim, session: Session) -> None:
-        waiting = session.fetch()
-        await asyncio.sleep(2)
-        assert (await session.say(0, RELEASE)).error_code == 0
-        assert taken(await waiting) == [(0, 2)]
-
-    in_session(test)
+@run_with(in_session)
+async def test_a_fetch_that_waits_is_answered_when_a_verdict_behind_it_is_kept(
+    sim: Sim, session: Session
+) -> None:
+    waiting = session.fetch()
+    await asyncio.sleep(2)
+    assert not waiting.done()
+    before = sim.loop.time()
+    answer = await session.say(0, ACCEPT)
+    assert answer.error_code == 0
+    assert sim.loop.time() - before < 1
+    assert taken(await waiting) == []
 
 
-def test_requests_that_arrive_together_count_in_their_order() -> None:
-    async def test(sim: Sim, session: Session) -> None:
-        released, fetched, accepted = await asyncio.gather(
-            session.say(0, RELEASE), session.fetch(), session.say(0, ACCEPT)
-        )
-        assert released.error_code == accepted.error_code == 0
-        assert taken(fetched) == [(0, 2)]
+@run_with(in_session)
+async def test_a_fetch_that_waits_gets_what_a_verdict_behind_it_sets_free(
+    sim: Sim, session: Session
+) -> None:
+    waiting = session.fetch()
+    await asyncio.sleep(2)
+    assert (await session.say(0, RELEASE)).error_code == 0
+    assert taken(await waiting) == [(0, 2)]
 
-    in_session(test)
+
+@run_with(in_session)
+async def test_requests_that_arrive_together_count_in_their_order(
+    sim: Sim, session: Session
+) -> None:
+    released, fetched, accepted = await asyncio.gather(
+        session.say(0, RELEASE), session.fetch(), session.say(0, ACCEPT)
+    )
+    assert released.error_code == accepted.error_code == 0
+    assert taken(fetched) == [(0, 2)]
 
 
-def test_what_runs_for_a_connection_ends_with_it() -> None:
-    async def test(sim: Sim, session: Session) -> None:
-        waiting = session.fetch()
-        await asyncio.sleep(2)
-        session.connection.close()
-        await asyncio.gather(waiting, return_exceptions=True)
-        async with sim.client() as client:
-            (message,) = await client.poll("t", "g", wait=1)
-            assert message.attempt == 2
-            await message.ack()
-
-    in_session(test)
+@run_with(in_session)
+async def test_what_runs_for_a_connection_ends_with_it(sim: Sim, session: Session) -> None:
+    waiting = session.fetch()
+    await asyncio.sleep(2)
+    session.connection.close()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with sim.client() as client:
+        (message,) = await client.poll("t", "g", wait=1)
+        assert message.attempt == 2
+        await message.ack()

@@ -15,6 +15,7 @@ from penstock.broker.server.listener import (
     SWEEP_SECONDS,
     Listener,
 )
+from tests.run_with import run_with
 from tests.unit.broker.server.world import (
     LIMITS,
     World,
@@ -32,23 +33,21 @@ KIB, MIB = 1 << 10, 1 << 20
 # -- limits -----------------------------------------------------------------------------------
 
 
-def test_beyond_the_limit_of_one_address_the_newcomer_is_closed() -> None:
-    async def check(world: World) -> None:
-        first, second = await world.connect("a"), await world.connect("a")
-        third = await world.connect("a")
-        await third.lost()
-        other = await world.connect("b")
-        for peer in (first, second, other):
-            peer.send(versions_frame(1))
-            await peer.replies(1)
-        assert world.node.ctx.metrics.connections_refused.value == 1
-        first.transport.close()
-        await asyncio.sleep(0.1)
-        again = await world.connect("a")
-        again.send(versions_frame(1))
-        await again.replies(1)
-
-    in_world(check, limits=dataclasses.replace(LIMITS, connections_per_ip_max=2))
+@run_with(in_world, limits=dataclasses.replace(LIMITS, connections_per_ip_max=2))
+async def test_beyond_the_limit_of_one_address_the_newcomer_is_closed(world: World) -> None:
+    first, second = await world.connect("a"), await world.connect("a")
+    third = await world.connect("a")
+    await third.lost()
+    other = await world.connect("b")
+    for peer in (first, second, other):
+        peer.send(versions_frame(1))
+        await peer.replies(1)
+    assert world.node.ctx.metrics.connections_refused.value == 1
+    first.transport.close()
+    await asyncio.sleep(0.1)
+    again = await world.connect("a")
+    again.send(versions_frame(1))
+    await again.replies(1)
 
 
 def test_one_address_may_have_a_limit_of_its_own() -> None:
@@ -63,26 +62,22 @@ def test_one_address_may_have_a_limit_of_its_own() -> None:
     in_world(check, limits=limits)
 
 
-def test_new_limits_hold_for_newcomers_and_leave_others_alone() -> None:
-    async def check(world: World) -> None:
-        peers = [await world.connect("a") for _ in range(3)]
-        world.listener.limit(dataclasses.replace(LIMITS, connections_per_ip_max=2))
-        await (await world.connect("a")).lost()
-        assert not any(peer.is_lost for peer in peers)
-        world.listener.limit(LIMITS)
-        assert not (await world.connect("a")).is_lost
-
-    in_world(check)
+@run_with(in_world)
+async def test_new_limits_hold_for_newcomers_and_leave_others_alone(world: World) -> None:
+    peers = [await world.connect("a") for _ in range(3)]
+    world.listener.limit(dataclasses.replace(LIMITS, connections_per_ip_max=2))
+    await (await world.connect("a")).lost()
+    assert not any(peer.is_lost for peer in peers)
+    world.listener.limit(LIMITS)
+    assert not (await world.connect("a")).is_lost
 
 
-def test_beyond_the_limit_of_all_the_newcomer_is_closed() -> None:
-    async def check(world: World) -> None:
-        peers = [await world.connect(host) for host in "abc"]
-        await (await world.connect("d")).lost()
-        assert world.listener.connections == 3
-        assert not any(peer.is_lost for peer in peers)
-
-    in_world(check, limits=dataclasses.replace(LIMITS, connections_max=3))
+@run_with(in_world, limits=dataclasses.replace(LIMITS, connections_max=3))
+async def test_beyond_the_limit_of_all_the_newcomer_is_closed(world: World) -> None:
+    peers = [await world.connect(host) for host in "abc"]
+    await (await world.connect("d")).lost()
+    assert world.listener.connections == 3
+    assert not any(peer.is_lost for peer in peers)
 
 
 def test_a_storm_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,20 +105,18 @@ def test_handshakes_count_against_the_limits_before_they_are_finished() -> None:
     in_world(check, limits=limits)
 
 
-def test_newcomers_above_the_rate_of_all_wait_for_their_turn() -> None:
-    async def check(world: World) -> None:
-        peers = [await world.connect(host) for host in "abcdef"]
-        for peer in peers:
-            peer.send(versions_frame(1))
-        began = world.loop.time()
-        await peers[0].replies(1)
-        await peers[1].replies(1)
-        assert world.loop.time() - began < 0.3
-        await peers[5].replies(1)
-        assert 1.5 < world.loop.time() - began < 2.5, "four more at two a second"
-        assert not any(peer.is_lost for peer in peers)
-
-    in_world(check, limits=dataclasses.replace(LIMITS, connection_rate_max=2))
+@run_with(in_world, limits=dataclasses.replace(LIMITS, connection_rate_max=2))
+async def test_newcomers_above_the_rate_of_all_wait_for_their_turn(world: World) -> None:
+    peers = [await world.connect(host) for host in "abcdef"]
+    for peer in peers:
+        peer.send(versions_frame(1))
+    began = world.loop.time()
+    await peers[0].replies(1)
+    await peers[1].replies(1)
+    assert world.loop.time() - began < 0.3
+    await peers[5].replies(1)
+    assert 1.5 < world.loop.time() - began < 2.5, "four more at two a second"
+    assert not any(peer.is_lost for peer in peers)
 
 
 # -- sweeps -----------------------------------------------------------------------------------
@@ -161,233 +154,205 @@ def test_others_are_served_while_many_connections_are_looked_at(
 # -- deadlines --------------------------------------------------------------------------------
 
 
-def test_who_connects_and_says_nothing_is_closed() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        await peer.lost()
-        assert HANDSHAKE_SECONDS < world.loop.time() < HANDSHAKE_SECONDS + 2 * SWEEP_SECONDS
-
-    in_world(check)
+@run_with(in_world)
+async def test_who_connects_and_says_nothing_is_closed(world: World) -> None:
+    peer = await world.connect()
+    await peer.lost()
+    assert HANDSHAKE_SECONDS < world.loop.time() < HANDSHAKE_SECONDS + 2 * SWEEP_SECONDS
 
 
-def test_a_byte_now_and_then_is_no_first_request() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        for byte in (0, 0, 0, 90, 0, 18, 0, 0):
-            peer.send(bytes([byte]))
-            await asyncio.sleep(3)
-        assert peer.is_lost
-        assert world.listener.connections == 0
-
-    in_world(check)
+@run_with(in_world)
+async def test_a_byte_now_and_then_is_no_first_request(world: World) -> None:
+    peer = await world.connect()
+    for byte in (0, 0, 0, 90, 0, 18, 0, 0):
+        peer.send(bytes([byte]))
+        await asyncio.sleep(3)
+    assert peer.is_lost
+    assert world.listener.connections == 0
 
 
-def test_who_stops_in_the_middle_of_a_frame_is_closed() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(versions_frame(1), produce_frame(2)[:20])
-        await peer.lost()
-        assert STALL_SECONDS < world.loop.time() < STALL_SECONDS + 2 * SWEEP_SECONDS
-
-    in_world(check)
+@run_with(in_world)
+async def test_who_stops_in_the_middle_of_a_frame_is_closed(world: World) -> None:
+    peer = await world.connect()
+    peer.send(versions_frame(1), produce_frame(2)[:20])
+    await peer.lost()
+    assert STALL_SECONDS < world.loop.time() < STALL_SECONDS + 2 * SWEEP_SECONDS
 
 
-def test_who_does_not_read_what_we_send_is_closed() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(2)))
-        await peer.replies(2)
-        start = world.loop.time()
-        peer.transport.pause_reading()
-        peer.send(fetch_frame(3))
-        while world.listener.connections:
-            await asyncio.sleep(1)
-        assert STALL_SECONDS < world.loop.time() - start < STALL_SECONDS + 3 * SWEEP_SECONDS
-
-    in_world(check)
-
-
-def test_who_reads_slowly_but_steadily_is_kept() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(8)))
-        await peer.replies(8)
-        peer.send(fetch_frame(9))
-        for _ in range(200):
-            peer.transport.resume_reading()
-            await asyncio.sleep(0.002)
-            peer.transport.pause_reading()
-            await asyncio.sleep(10)
-            if len(peer.frames) == 9:
-                break
-        assert not peer.is_lost
-        assert correlation_of(peer.frames[8]) == 9
-        assert world.loop.time() > 2 * STALL_SECONDS
-
-    in_world(check)
-
-
-def test_an_idle_connection_is_closed_after_the_configured_time() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(versions_frame(1))
-        await peer.lost()
-        assert 5.0 < world.loop.time() < 5.0 + 2 * SWEEP_SECONDS
-
-    in_world(check, limits=dataclasses.replace(LIMITS, idle_ms_max=5_000))
-
-
-def test_a_negative_idle_time_means_never() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(versions_frame(1))
-        await asyncio.sleep(5000)
-        peer.send(versions_frame(2))
-        assert len(await peer.replies(2)) == 2
-
-    in_world(check, limits=dataclasses.replace(LIMITS, idle_ms_max=-1))
-
-
-def test_a_parked_fetch_is_not_idle() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(fetch_frame(1, wait_ms=200_000))
-        await peer.replies(1)
-        assert world.loop.time() > 200
-
-    in_world(check, limits=dataclasses.replace(LIMITS, idle_ms_max=60_000))
-
-
-def test_a_connection_gone_quiet_gives_its_buffer_back() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(produce_frame(1, value=bytes(500 * KIB)))
-        await peer.replies(1)
-        assert world.listener.budget.used > 500 * KIB
-        await asyncio.sleep(QUIET_SECONDS + 2 * SWEEP_SECONDS)
-        assert world.listener.budget.used == 0
-        assert len(world.only_connection()._view) == 0
-        peer.send(produce_frame(2, value=bytes(500 * KIB)))
-        assert produced((await peer.replies(2))[1]) == (0, 1)
-
-    in_world(check)
-
-
-def test_a_trickle_does_not_keep_the_memory_that_others_wait_for() -> None:
-    async def check(world: World) -> None:
-        slow, waiting = await world.connect(), await world.connect()
-        slow.send(versions_frame(0))
-        frame = produce_frame(1, value=bytes(900 * KIB))
-        slow.send(frame[: 700 * KIB])
+@run_with(in_world)
+async def test_who_does_not_read_what_we_send_is_closed(world: World) -> None:
+    peer = await world.connect()
+    peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(2)))
+    await peer.replies(2)
+    start = world.loop.time()
+    peer.transport.pause_reading()
+    peer.send(fetch_frame(3))
+    while world.listener.connections:
         await asyncio.sleep(1)
-        waiting.send(frame)
-        for at in range(700 * KIB, 700 * KIB + 100):
-            slow.send(frame[at : at + 1])
-            await asyncio.sleep(1)
-            if waiting.frames:
-                break
-        await waiting.replies(1)
-        assert slow.is_lost
-        assert not waiting.is_lost
-        assert world.loop.time() < STALL_SECONDS + 10
+    assert STALL_SECONDS < world.loop.time() - start < STALL_SECONDS + 3 * SWEEP_SECONDS
 
-    in_world(check, limits=dataclasses.replace(LIMITS, buffered_bytes_max=800 * KIB))
+
+@run_with(in_world)
+async def test_who_reads_slowly_but_steadily_is_kept(world: World) -> None:
+    peer = await world.connect()
+    peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(8)))
+    await peer.replies(8)
+    peer.send(fetch_frame(9))
+    for _ in range(200):
+        peer.transport.resume_reading()
+        await asyncio.sleep(0.002)
+        peer.transport.pause_reading()
+        await asyncio.sleep(10)
+        if len(peer.frames) == 9:
+            break
+    assert not peer.is_lost
+    assert correlation_of(peer.frames[8]) == 9
+    assert world.loop.time() > 2 * STALL_SECONDS
+
+
+@run_with(in_world, limits=dataclasses.replace(LIMITS, idle_ms_max=5000))
+async def test_an_idle_connection_is_closed_after_the_configured_time(world: World) -> None:
+    peer = await world.connect()
+    peer.send(versions_frame(1))
+    await peer.lost()
+    assert 5.0 < world.loop.time() < 5.0 + 2 * SWEEP_SECONDS
+
+
+@run_with(in_world, limits=dataclasses.replace(LIMITS, idle_ms_max=-1))
+async def test_a_negative_idle_time_means_never(world: World) -> None:
+    peer = await world.connect()
+    peer.send(versions_frame(1))
+    await asyncio.sleep(5000)
+    peer.send(versions_frame(2))
+    assert len(await peer.replies(2)) == 2
+
+
+@run_with(in_world, limits=dataclasses.replace(LIMITS, idle_ms_max=60000))
+async def test_a_parked_fetch_is_not_idle(world: World) -> None:
+    peer = await world.connect()
+    peer.send(fetch_frame(1, wait_ms=200_000))
+    await peer.replies(1)
+    assert world.loop.time() > 200
+
+
+@run_with(in_world)
+async def test_a_connection_gone_quiet_gives_its_buffer_back(world: World) -> None:
+    peer = await world.connect()
+    peer.send(produce_frame(1, value=bytes(500 * KIB)))
+    await peer.replies(1)
+    assert world.listener.budget.used > 500 * KIB
+    await asyncio.sleep(QUIET_SECONDS + 2 * SWEEP_SECONDS)
+    assert world.listener.budget.used == 0
+    assert len(world.only_connection()._view) == 0
+    peer.send(produce_frame(2, value=bytes(500 * KIB)))
+    assert produced((await peer.replies(2))[1]) == (0, 1)
+
+
+@run_with(in_world, limits=dataclasses.replace(LIMITS, buffered_bytes_max=800 * KIB))
+async def test_a_trickle_does_not_keep_the_memory_that_others_wait_for(world: World) -> None:
+    slow, waiting = await world.connect(), await world.connect()
+    slow.send(versions_frame(0))
+    frame = produce_frame(1, value=bytes(900 * KIB))
+    slow.send(frame[: 700 * KIB])
+    await asyncio.sleep(1)
+    waiting.send(frame)
+    for at in range(700 * KIB, 700 * KIB + 100):
+        slow.send(frame[at : at + 1])
+        await asyncio.sleep(1)
+        if waiting.frames:
+            break
+    await waiting.replies(1)
+    assert slow.is_lost
+    assert not waiting.is_lost
+    assert world.loop.time() < STALL_SECONDS + 10
 
 
 # -- stopping ---------------------------------------------------------------------------------
 
 
-def test_when_it_stops_acknowledgements_leave_and_no_request_is_taken() -> None:
-    async def check(world: World) -> None:
-        world.node.workers.delay_s = (1.0, 1.0)
-        peer = await world.connect()
-        peer.send(produce_frame(1), produce_frame(2))
-        await asyncio.sleep(0.5)
-        stopping = asyncio.ensure_future(world.listener.stop(30.0))
-        await asyncio.sleep(0)
-        peer.send(produce_frame(3))
-        await stopping
+@run_with(in_world)
+async def test_when_it_stops_acknowledgements_leave_and_no_request_is_taken(world: World) -> None:
+    world.node.workers.delay_s = (1.0, 1.0)
+    peer = await world.connect()
+    peer.send(produce_frame(1), produce_frame(2))
+    await asyncio.sleep(0.5)
+    stopping = asyncio.ensure_future(world.listener.stop(30.0))
+    await asyncio.sleep(0)
+    peer.send(produce_frame(3))
+    await stopping
+    await peer.lost()
+    assert [correlation_of(frame) for frame in peer.frames] == [1, 2]
+    assert [produced(frame) for frame in peer.frames] == [(0, 0), (0, 1)]
+    partition = world.node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log.end_offset == 2
+    assert world.loop.time() < 5
+
+
+@run_with(in_world)
+async def test_when_it_stops_a_reply_that_is_being_sent_is_sent_whole(world: World) -> None:
+    peer = await world.connect()
+    peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(6)))
+    await peer.replies(6)
+    peer.transport.pause_reading()
+    peer.send(fetch_frame(9))
+    await asyncio.sleep(1)
+    stopping = asyncio.ensure_future(world.listener.stop(30.0))
+    await asyncio.sleep(1)
+    assert not stopping.done()
+    peer.transport.resume_reading()
+    await stopping
+    await peer.lost()
+    assert correlation_of(peer.frames[6]) == 9
+
+
+@run_with(in_world)
+async def test_when_it_stops_parked_fetches_do_not_keep_it(world: World) -> None:
+    peers = [await world.connect() for _ in range(3)]
+    for peer in peers:
+        peer.send(fetch_frame(1, wait_ms=60_000))
+    idle = await world.connect()
+    await asyncio.sleep(0.5)
+    start = world.loop.time()
+    await world.listener.stop(30.0)
+    assert world.loop.time() - start < 1
+    for peer in (*peers, idle):
         await peer.lost()
-        assert [correlation_of(frame) for frame in peer.frames] == [1, 2]
-        assert [produced(frame) for frame in peer.frames] == [(0, 0), (0, 1)]
-        partition = world.node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        assert partition.log.end_offset == 2
-        assert world.loop.time() < 5
-
-    in_world(check)
+    partition = world.node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    assert not partition._reads
 
 
-def test_when_it_stops_a_reply_that_is_being_sent_is_sent_whole() -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(6)))
-        await peer.replies(6)
-        peer.transport.pause_reading()
-        peer.send(fetch_frame(9))
-        await asyncio.sleep(1)
-        stopping = asyncio.ensure_future(world.listener.stop(30.0))
-        await asyncio.sleep(1)
-        assert not stopping.done()
-        peer.transport.resume_reading()
-        await stopping
-        await peer.lost()
-        assert correlation_of(peer.frames[6]) == 9
-
-    in_world(check)
+@run_with(in_world)
+async def test_when_it_stops_a_peer_that_takes_nothing_is_cut_off_after_the_grace(
+    world: World,
+) -> None:
+    world.node.workers.delay_s = (100.0, 100.0)
+    peer = await world.connect()
+    peer.send(produce_frame(1))
+    await asyncio.sleep(0.5)
+    start = world.loop.time()
+    await world.listener.stop(3.0)
+    assert 3.0 <= world.loop.time() - start < 4
+    assert world.listener.connections == 0
 
 
-def test_when_it_stops_parked_fetches_do_not_keep_it() -> None:
-    async def check(world: World) -> None:
-        peers = [await world.connect() for _ in range(3)]
-        for peer in peers:
-            peer.send(fetch_frame(1, wait_ms=60_000))
-        idle = await world.connect()
-        await asyncio.sleep(0.5)
-        start = world.loop.time()
-        await world.listener.stop(30.0)
-        assert world.loop.time() - start < 1
-        for peer in (*peers, idle):
-            await peer.lost()
-        partition = world.node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        assert not partition._reads
-
-    in_world(check)
-
-
-def test_when_it_stops_a_peer_that_takes_nothing_is_cut_off_after_the_grace() -> None:
-    async def check(world: World) -> None:
-        world.node.workers.delay_s = (100.0, 100.0)
-        peer = await world.connect()
-        peer.send(produce_frame(1))
-        await asyncio.sleep(0.5)
-        start = world.loop.time()
-        await world.listener.stop(3.0)
-        assert 3.0 <= world.loop.time() - start < 4
-        assert world.listener.connections == 0
-
-    in_world(check)
-
-
-def test_after_a_stop_nobody_is_let_in() -> None:
-    async def check(world: World) -> None:
-        await world.listener.stop(1.0)
-        with pytest.raises(ConnectionRefusedError):
-            await world.connect()
-
-    in_world(check)
-
-
-def test_a_peer_that_takes_what_is_sent_without_anybody_being_asked_is_not_quiet() -> None:
-    async def check(world: World) -> None:
+@run_with(in_world)
+async def test_after_a_stop_nobody_is_let_in(world: World) -> None:
+    await world.listener.stop(1.0)
+    with pytest.raises(ConnectionRefusedError):
         await world.connect()
-        await asyncio.sleep(5)
-        (one,) = world.listener._connections
-        now = world.loop.time()
-        assert one.quiet_for(now) >= 5
-        one._outbox.has_moved = True
-        assert one.quiet_for(now) == 0
-        assert one.quiet_for(now + 7) == 7, "it counts once"
 
-    in_world(check)
+
+@run_with(in_world)
+async def test_a_peer_that_takes_what_is_sent_without_anybody_being_asked_is_not_quiet(
+    world: World,
+) -> None:
+    await world.connect()
+    await asyncio.sleep(5)
+    (one,) = world.listener._connections
+    now = world.loop.time()
+    assert one.quiet_for(now) >= 5
+    one._outbox.has_moved = True
+    assert one.quiet_for(now) == 0
+    assert one.quiet_for(now + 7) == 7, "it counts once"

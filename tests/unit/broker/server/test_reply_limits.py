@@ -7,6 +7,7 @@ import pytest
 from penstock.broker.server import reply_limits
 from penstock.broker.server.reply_limits import LARGE_BYTES, ReplyLimits
 from penstock.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.run_with import run_with
 from tests.unit.broker.server.world import World, correlation_of, framed, in_world, produce_frame
 
 KIB = 1024
@@ -73,24 +74,22 @@ def test_what_is_small_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.shares.taken == 0
 
 
-def test_few_large_replies_wait_behind_one_that_is_not_ready() -> None:
-    async def test(world: World) -> None:
-        world.node.workers.delay_s = (50.0, 50.0)
-        peer = await world.connect()
-        peer.send(produce_frame(0), *(configs_frame(n) for n in range(1, 30)))
-        await asyncio.sleep(20.0)
-        connection = world.only_connection()
-        kept = connection._parked_bytes
-        assert reply_limits.PARKED_BYTES_MAX <= kept < 2 * reply_limits.PARKED_BYTES_MAX
-        assert connection.requests < 15
-        assert world.listener.budget.unsent.shares.taken == kept
-        replies = await peer.replies(30)
-        assert [correlation_of(reply) for reply in replies] == list(range(30))
-        await asyncio.sleep(1.0)
-        assert connection._parked_bytes == 0
-        assert world.listener.budget.unsent.shares.taken == 0
-
-    in_world(test)
+@run_with(in_world)
+async def test_few_large_replies_wait_behind_one_that_is_not_ready(world: World) -> None:
+    world.node.workers.delay_s = (50.0, 50.0)
+    peer = await world.connect()
+    peer.send(produce_frame(0), *(configs_frame(n) for n in range(1, 30)))
+    await asyncio.sleep(20.0)
+    connection = world.only_connection()
+    kept = connection._parked_bytes
+    assert reply_limits.PARKED_BYTES_MAX <= kept < 2 * reply_limits.PARKED_BYTES_MAX
+    assert connection.requests < 15
+    assert world.listener.budget.unsent.shares.taken == kept
+    replies = await peer.replies(30)
+    assert [correlation_of(reply) for reply in replies] == list(range(30))
+    await asyncio.sleep(1.0)
+    assert connection._parked_bytes == 0
+    assert world.listener.budget.unsent.shares.taken == 0
 
 
 def test_large_replies_that_nobody_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from penstock.wire.messages.topics import (
     DeleteTopicsResponse,
 )
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.client.model import CLOSE, ModelBroker, topic_id, with_model
 
 
@@ -33,140 +34,138 @@ def created(name: str, code: ErrorCode = ErrorCode.NONE) -> CreateTopicsResponse
     return CreateTopicsResponse(topics=[row])
 
 
-def test_a_broker_that_is_not_the_controller_sends_us_on() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        answers = [ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
+@run_with(with_model)
+async def test_a_broker_that_is_not_the_controller_sends_us_on(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    answers = [ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
 
-        def create(request: CreateTopicsRequest) -> Any:
-            code = answers.pop(0)
-            if code is ErrorCode.NONE:
-                broker.create("t")
-            return created("t", code)
+    def create(request: CreateTopicsRequest) -> Any:
+        code = answers.pop(0)
+        if code is ErrorCode.NONE:
+            broker.create("t")
+        return created("t", code)
 
-        broker.answers[CreateTopicsRequest] = create
-        assert await Admin(cluster).create_topic("t") == topic_id("t")
-        assert broker.connections == 2  # The one to ask anybody, and the controller's.
-
-    with_model(scenario)
-
-
-def test_many_topics_take_one_request_and_each_has_its_outcome() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        codes = {"a": ErrorCode.NONE, "b": ErrorCode.INVALID_CONFIG, "c": ErrorCode.NOT_CONTROLLER}
-        asked: list[list[str]] = []
-
-        def create(request: CreateTopicsRequest) -> Any:
-            names = [topic.name for topic in request.topics]
-            asked.append(names)
-            rows = [created(name, codes[name]).topics[0] for name in names]
-            for name in names:
-                if codes[name] is ErrorCode.NONE:
-                    broker.create(name)
-            codes["c"] = ErrorCode.NONE
-            return CreateTopicsResponse(topics=rows)
-
-        broker.answers[CreateTopicsRequest] = create
-        outcomes = await Admin(cluster).create_topics(["a", "b", "c"])
-        assert asked == [["a", "b", "c"], ["c"]], "only what may do better is asked for again"
-        assert list(outcomes) == ["a", "b", "c"]
-        assert (outcomes["a"], outcomes["c"]) == (topic_id("a"), topic_id("c"))
-        refused = outcomes["b"]
-        assert isinstance(refused, Refused)
-        assert refused.code is ErrorCode.INVALID_CONFIG
-
-    with_model(scenario)
+    broker.answers[CreateTopicsRequest] = create
+    assert await Admin(cluster).create_topic("t") == topic_id("t")
+    assert broker.connections == 2  # The one to ask anybody, and the controller's.
 
 
-def test_topics_that_are_too_many_at_once_are_asked_for_again() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        def create(request: CreateTopicsRequest) -> Any:
-            rows: list[CreatableTopicResult] = []
-            for number, topic in enumerate(request.topics):
-                is_fine = number < 2 and topic.name != "e"
-                code = ErrorCode.NONE if is_fine else ErrorCode.POLICY_VIOLATION
-                rows += created(topic.name, code).topics
-                if is_fine:
-                    broker.create(topic.name)
-            return CreateTopicsResponse(topics=rows)
+@run_with(with_model)
+async def test_many_topics_take_one_request_and_each_has_its_outcome(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    codes = {"a": ErrorCode.NONE, "b": ErrorCode.INVALID_CONFIG, "c": ErrorCode.NOT_CONTROLLER}
+    asked: list[list[str]] = []
 
-        broker.answers[CreateTopicsRequest] = create
-        outcomes = await Admin(cluster).create_topics(list("abcde"))
-        assert [name for name in outcomes if not isinstance(outcomes[name], Refused)] == list(
-            "abcd"
+    def create(request: CreateTopicsRequest) -> Any:
+        names = [topic.name for topic in request.topics]
+        asked.append(names)
+        rows = [created(name, codes[name]).topics[0] for name in names]
+        for name in names:
+            if codes[name] is ErrorCode.NONE:
+                broker.create(name)
+        codes["c"] = ErrorCode.NONE
+        return CreateTopicsResponse(topics=rows)
+
+    broker.answers[CreateTopicsRequest] = create
+    outcomes = await Admin(cluster).create_topics(["a", "b", "c"])
+    assert asked == [["a", "b", "c"], ["c"]], "only what may do better is asked for again"
+    assert list(outcomes) == ["a", "b", "c"]
+    assert (outcomes["a"], outcomes["c"]) == (topic_id("a"), topic_id("c"))
+    refused = outcomes["b"]
+    assert isinstance(refused, Refused)
+    assert refused.code is ErrorCode.INVALID_CONFIG
+
+
+@run_with(with_model)
+async def test_topics_that_are_too_many_at_once_are_asked_for_again(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    def create(request: CreateTopicsRequest) -> Any:
+        rows: list[CreatableTopicResult] = []
+        for number, topic in enumerate(request.topics):
+            is_fine = number < 2 and topic.name != "e"
+            code = ErrorCode.NONE if is_fine else ErrorCode.POLICY_VIOLATION
+            rows += created(topic.name, code).topics
+            if is_fine:
+                broker.create(topic.name)
+        return CreateTopicsResponse(topics=rows)
+
+    broker.answers[CreateTopicsRequest] = create
+    outcomes = await Admin(cluster).create_topics(list("abcde"))
+    assert [name for name in outcomes if not isinstance(outcomes[name], Refused)] == list("abcd")
+    assert broker.count(CreateTopicsRequest) == 3
+
+
+@run_with(with_model)
+async def test_a_creation_whose_outcome_is_unknown_is_not_repeated(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.answers[CreateTopicsRequest] = lambda request: CLOSE
+    with pytest.raises(ConnectionLost):
+        await Admin(cluster).create_topic("t")
+    assert broker.count(CreateTopicsRequest) == 1
+
+
+@run_with(with_model)
+async def test_a_created_topic_is_visible_when_the_call_returns(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    def create(request: CreateTopicsRequest) -> Any:
+        loop.call_later(0.15, broker.create, "t", 3)  # Other brokers learn of it later.
+        return created("t")
+
+    broker.answers[CreateTopicsRequest] = create
+    await Admin(cluster).create_topic("t", 3)
+    assert len(cluster.known_topic("t").partitions) == 3
+
+
+@run_with(with_model)
+async def test_deleting_what_is_not_there_says_so_and_forgets_what_was(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    def delete(request: DeleteTopicsRequest) -> Any:
+        (row,) = request.topics
+        code = 0 if broker.logs.pop(str(row.name), None) is not None else 3
+        return DeleteTopicsResponse(
+            responses=[DeletableTopicResult(name=row.name, error_code=code)]
         )
-        assert broker.count(CreateTopicsRequest) == 3
 
-    with_model(scenario)
-
-
-def test_a_creation_whose_outcome_is_unknown_is_not_repeated() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.answers[CreateTopicsRequest] = lambda request: CLOSE
-        with pytest.raises(ConnectionLost):
-            await Admin(cluster).create_topic("t")
-        assert broker.count(CreateTopicsRequest) == 1
-
-    with_model(scenario)
-
-
-def test_a_created_topic_is_visible_when_the_call_returns() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        def create(request: CreateTopicsRequest) -> Any:
-            loop.call_later(0.15, broker.create, "t", 3)  # Other brokers learn of it later.
-            return created("t")
-
-        broker.answers[CreateTopicsRequest] = create
-        await Admin(cluster).create_topic("t", 3)
-        assert len(cluster.known_topic("t").partitions) == 3
-
-    with_model(scenario)
-
-
-def test_deleting_what_is_not_there_says_so_and_forgets_what_was() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        def delete(request: DeleteTopicsRequest) -> Any:
-            (row,) = request.topics
-            code = 0 if broker.logs.pop(str(row.name), None) is not None else 3
-            return DeleteTopicsResponse(
-                responses=[DeletableTopicResult(name=row.name, error_code=code)]
-            )
-
-        broker.answers[DeleteTopicsRequest] = delete
-        broker.create("t")
-        await cluster.topic("t")
+    broker.answers[DeleteTopicsRequest] = delete
+    broker.create("t")
+    await cluster.topic("t")
+    await Admin(cluster).delete_topic("t")
+    assert "t" not in cluster.metadata.topics
+    with pytest.raises(Refused, match="topic 't' does not exist"):
         await Admin(cluster).delete_topic("t")
-        assert "t" not in cluster.metadata.topics
-        with pytest.raises(Refused, match="topic 't' does not exist"):
-            await Admin(cluster).delete_topic("t")
-
-    with_model(scenario)
 
 
-def test_configs_come_sorted_with_where_they_are_from() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        def describe(request: DescribeConfigsRequest) -> Any:
-            rows = [
-                DescribeConfigsResourceResult(
-                    name=name,
-                    value="1",
-                    read_only=False,
-                    config_source=source,
-                    is_sensitive=False,
-                    synonyms=[],
-                    config_type=5,
-                )
-                for name, source in (("retention.ms", 1), ("flush.ms", 5))
-            ]
-            result = DescribeConfigsResult(
-                error_code=0, error_message=None, resource_type=2, resource_name="t", configs=rows
+@run_with(with_model)
+async def test_configs_come_sorted_with_where_they_are_from(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    def describe(request: DescribeConfigsRequest) -> Any:
+        rows = [
+            DescribeConfigsResourceResult(
+                name=name,
+                value="1",
+                read_only=False,
+                config_source=source,
+                is_sensitive=False,
+                synonyms=[],
+                config_type=5,
             )
-            return DescribeConfigsResponse(results=[result])
-
-        broker.answers[DescribeConfigsRequest] = describe
-        entries = await Admin(cluster).describe_configs(TOPIC, "t")
-        assert [(e.name, e.source, e.kind, e.is_default) for e in entries] == [
-            ("flush.ms", "default", "long", True),
-            ("retention.ms", "topic", "long", False),
+            for name, source in (("retention.ms", 1), ("flush.ms", 5))
         ]
+        result = DescribeConfigsResult(
+            error_code=0, error_message=None, resource_type=2, resource_name="t", configs=rows
+        )
+        return DescribeConfigsResponse(results=[result])
 
-    with_model(scenario)
+    broker.answers[DescribeConfigsRequest] = describe
+    entries = await Admin(cluster).describe_configs(TOPIC, "t")
+    assert [(e.name, e.source, e.kind, e.is_default) for e in entries] == [
+        ("flush.ms", "default", "long", True),
+        ("retention.ms", "topic", "long", False),
+    ]

@@ -37,6 +37,7 @@ from penstock.wire.messages.consumer_groups import (
     DescribedConsumerGroup,
 )
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.client.group_answers import Committing
 from tests.unit.client.model import CLOSE, ModelBroker, with_model
 
@@ -98,129 +99,123 @@ def classic_member(member_id: str, metadata: bytes, assignment: bytes) -> Descri
     )
 
 
-def test_a_consumer_group_is_described_with_what_moves() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
-        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer()
-        info = await describe_group(cluster, "g")
-        assert (info.state, info.kind, info.assignor, info.epoch, info.coordinator_id) == (
-            "Reconciling",
-            "consumer",
-            "uniform",
-            4,
-            1,
-        )
-        (member,) = info.members
-        assert member.host == "10.0.0.1"
-        assert member.assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
-        assert member.target == (TopicPartition("t", 1),)
-        assert info.owner_of(TopicPartition("t", 0)) == member
-        assert info.owner_of(TopicPartition("t", 2)) is None
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_consumer_group_is_described_with_what_moves(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Committing(broker)
+    broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer()
+    info = await describe_group(cluster, "g")
+    assert (info.state, info.kind, info.assignor, info.epoch, info.coordinator_id) == (
+        "Reconciling",
+        "consumer",
+        "uniform",
+        4,
+        1,
+    )
+    (member,) = info.members
+    assert member.host == "10.0.0.1"
+    assert member.assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert member.target == (TopicPartition("t", 1),)
+    assert info.owner_of(TopicPartition("t", 0)) == member
+    assert info.owner_of(TopicPartition("t", 2)) is None
 
 
 @pytest.mark.parametrize("knows_kip_848", [True, False])
-def test_a_classic_group_is_found_second_or_on_an_old_broker_first(knows_kip_848: bool) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
-        missing = ErrorCode.GROUP_ID_NOT_FOUND
-        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(missing)
-        if not knows_kip_848:
-            del broker.versions[CONSUMER_DESCRIBE]
-        good = classic_member(
-            "b",
-            write_subscription(Subscription(topics=["t"])),
-            write_assignment(
-                Assignment(
-                    assigned_partitions=[ProtocolTopicPartitions(topic="t", partitions=[2, 1])]
-                ),
-                3,
-            ),
-        )
-        odd = classic_member("a", b"\xff\xff\xff", b"\x00\x01\x7f\xff\xff\xff")
-        broker.answers[DescribeGroupsRequest] = lambda request: described_classic(
-            "Stable", ErrorCode.NONE, good, odd
-        )
-        info = await describe_group(cluster, "g")
-        assert (info.kind, info.assignor, info.epoch) == ("classic", "range", None)
-        assert [(m.member_id, m.topics, m.assigned) for m in info.members] == [
-            ("a", (), ()),
-            ("b", ("t",), (TopicPartition("t", 1), TopicPartition("t", 2))),
-        ]
-        asked = broker.count(ConsumerGroupDescribeRequest)
-        assert asked == (1 if knows_kip_848 else 0)
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_classic_group_is_found_second_or_on_an_old_broker_first(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, knows_kip_848: bool
+) -> None:
+    Committing(broker)
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+    broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(missing)
+    if not knows_kip_848:
+        del broker.versions[CONSUMER_DESCRIBE]
+    good = classic_member(
+        "b",
+        write_subscription(Subscription(topics=["t"])),
+        write_assignment(
+            Assignment(assigned_partitions=[ProtocolTopicPartitions(topic="t", partitions=[2, 1])]),
+            3,
+        ),
+    )
+    odd = classic_member("a", b"\xff\xff\xff", b"\x00\x01\x7f\xff\xff\xff")
+    broker.answers[DescribeGroupsRequest] = lambda request: described_classic(
+        "Stable", ErrorCode.NONE, good, odd
+    )
+    info = await describe_group(cluster, "g")
+    assert (info.kind, info.assignor, info.epoch) == ("classic", "range", None)
+    assert [(m.member_id, m.topics, m.assigned) for m in info.members] == [
+        ("a", (), ()),
+        ("b", ("t",), (TopicPartition("t", 1), TopicPartition("t", 2))),
+    ]
+    asked = broker.count(ConsumerGroupDescribeRequest)
+    assert asked == (1 if knows_kip_848 else 0)
 
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_a_missing_group_is_missing_in_every_version(version: int) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
-        missing = ErrorCode.GROUP_ID_NOT_FOUND
-        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(missing)
-        code = missing if version >= 6 else ErrorCode.NONE
-        broker.answers[DescribeGroupsRequest] = lambda request: described_classic("Dead", code)
-        broker.versions[DESCRIBE] = (0, version)
-        with pytest.raises(Refused, match="group 'g' does not exist") as caught:
-            await describe_group(cluster, "g")
-        assert caught.value.code is missing
-
-    with_model(scenario)
-
-
-def test_a_coordinator_that_moved_is_looked_up_again() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
-        codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
-        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(
-            codes.pop(0)
-        )
-        assert (await describe_group(cluster, "g")).name == "g"
-        assert broker.count(FindCoordinatorRequest) == 3
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_missing_group_is_missing_in_every_version(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, version: int
+) -> None:
+    Committing(broker)
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+    broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(missing)
+    code = missing if version >= 6 else ErrorCode.NONE
+    broker.answers[DescribeGroupsRequest] = lambda request: described_classic("Dead", code)
+    broker.versions[DESCRIBE] = (0, version)
+    with pytest.raises(Refused, match="group 'g' does not exist") as caught:
+        await describe_group(cluster, "g")
+    assert caught.value.code is missing
 
 
-def test_a_flat_answer_of_an_old_broker_names_the_coordinator_too() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
-        broker.versions[FIND] = (0, 3)
-        await cluster.close()
-        await cluster.bootstrap()  # Versions are agreed on once for each connection.
-        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer()
-        assert (await describe_group(cluster, "g")).coordinator_id == 1
+@run_with(with_model)
+async def test_a_coordinator_that_moved_is_looked_up_again(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Committing(broker)
+    codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+    broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(codes.pop(0))
+    assert (await describe_group(cluster, "g")).name == "g"
+    assert broker.count(FindCoordinatorRequest) == 3
 
-    with_model(scenario)
+
+@run_with(with_model)
+async def test_a_flat_answer_of_an_old_broker_names_the_coordinator_too(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Committing(broker)
+    broker.versions[FIND] = (0, 3)
+    await cluster.close()
+    await cluster.bootstrap()  # Versions are agreed on once for each connection.
+    broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer()
+    assert (await describe_group(cluster, "g")).coordinator_id == 1
 
 
-def test_a_listing_is_sorted_and_waits_for_a_loading_coordinator() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+@run_with(with_model)
+async def test_a_listing_is_sorted_and_waits_for_a_loading_coordinator(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
 
-        def answer(request: ListGroupsRequest) -> ListGroupsResponse:
-            code = codes.pop(0)
-            rows = [
-                ListedGroup(
-                    group_id="z",
-                    protocol_type="consumer",
-                    group_state="Stable",
-                    group_type="Consumer",
-                ),
-                ListedGroup(
-                    group_id="a", protocol_type="", group_state="Empty", group_type="Classic"
-                ),
-            ]
-            return ListGroupsResponse(error_code=int(code), groups=[] if code else rows)
-
-        broker.answers[ListGroupsRequest] = answer
-        assert await list_groups(cluster) == [
-            GroupListing("a", "Empty", "classic", "", 1),
-            GroupListing("z", "Stable", "consumer", "consumer", 1),
+    def answer(request: ListGroupsRequest) -> ListGroupsResponse:
+        code = codes.pop(0)
+        rows = [
+            ListedGroup(
+                group_id="z",
+                protocol_type="consumer",
+                group_state="Stable",
+                group_type="Consumer",
+            ),
+            ListedGroup(group_id="a", protocol_type="", group_state="Empty", group_type="Classic"),
         ]
+        return ListGroupsResponse(error_code=int(code), groups=[] if code else rows)
 
-    with_model(scenario)
+    broker.answers[ListGroupsRequest] = answer
+    assert await list_groups(cluster) == [
+        GroupListing("a", "Empty", "classic", "", 1),
+        GroupListing("z", "Stable", "consumer", "consumer", 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -230,25 +225,25 @@ def test_a_listing_is_sorted_and_waits_for_a_loading_coordinator() -> None:
         (ErrorCode.GROUP_ID_NOT_FOUND, "group 'g' does not exist"),
     ],
 )
-def test_a_refused_deletion_says_why(code: ErrorCode, words: str) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
-        broker.answers[DeleteGroupsRequest] = lambda request: DeleteGroupsResponse(
-            results=[DeletableGroupResult(group_id="g", error_code=int(code))]
-        )
-        with pytest.raises(Refused) as caught:
-            await delete_group(cluster, "g")
-        assert (caught.value.code, str(caught.value)) == (code, words)
+@run_with(with_model)
+async def test_a_refused_deletion_says_why(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, code: ErrorCode, words: str
+) -> None:
+    Committing(broker)
+    broker.answers[DeleteGroupsRequest] = lambda request: DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id="g", error_code=int(code))]
+    )
+    with pytest.raises(Refused) as caught:
+        await delete_group(cluster, "g")
+    assert (caught.value.code, str(caught.value)) == (code, words)
 
-    with_model(scenario)
 
-
-def test_a_deletion_whose_outcome_is_unknown_is_not_repeated() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Committing(broker)
-        broker.answers[DeleteGroupsRequest] = lambda request: CLOSE
-        with pytest.raises(ConnectionLost):
-            await delete_group(cluster, "g")
-        assert broker.count(DeleteGroupsRequest) == 1
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_deletion_whose_outcome_is_unknown_is_not_repeated(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Committing(broker)
+    broker.answers[DeleteGroupsRequest] = lambda request: CLOSE
+    with pytest.raises(ConnectionLost):
+        await delete_group(cluster, "g")
+    assert broker.count(DeleteGroupsRequest) == 1

@@ -43,6 +43,7 @@ from penstock.wire.messages.txn_markers import (
     WriteTxnMarkersResponse,
 )
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.client.group_answers import Committing
 from tests.unit.client.model import CLOSE, ModelBroker, with_model
 
@@ -123,109 +124,107 @@ def marked(code: ErrorCode) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(markers=[WritableTxnMarkerResult(producer_id=7, topics=[topic])])
 
 
-def test_transactions_are_listed_by_id_with_their_coordinator() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Transacting(broker, {"z": (2, [0]), "a": (1, [])})
-        assert await list_transactions(cluster) == [
-            TxnListing("a", 1, "Ongoing", 1),
-            TxnListing("z", 2, "Ongoing", 1),
-        ]
-        assert [t.transactional_id for t in await list_transactions(cluster, producer_ids=[2])] == [
-            "z"
-        ]
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_transactions_are_listed_by_id_with_their_coordinator(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Transacting(broker, {"z": (2, [0]), "a": (1, [])})
+    assert await list_transactions(cluster) == [
+        TxnListing("a", 1, "Ongoing", 1),
+        TxnListing("z", 2, "Ongoing", 1),
+    ]
+    assert [t.transactional_id for t in await list_transactions(cluster, producer_ids=[2])] == ["z"]
 
 
-def test_a_broker_that_cannot_filter_by_age_is_not_asked_to() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Transacting(broker, {"a": (1, [])})
-        broker.versions[LIST] = (0, 0)
-        assert len(await list_transactions(cluster)) == 1
-        with pytest.raises(Refused, match="too old to list transactions by their age"):
-            await list_transactions(cluster, older_ms=1_000)
-        assert broker.count(ListTransactionsRequest) == 1
-
-    with_model(scenario)
-
-
-def test_a_transaction_is_described_and_a_missing_one_is_missing() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Transacting(broker, {"a": (7, [1, 0]), "idle": (8, [])})
-        info = await describe_transaction(cluster, "a")
-        assert (info.producer_id, info.producer_epoch, info.started_ms) == (7, 3, 5_000)
-        assert info.partitions == (ONE, OTHER)
-        # A broker may keep the start of the transaction before.
-        assert (await describe_transaction(cluster, "idle")).started_ms is None
-        with pytest.raises(Refused, match="transactional id 'b' does not exist"):
-            await describe_transaction(cluster, "b")
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_broker_that_cannot_filter_by_age_is_not_asked_to(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Transacting(broker, {"a": (1, [])})
+    broker.versions[LIST] = (0, 0)
+    assert len(await list_transactions(cluster)) == 1
+    with pytest.raises(Refused, match="too old to list transactions by their age"):
+        await list_transactions(cluster, older_ms=1_000)
+    assert broker.count(ListTransactionsRequest) == 1
 
 
-def test_only_what_no_coordinator_will_end_hangs() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        # Producer 7 is known with partition 0 only, 8 is not known, 9 has nothing open.
-        Transacting(broker, {"a": (7, [0])}, {0: [(7, 40), (9, -1)], 1: [(8, 60), (7, 50)]})
-        opened = await open_transactions(cluster, [OTHER, ONE])
-        assert [(t.where, t.producer_id, t.start_offset) for t in opened] == [
-            (ONE, 7, 40),
-            (OTHER, 7, 50),
-            (OTHER, 8, 60),
-        ]
-        assert await coordinated(cluster, opened) == {opened[0]: "a"}
-        places = [ONE, OTHER]
-        hanging = await hanging_transactions(cluster, places, now_ms=20_000, older_ms=9_999)
-        assert hanging == opened[1:]
-        # Written a moment ago: it may just be beginning or ending.
-        assert not await hanging_transactions(cluster, places, now_ms=20_000, older_ms=10_000)
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_transaction_is_described_and_a_missing_one_is_missing(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Transacting(broker, {"a": (7, [1, 0]), "idle": (8, [])})
+    info = await describe_transaction(cluster, "a")
+    assert (info.producer_id, info.producer_epoch, info.started_ms) == (7, 3, 5_000)
+    assert info.partitions == (ONE, OTHER)
+    # A broker may keep the start of the transaction before.
+    assert (await describe_transaction(cluster, "idle")).started_ms is None
+    with pytest.raises(Refused, match="transactional id 'b' does not exist"):
+        await describe_transaction(cluster, "b")
 
 
-def test_fencing_waits_until_the_abort_is_done() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Transacting(broker, {"a": (7, [0])})
-        codes = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.NONE]
-        broker.answers[InitProducerIdRequest] = lambda request: InitProducerIdResponse(
-            error_code=int(codes.pop(0)), producer_id=7, producer_epoch=4
-        )
-        await fence(cluster, await describe_transaction(cluster, "a"))
-        assert not codes
-        asked = [r for r in broker.seen if isinstance(r, InitProducerIdRequest)]
-        assert {(r.transactional_id, r.transaction_timeout_ms, r.producer_id) for r in asked} == {
-            ("a", 60_000, -1)
-        }
+@run_with(with_model)
+async def test_only_what_no_coordinator_will_end_hangs(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    # Producer 7 is known with partition 0 only, 8 is not known, 9 has nothing open.
+    Transacting(broker, {"a": (7, [0])}, {0: [(7, 40), (9, -1)], 1: [(8, 60), (7, 50)]})
+    opened = await open_transactions(cluster, [OTHER, ONE])
+    assert [(t.where, t.producer_id, t.start_offset) for t in opened] == [
+        (ONE, 7, 40),
+        (OTHER, 7, 50),
+        (OTHER, 8, 60),
+    ]
+    assert await coordinated(cluster, opened) == {opened[0]: "a"}
+    places = [ONE, OTHER]
+    hanging = await hanging_transactions(cluster, places, now_ms=20_000, older_ms=9_999)
+    assert hanging == opened[1:]
+    # Written a moment ago: it may just be beginning or ending.
+    assert not await hanging_transactions(cluster, places, now_ms=20_000, older_ms=10_000)
 
-    with_model(scenario)
+
+@run_with(with_model)
+async def test_fencing_waits_until_the_abort_is_done(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Transacting(broker, {"a": (7, [0])})
+    codes = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, ErrorCode.NONE]
+    broker.answers[InitProducerIdRequest] = lambda request: InitProducerIdResponse(
+        error_code=int(codes.pop(0)), producer_id=7, producer_epoch=4
+    )
+    await fence(cluster, await describe_transaction(cluster, "a"))
+    assert not codes
+    asked = [r for r in broker.seen if isinstance(r, InitProducerIdRequest)]
+    assert {(r.transactional_id, r.transaction_timeout_ms, r.producer_id) for r in asked} == {
+        ("a", 60_000, -1)
+    }
 
 
-def test_an_abort_marker_carries_what_the_partition_knows() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Transacting(broker, {}, {0: [(7, 40)]})
-        (txn,) = await open_transactions(cluster, [ONE])
-        broker.answers[WriteTxnMarkersRequest] = lambda request: marked(ErrorCode.NONE)
+@run_with(with_model)
+async def test_an_abort_marker_carries_what_the_partition_knows(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Transacting(broker, {}, {0: [(7, 40)]})
+    (txn,) = await open_transactions(cluster, [ONE])
+    broker.answers[WriteTxnMarkersRequest] = lambda request: marked(ErrorCode.NONE)
+    await write_abort(cluster, txn)
+    (request,) = [r for r in broker.seen if isinstance(r, WriteTxnMarkersRequest)]
+    (marker,) = request.markers
+    assert (marker.producer_id, marker.producer_epoch) == (7, 3)
+    assert not marker.transaction_result
+    assert marker.coordinator_epoch == 0
+    assert [(t.name, list(t.partition_indexes)) for t in marker.topics] == [("t", [0])]
+
+
+@run_with(with_model)
+async def test_a_refused_marker_is_said_and_a_lost_one_is_not_sent_again(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    Transacting(broker, {}, {0: [(7, 40)]})
+    (txn,) = await open_transactions(cluster, [ONE])
+    answers: list[Any] = [marked(ErrorCode.INVALID_PRODUCER_EPOCH), CLOSE]
+    broker.answers[WriteTxnMarkersRequest] = lambda request: answers.pop(0)
+    with pytest.raises(Refused, match=r"t\[0\]: a newer producer has taken its place"):
         await write_abort(cluster, txn)
-        (request,) = [r for r in broker.seen if isinstance(r, WriteTxnMarkersRequest)]
-        (marker,) = request.markers
-        assert (marker.producer_id, marker.producer_epoch) == (7, 3)
-        assert not marker.transaction_result
-        assert marker.coordinator_epoch == 0
-        assert [(t.name, list(t.partition_indexes)) for t in marker.topics] == [("t", [0])]
-
-    with_model(scenario)
-
-
-def test_a_refused_marker_is_said_and_a_lost_one_is_not_sent_again() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        Transacting(broker, {}, {0: [(7, 40)]})
-        (txn,) = await open_transactions(cluster, [ONE])
-        answers: list[Any] = [marked(ErrorCode.INVALID_PRODUCER_EPOCH), CLOSE]
-        broker.answers[WriteTxnMarkersRequest] = lambda request: answers.pop(0)
-        with pytest.raises(Refused, match=r"t\[0\]: a newer producer has taken its place"):
-            await write_abort(cluster, txn)
-        with pytest.raises(ConnectionLost):
-            await write_abort(cluster, txn)
-        assert broker.count(WriteTxnMarkersRequest) == 2
-
-    with_model(scenario)
+    with pytest.raises(ConnectionLost):
+        await write_abort(cluster, txn)
+    assert broker.count(WriteTxnMarkersRequest) == 2

@@ -11,6 +11,7 @@ from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.group_member import GroupListener, GroupMember
 from penstock.client.metadata import TopicPartition
 from simulation.random import SimRandom
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker
 
 
@@ -41,69 +42,65 @@ async def new_cluster(sim: Sim, seed: int) -> Cluster:
     return cluster
 
 
-def test_members_share_partitions_and_hand_them_over() -> None:
-    async def test(sim: Sim) -> None:
-        clusters = [await new_cluster(sim, seed) for seed in (1, 2)]
-        await Admin(clusters[0]).create_topic("log", 4)
-        await clusters[1].topic("log")
-        first, second = (Holder(cluster) for cluster in clusters)
-        await first.member.join()
-        await asyncio.sleep(5)
-        assert len(first.held) == 4
-        await second.member.join()
-        for _ in range(300):
-            await asyncio.sleep(0.1)
-            assert not first.held & second.held
-        assert (len(first.held), len(second.held)) == (2, 2)
-        await first.member.leave()
-        await asyncio.sleep(20)
-        assert len(second.held) == 4
-        await second.member.leave()
-        for cluster in clusters:
-            await cluster.close()
-
-    on_broker(test)
-
-
-def test_only_members_commit_and_only_under_their_epoch() -> None:
-    async def test(sim: Sim) -> None:
-        cluster = await new_cluster(sim, 1)
-        await Admin(cluster).create_topic("log", 1)
-        holder = Holder(cluster)
-        where = TopicPartition("log", 0)
-        await holder.member.join()
-        await asyncio.sleep(3)
-        await holder.member.commit({where: 5})
-        assert (await committed_offsets(cluster, "g"))[where].offset == 5
-        stranger = Holder(cluster)
-        with pytest.raises(Refused):
-            await stranger.member.commit({where: 9})
-        assert (await committed_offsets(cluster, "g", is_stable=True))[where].offset == 5
-        await holder.member.leave()
+@run_with(on_broker)
+async def test_members_share_partitions_and_hand_them_over(sim: Sim) -> None:
+    clusters = [await new_cluster(sim, seed) for seed in (1, 2)]
+    await Admin(clusters[0]).create_topic("log", 4)
+    await clusters[1].topic("log")
+    first, second = (Holder(cluster) for cluster in clusters)
+    await first.member.join()
+    await asyncio.sleep(5)
+    assert len(first.held) == 4
+    await second.member.join()
+    for _ in range(300):
+        await asyncio.sleep(0.1)
+        assert not first.held & second.held
+    assert (len(first.held), len(second.held)) == (2, 2)
+    await first.member.leave()
+    await asyncio.sleep(20)
+    assert len(second.held) == 4
+    await second.member.leave()
+    for cluster in clusters:
         await cluster.close()
 
-    on_broker(test)
+
+@run_with(on_broker)
+async def test_only_members_commit_and_only_under_their_epoch(sim: Sim) -> None:
+    cluster = await new_cluster(sim, 1)
+    await Admin(cluster).create_topic("log", 1)
+    holder = Holder(cluster)
+    where = TopicPartition("log", 0)
+    await holder.member.join()
+    await asyncio.sleep(3)
+    await holder.member.commit({where: 5})
+    assert (await committed_offsets(cluster, "g"))[where].offset == 5
+    stranger = Holder(cluster)
+    with pytest.raises(Refused):
+        await stranger.member.commit({where: 9})
+    assert (await committed_offsets(cluster, "g", is_stable=True))[where].offset == 5
+    await holder.member.leave()
+    await cluster.close()
 
 
-def test_a_member_that_was_away_too_long_has_lost_everything_and_joins_again() -> None:
-    async def test(sim: Sim) -> None:
-        cluster = await new_cluster(sim, 1)
-        await Admin(cluster).create_topic("log", 2)
-        holder = Holder(cluster)
-        await holder.member.join()
-        await asyncio.sleep(3)
-        assert len(holder.held) == 2
-        # Its beats do not get through for longer than the session lasts.
-        beats = holder.member._heartbeats
-        assert beats._task is not None
-        beats._task.cancel()
-        await asyncio.sleep(120)
-        beats._task = asyncio.ensure_future(beats._run())
-        await asyncio.sleep(20)
-        assert holder.lost == 1
-        assert len(holder.held) == 2
-        assert holder.failures == []
-        await holder.member.leave()
-        await cluster.close()
-
-    on_broker(test)
+@run_with(on_broker)
+async def test_a_member_that_was_away_too_long_has_lost_everything_and_joins_again(
+    sim: Sim,
+) -> None:
+    cluster = await new_cluster(sim, 1)
+    await Admin(cluster).create_topic("log", 2)
+    holder = Holder(cluster)
+    await holder.member.join()
+    await asyncio.sleep(3)
+    assert len(holder.held) == 2
+    # Its beats do not get through for longer than the session lasts.
+    beats = holder.member._heartbeats
+    assert beats._task is not None
+    beats._task.cancel()
+    await asyncio.sleep(120)
+    beats._task = asyncio.ensure_future(beats._run())
+    await asyncio.sleep(20)
+    assert holder.lost == 1
+    assert len(holder.held) == 2
+    assert holder.failures == []
+    await holder.member.leave()
+    await cluster.close()

@@ -9,6 +9,7 @@ from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
 from penstock.wire.compression import Codec
+from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, WatchedWorkers, on_cluster
 
 T0, COPY0 = TopicPartition("t", 0), TopicPartition("copy", 0)
@@ -22,29 +23,25 @@ async def prepare(desk: Desk) -> None:
     await Copier(desk.cluster, CopyPlan("c", "copy", {T0: OffsetSpan(0, 10)}), records_max=2).run()
 
 
-def test_markers_of_transactions_are_no_records() -> None:
-    async def scene(desk: Desk) -> None:
-        await prepare(desk)
-        whole = offsets_of(OffsetSpan(0, 15))
-        counted = await count_records(desk.cluster, {T0: whole, COPY0: whole})
-        assert counted.records == {T0: 10, COPY0: 10}
-        assert counted.is_exact
-        # Offsets 0-7 of the copy: two records and a marker, twice, and two records more.
-        assert (await count_records(desk.cluster, {COPY0: offsets_of(OffsetSpan(0, 8))})).total == 6
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_markers_of_transactions_are_no_records(desk: Desk) -> None:
+    await prepare(desk)
+    whole = offsets_of(OffsetSpan(0, 15))
+    counted = await count_records(desk.cluster, {T0: whole, COPY0: whole})
+    assert counted.records == {T0: 10, COPY0: 10}
+    assert counted.is_exact
+    # Offsets 0-7 of the copy: two records and a marker, twice, and two records more.
+    assert (await count_records(desk.cluster, {COPY0: offsets_of(OffsetSpan(0, 8))})).total == 6
 
 
-def test_parts_of_batches_are_counted_by_their_records() -> None:
-    async def scene(desk: Desk) -> None:
-        await prepare(desk)
-        wanted = IntervalSet()
-        for first, last in ((1, 1), (4, 6), (9, 40)):
-            wanted.add(first, last)
-        assert (await count_records(desk.cluster, {T0: wanted})).total == 5
-        assert (await count_records(desk.cluster, {T0: IntervalSet()})).total == 0
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_parts_of_batches_are_counted_by_their_records(desk: Desk) -> None:
+    await prepare(desk)
+    wanted = IntervalSet()
+    for first, last in ((1, 1), (4, 6), (9, 40)):
+        wanted.add(first, last)
+    assert (await count_records(desk.cluster, {T0: wanted})).total == 5
+    assert (await count_records(desk.cluster, {T0: IntervalSet()})).total == 0
 
 
 def test_a_large_range_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,15 +55,13 @@ def test_a_large_range_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cluster(scene)
 
 
-def test_what_was_compressed_is_opened_by_workers() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.produce("t", [b"%d" % number for number in range(10)], codec=Codec.ZSTD)
-        wanted = IntervalSet()
-        for first, last in ((1, 1), (4, 6), (9, 40)):
-            wanted.add(first, last)
-        desk.cluster.workers = workers = WatchedWorkers()
-        assert (await count_records(desk.cluster, {T0: wanted})).total == 5
-        assert record_counts.__name__ in workers.modules
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_what_was_compressed_is_opened_by_workers(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.produce("t", [b"%d" % number for number in range(10)], codec=Codec.ZSTD)
+    wanted = IntervalSet()
+    for first, last in ((1, 1), (4, 6), (9, 40)):
+        wanted.add(first, last)
+    desk.cluster.workers = workers = WatchedWorkers()
+    assert (await count_records(desk.cluster, {T0: wanted})).total == 5
+    assert record_counts.__name__ in workers.modules

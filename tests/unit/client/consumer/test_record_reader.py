@@ -12,6 +12,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
 from penstock.wire.compression import Codec
 from penstock.wire.records import read_header
+from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, WatchedWorkers, on_cluster
 from tests.unit.log.building import unreadable
 
@@ -29,17 +30,15 @@ async def offsets(desk: Desk, wanted: IntervalSet) -> list[int]:
     return [message.offset async for message in read_at(desk.cluster, T0, wanted)]
 
 
-def test_only_what_was_asked_for_and_is_there_is_read() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.produce("t", [b"%d" % number for number in range(50)])
-        await desk.admin.delete_records({T0: 5})
-        wanted = between((2, 6), (20, 20), (40, 41), (48, 90))
-        assert await offsets(desk, wanted) == [5, 6, 20, 40, 41, 48, 49]
-        assert await offsets(desk, between((70, 80))) == []
-        assert await offsets(desk, IntervalSet()) == []
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_only_what_was_asked_for_and_is_there_is_read(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.produce("t", [b"%d" % number for number in range(50)])
+    await desk.admin.delete_records({T0: 5})
+    wanted = between((2, 6), (20, 20), (40, 41), (48, 90))
+    assert await offsets(desk, wanted) == [5, 6, 20, 40, 41, 48, 49]
+    assert await offsets(desk, between((70, 80))) == []
+    assert await offsets(desk, IntervalSet()) == []
 
 
 @pytest.mark.parametrize(
@@ -50,18 +49,16 @@ def test_only_what_was_asked_for_and_is_there_is_read() -> None:
         (Codec.NONE, HERE_BYTES_MAX, True),
     ],
 )
-def test_what_takes_long_to_open_is_opened_by_workers(
-    codec: Codec, size: int, is_by_workers: bool
+@run_with(on_cluster)
+async def test_what_takes_long_to_open_is_opened_by_workers(
+    desk: Desk, *, codec: Codec, size: int, is_by_workers: bool
 ) -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.produce("t", [b"a" * size, b"b" * size], codec=codec)
-        assert await offsets(desk, between((0, 1))) == [0, 1], "without any"
-        desk.cluster.workers = workers = WatchedWorkers()
-        assert await offsets(desk, between((0, 1))) == [0, 1]
-        assert (record_reader.__name__ in workers.modules) is is_by_workers
-
-    on_cluster(scene)
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.produce("t", [b"a" * size, b"b" * size], codec=codec)
+    assert await offsets(desk, between((0, 1))) == [0, 1], "without any"
+    desk.cluster.workers = workers = WatchedWorkers()
+    assert await offsets(desk, between((0, 1))) == [0, 1]
+    assert (record_reader.__name__ in workers.modules) is is_by_workers
 
 
 def test_what_unpacks_to_much_comes_in_pieces_and_in_order(
@@ -91,25 +88,21 @@ def test_what_unpacks_to_much_comes_in_pieces_and_in_order(
 
 
 @pytest.mark.parametrize("workers", [None, WatchedWorkers()])
-def test_what_cannot_be_opened_is_refused_when_it_is_reached(
-    workers: WatchedWorkers | None,
+@run_with(on_cluster)
+async def test_what_cannot_be_opened_is_refused_when_it_is_reached(
+    desk: Desk, *, workers: WatchedWorkers | None
 ) -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.produce("t", [b"good"])
-        (node,) = desk.nodes.nodes()
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        junk = unreadable(Codec.ZSTD)
-        partition.append(junk, read_header(junk), 1)
-        while partition.high_watermark < 4:
-            await asyncio.sleep(0.01)
-        desk.cluster.workers = workers
-        assert await offsets(desk, between((0, 0))) == [0]
-        with pytest.raises(
-            Refused, match=r"t\[0\]: offsets 1 to 3 .* read on at offset 4"
-        ) as caught:
-            await offsets(desk, between((0, 3)))
-        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
-
-    on_cluster(scene)
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.produce("t", [b"good"])
+    (node,) = desk.nodes.nodes()
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    junk = unreadable(Codec.ZSTD)
+    partition.append(junk, read_header(junk), 1)
+    while partition.high_watermark < 4:
+        await asyncio.sleep(0.01)
+    desk.cluster.workers = workers
+    assert await offsets(desk, between((0, 0))) == [0]
+    with pytest.raises(Refused, match=r"t\[0\]: offsets 1 to 3 .* read on at offset 4") as caught:
+        await offsets(desk, between((0, 3)))
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE

@@ -24,6 +24,7 @@ from penstock.client.dead_letters.topics import look_into
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues import dead_letter_format as headers
 from penstock.state.queues import delivery_headers
+from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, on_cluster
 
 LETTER = DeadLetterMessage(
@@ -97,124 +98,114 @@ def test_the_largest_transaction_fits_in_its_note() -> None:
     assert note_of(b"\xff" * 16, far) is not None
 
 
-def test_a_letter_goes_back_to_its_partition_or_by_its_key() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 3, 1)
-        await desk.admin.create_topic("other", 3, 1)
-        cluster = desk.cluster
-        assert await target_of(cluster, LETTER, None) == TopicPartition("t", 1)
-        assert await target_of(cluster, LETTER, "t") == TopicPartition("t", 1)
-        by_key = await target_of(cluster, LETTER, "other")
-        shrunk = replace(LETTER, source=Place("t", 9, 42))
-        assert (await target_of(cluster, shrunk, None)).partition == by_key.partition
-        bare = replace(LETTER, key=None)
-        assert await target_of(cluster, bare, "other") == TopicPartition("other", 1)
-        unknown = replace(LETTER, source=None)
-        with pytest.raises(Refused, match="1:7 does not say where it came from"):
-            await target_of(cluster, unknown, None)
-        assert (await target_of(cluster, unknown, "other")).topic == "other"
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_a_letter_goes_back_to_its_partition_or_by_its_key(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 3, 1)
+    await desk.admin.create_topic("other", 3, 1)
+    cluster = desk.cluster
+    assert await target_of(cluster, LETTER, None) == TopicPartition("t", 1)
+    assert await target_of(cluster, LETTER, "t") == TopicPartition("t", 1)
+    by_key = await target_of(cluster, LETTER, "other")
+    shrunk = replace(LETTER, source=Place("t", 9, 42))
+    assert (await target_of(cluster, shrunk, None)).partition == by_key.partition
+    bare = replace(LETTER, key=None)
+    assert await target_of(cluster, bare, "other") == TopicPartition("other", 1)
+    unknown = replace(LETTER, source=None)
+    with pytest.raises(Refused, match="1:7 does not say where it came from"):
+        await target_of(cluster, unknown, None)
+    assert (await target_of(cluster, unknown, "other")).topic == "other"
 
 
-def test_letters_are_sent_with_the_time_of_now_or_their_own() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.admin.create_topic("t.dlq", 1, 1)
-        await bury(desk, 2)
-        first = DeadLetterFilter(ids=frozenset({(0, 0)}))
-        assert (await redrive(desk, chosen=first, keeps_timestamp=True)).report.settled == 1
-        await redrive(desk)
-        times = [message.timestamp for message in await desk.read("t")]
-        assert times[0] == 77
-        assert times[1] > 1_000_000_000_000
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_letters_are_sent_with_the_time_of_now_or_their_own(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.admin.create_topic("t.dlq", 1, 1)
+    await bury(desk, 2)
+    first = DeadLetterFilter(ids=frozenset({(0, 0)}))
+    assert (await redrive(desk, chosen=first, keeps_timestamp=True)).report.settled == 1
+    await redrive(desk)
+    times = [message.timestamp for message in await desk.read("t")]
+    assert times[0] == 77
+    assert times[1] > 1_000_000_000_000
 
 
-def test_a_limit_a_purge_and_a_revision_are_kept_to_and_recorded() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.admin.create_topic("t.dlq", 1, 1)
-        await bury(desk, 6)
-        told: list[int] = []
-        errand = RedriveRequest("t.dlq", "one", "me", limit=2)
-        redriver = Redriver(desk.cluster, desk.clock, errand, told.append)
-        assert (await redriver.run()).targets == {TopicPartition("t", 0): 2}
-        assert told == [2]
-        await redrive(desk, limit=1, revise=lambda letter: replace(letter, payload=b"new"))
-        await redrive(desk, purges=True, chosen=DeadLetterFilter(ids=frozenset({(0, 5)})))
-        assert [m.value for m in await desk.read("t")] == [b"0", b"1", b"new"]
-        assert (await look_into(desk.cluster, "t.dlq")).letters == 2
-        entries = [json.loads(message.value or b"") for message in await desk.read(AUDIT)]
-        assert [(entry["action"], entry["count"], entry["letters"]) for entry in entries] == [
-            ("redrive", 2, [[0, 1]]),
-            ("edit", 1, [[2, 2]]),
-            ("purge", 1, [[5, 5]]),
-        ]
-        assert entries[0]["who"] == "me"
-        assert entries[2]["filter"] == {"letters": ["0:5"]}
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_a_limit_a_purge_and_a_revision_are_kept_to_and_recorded(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.admin.create_topic("t.dlq", 1, 1)
+    await bury(desk, 6)
+    told: list[int] = []
+    errand = RedriveRequest("t.dlq", "one", "me", limit=2)
+    redriver = Redriver(desk.cluster, desk.clock, errand, told.append)
+    assert (await redriver.run()).targets == {TopicPartition("t", 0): 2}
+    assert told == [2]
+    await redrive(desk, limit=1, revise=lambda letter: replace(letter, payload=b"new"))
+    await redrive(desk, purges=True, chosen=DeadLetterFilter(ids=frozenset({(0, 5)})))
+    assert [m.value for m in await desk.read("t")] == [b"0", b"1", b"new"]
+    assert (await look_into(desk.cluster, "t.dlq")).letters == 2
+    entries = [json.loads(message.value or b"") for message in await desk.read(AUDIT)]
+    assert [(entry["action"], entry["count"], entry["letters"]) for entry in entries] == [
+        ("redrive", 2, [[0, 1]]),
+        ("edit", 1, [[2, 2]]),
+        ("purge", 1, [[5, 5]]),
+    ]
+    assert entries[0]["who"] == "me"
+    assert entries[2]["filter"] == {"letters": ["0:5"]}
 
 
-def test_hollow_letters_are_left_and_counted() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.admin.create_topic("t.dlq", 1, 1)
-        gone = ((headers.TOPIC, b"t"), (headers.OFFSET, b"3"), (headers.TIMESTAMP, b"-1"))
-        await desk.produce("t.dlq", [None], headers=gone)  # type: ignore[list-item]
-        report = (await redrive(desk)).report
-        assert (report.settled, report.skipped) == (0, 1)
-        assert (await look_into(desk.cluster, "t.dlq")).letters == 1
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_hollow_letters_are_left_and_counted(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.admin.create_topic("t.dlq", 1, 1)
+    gone = ((headers.TOPIC, b"t"), (headers.OFFSET, b"3"), (headers.TIMESTAMP, b"-1"))
+    await desk.produce("t.dlq", [None], headers=gone)  # type: ignore[list-item]
+    report = (await redrive(desk)).report
+    assert (report.settled, report.skipped) == (0, 1)
+    assert (await look_into(desk.cluster, "t.dlq")).letters == 1
 
 
 @pytest.mark.parametrize("may_see", [True, False])
-def test_a_letter_that_is_too_large_is_reported_and_all_others_go(may_see: bool) -> None:
+@run_with(on_cluster)
+async def test_a_letter_that_is_too_large_is_reported_and_all_others_go(
+    desk: Desk, *, may_see: bool
+) -> None:
     """Headers added on the way can make a record too large that was just small enough."""
 
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1, {"max.message.bytes": "2000"})
-        await desk.admin.create_topic("t.dlq", 1, 1)
-        await desk.admin.create_topic("u", 1, 1)
-        told = ((headers.TOPIC, b"t"), (headers.PARTITION, b"0"), (headers.OFFSET, b"9"))
-        rng = Random(5)
-        large, small = rng.randbytes(1_900), [rng.randbytes(800) for _ in range(9)]
-        compressible = b"z" * 5_000
-        sent = [*small[:4], large, *small[4:], compressible]
-        await desk.produce("t.dlq", sent, headers=told)
-        errand = RedriveRequest("t.dlq", "run", "me")
-        redriver = Redriver(desk.cluster, desk.clock, errand)
-        if not may_see:
-            redriver._limits["t"] = None
-        report = await redriver.run()
-        expected = [*small, compressible] if may_see else small
-        assert [message.value for message in await desk.read("t")] == expected
-        assert report.settled == len(expected)
-        left = ["0:4"] if may_see else ["0:4", "0:10"]
-        assert list(report.too_large) == left
-        assert "max.message.bytes" in report.too_large["0:4"]
-        assert (await look_into(desk.cluster, "t.dlq")).letters == len(left)
-        again = await redrive(desk, to="u")
-        assert again.report.settled == len(left)
-
-    on_cluster(scene)
+    await desk.admin.create_topic("t", 1, 1, {"max.message.bytes": "2000"})
+    await desk.admin.create_topic("t.dlq", 1, 1)
+    await desk.admin.create_topic("u", 1, 1)
+    told = ((headers.TOPIC, b"t"), (headers.PARTITION, b"0"), (headers.OFFSET, b"9"))
+    rng = Random(5)
+    large, small = rng.randbytes(1_900), [rng.randbytes(800) for _ in range(9)]
+    compressible = b"z" * 5_000
+    sent = [*small[:4], large, *small[4:], compressible]
+    await desk.produce("t.dlq", sent, headers=told)
+    errand = RedriveRequest("t.dlq", "run", "me")
+    redriver = Redriver(desk.cluster, desk.clock, errand)
+    if not may_see:
+        redriver._limits["t"] = None
+    report = await redriver.run()
+    expected = [*small, compressible] if may_see else small
+    assert [message.value for message in await desk.read("t")] == expected
+    assert report.settled == len(expected)
+    left = ["0:4"] if may_see else ["0:4", "0:10"]
+    assert list(report.too_large) == left
+    assert "max.message.bytes" in report.too_large["0:4"]
+    assert (await look_into(desk.cluster, "t.dlq")).letters == len(left)
+    again = await redrive(desk, to="u")
+    assert again.report.settled == len(left)
 
 
-def test_topics_that_must_not_be_written_to_are_not() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        await desk.admin.create_topic("t.dlq", 1, 1)
-        await bury(desk, 1)
+@run_with(on_cluster)
+async def test_topics_that_must_not_be_written_to_are_not(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.admin.create_topic("t.dlq", 1, 1)
+    await bury(desk, 1)
 
-        def refuse(topic: str) -> None:
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+    def refuse(topic: str) -> None:
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
 
-        with pytest.raises(Refused):
-            await redrive(desk, check_target=refuse)
-        assert await desk.read("t") == []
-        assert (await look_into(desk.cluster, "t.dlq")).letters == 1
-
-    on_cluster(scene)
+    with pytest.raises(Refused):
+        await redrive(desk, check_target=refuse)
+    assert await desk.read("t") == []
+    assert (await look_into(desk.cluster, "t.dlq")).letters == 1

@@ -12,6 +12,7 @@ from penstock.client.dead_letters.replay import (
 from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
 from penstock.client.share.consumer import ShareConsumer
+from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, on_cluster
 
 T0 = TopicPartition("t", 0)
@@ -26,46 +27,42 @@ async def prepare(desk: Desk, count: int) -> None:
             await consumer.receive(1, 10_000)
 
 
-def test_only_what_one_group_has_finished_is_offered_again() -> None:
-    async def scene(desk: Desk) -> None:
-        await prepare(desk, 10)
-        assert sorted(await list_queues(desk.cluster, ["t"])) == [("t", "g"), ("t", "other")]
-        for group in ("g", "other"):
-            await finish(desk.cluster, group, {T0: [(0, 6)]})
-        span = OffsetSpan(4, 9)
-        assert len(await finished_within(desk.cluster, "g", T0, span)) == 3
-        assert await replay_share_group(desk.cluster, "g", {T0: span}) == {T0: 3}
-        assert not await finished_within(desk.cluster, "g", T0, span)
-        reports = [(await inspect(desk.cluster, name, [T0]))[T0] for name in ("g", "other")]
-        assert [report.unfinished for report in reports] == [6, 3]
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_only_what_one_group_has_finished_is_offered_again(desk: Desk) -> None:
+    await prepare(desk, 10)
+    assert sorted(await list_queues(desk.cluster, ["t"])) == [("t", "g"), ("t", "other")]
+    for group in ("g", "other"):
+        await finish(desk.cluster, group, {T0: [(0, 6)]})
+    span = OffsetSpan(4, 9)
+    assert len(await finished_within(desk.cluster, "g", T0, span)) == 3
+    assert await replay_share_group(desk.cluster, "g", {T0: span}) == {T0: 3}
+    assert not await finished_within(desk.cluster, "g", T0, span)
+    reports = [(await inspect(desk.cluster, name, [T0]))[T0] for name in ("g", "other")]
+    assert [report.unfinished for report in reports] == [6, 3]
 
 
-def test_a_copy_keeps_everything_and_leaves_nothing_behind() -> None:
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 2, 1)
-        await desk.admin.create_topic("same", 2, 1)
-        await desk.admin.create_topic("more", 5, 1)
-        for partition in (0, 1):
-            values = [b"%d-%d" % (partition, number) for number in range(5)]
-            await desk.produce(
-                "t", values, partition=partition, headers=[("h", b"v")], key=b"k%d" % partition
-            )
-        spans = {T0: OffsetSpan(1, 4), TopicPartition("t", 1): OffsetSpan(0, 5)}
-        told: list[int] = []
-        copier = Copier(desk.cluster, CopyPlan("c", "same", spans), told.append, records_max=2)
-        report = await copier.run()
-        assert (report.copied, sum(told), report.is_resumed) == (8, 8, False)
-        source = [m for m in await desk.read("t") if m.partition or 1 <= m.offset < 4]
-        shown = [(m.partition, m.key, m.value, m.timestamp, m.headers) for m in source]
-        copied = await desk.read("same")
-        assert sorted((m.partition, m.key, m.value, m.timestamp, m.headers) for m in copied) == (
-            sorted(shown)
+@run_with(on_cluster)
+async def test_a_copy_keeps_everything_and_leaves_nothing_behind(desk: Desk) -> None:
+    await desk.admin.create_topic("t", 2, 1)
+    await desk.admin.create_topic("same", 2, 1)
+    await desk.admin.create_topic("more", 5, 1)
+    for partition in (0, 1):
+        values = [b"%d-%d" % (partition, number) for number in range(5)]
+        await desk.produce(
+            "t", values, partition=partition, headers=[("h", b"v")], key=b"k%d" % partition
         )
-        assert await unfinished_copy(desk.cluster, "c") == {}
-        await Copier(desk.cluster, CopyPlan("d", "more", spans)).run()
-        by_key = {message.key: message.partition for message in await desk.read("more")}
-        assert len(by_key) == 2
-
-    on_cluster(scene)
+    spans = {T0: OffsetSpan(1, 4), TopicPartition("t", 1): OffsetSpan(0, 5)}
+    told: list[int] = []
+    copier = Copier(desk.cluster, CopyPlan("c", "same", spans), told.append, records_max=2)
+    report = await copier.run()
+    assert (report.copied, sum(told), report.is_resumed) == (8, 8, False)
+    source = [m for m in await desk.read("t") if m.partition or 1 <= m.offset < 4]
+    shown = [(m.partition, m.key, m.value, m.timestamp, m.headers) for m in source]
+    copied = await desk.read("same")
+    assert sorted((m.partition, m.key, m.value, m.timestamp, m.headers) for m in copied) == (
+        sorted(shown)
+    )
+    assert await unfinished_copy(desk.cluster, "c") == {}
+    await Copier(desk.cluster, CopyPlan("d", "more", spans)).run()
+    by_key = {message.key: message.partition for message in await desk.read("more")}
+    assert len(by_key) == 2

@@ -10,23 +10,22 @@ from penstock.client.dead_letters.topics import (
     Kinds,
     list_boxes,
 )
+from tests.run_with import run_with
 from tests.unit.client.dead_letters.test_redrive import LETTER, bury
 from tests.unit.client.on_cluster import Desk, on_cluster
 
 
-def test_topics_are_found_by_name_and_by_config() -> None:
-    async def scene(desk: Desk) -> None:
-        for name in ("t", "t.dlq", "morgue", "plain"):
-            await desk.admin.create_topic(name, 2, 1)
-        await bury(desk, 3)
-        name = "errors.deadletterqueue.topic.name"
-        await Admin(desk.cluster).alter_configs(32, "g", {name: "morgue"})
-        morgue, letters = await list_boxes(desk.cluster)
-        assert morgue == DeadLetterTopic("morgue", 2, 0, None)
-        assert (letters.topic, letters.letters) == ("t.dlq", 3)
-        assert letters.oldest_ms is not None
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_topics_are_found_by_name_and_by_config(desk: Desk) -> None:
+    for name in ("t", "t.dlq", "morgue", "plain"):
+        await desk.admin.create_topic(name, 2, 1)
+    await bury(desk, 3)
+    name = "errors.deadletterqueue.topic.name"
+    await Admin(desk.cluster).alter_configs(32, "g", {name: "morgue"})
+    morgue, letters = await list_boxes(desk.cluster)
+    assert morgue == DeadLetterTopic("morgue", 2, 0, None)
+    assert (letters.topic, letters.letters) == ("t.dlq", 3)
+    assert letters.oldest_ms is not None
 
 
 def test_letters_are_counted_by_what_they_have_in_common() -> None:

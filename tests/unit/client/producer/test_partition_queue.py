@@ -11,6 +11,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.client.producer.batch import Acked, Batch, ProducerIdentity, Sent, record_bytes
 from penstock.client.producer.partition_queue import PartitionQueue
 from penstock.wire.records import Record
+from tests.run_with import in_new_loop, run_with
 
 WHERE = TopicPartition("t", 0)
 ME = ProducerIdentity(7, 0)
@@ -272,22 +273,20 @@ def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
     assert lane.take(2, 0.0) is first
 
 
-def test_deliveries_follow_the_halves() -> None:
-    async def main() -> None:
-        lane = make_lane(batch_bytes=10_000)
-        record = Record(0, 5, None, b"x")
-        deliveries = [lane.add(record, record_bytes(record), 0.0) for _ in range(3)]
-        waiting = asyncio.gather(*(asyncio.ensure_future(_await(d)) for d in deliveries))
-        await asyncio.sleep(0)
-        (whole,) = take(lane, 1)
-        fail(lane, whole, refused(ErrorCode.MESSAGE_TOO_LARGE))
-        (first,) = take(lane, 1)
-        lane.succeeded(first, Acked(10, -1))
-        (second,) = take(lane, 1)
-        lane.succeeded(second, Acked(50, 99))
-        assert [(s.offset, s.timestamp) for s in await waiting] == [(10, 5), (50, 99), (51, 99)]
-
-    asyncio.run(main())
+@run_with(in_new_loop)
+async def test_deliveries_follow_the_halves() -> None:
+    lane = make_lane(batch_bytes=10_000)
+    record = Record(0, 5, None, b"x")
+    deliveries = [lane.add(record, record_bytes(record), 0.0) for _ in range(3)]
+    waiting = asyncio.gather(*(asyncio.ensure_future(_await(d)) for d in deliveries))
+    await asyncio.sleep(0)
+    (whole,) = take(lane, 1)
+    fail(lane, whole, refused(ErrorCode.MESSAGE_TOO_LARGE))
+    (first,) = take(lane, 1)
+    lane.succeeded(first, Acked(10, -1))
+    (second,) = take(lane, 1)
+    lane.succeeded(second, Acked(50, 99))
+    assert [(s.offset, s.timestamp) for s in await waiting] == [(10, 5), (50, 99), (51, 99)]
 
 
 async def _await(delivery: object) -> Sent:

@@ -21,6 +21,7 @@ from penstock.wire.records import decode
 from simulation.clock import SimClock
 from simulation.loop import SimLoop
 from simulation.random import SimRandom
+from tests.run_with import run_with
 from tests.unit.client.model import CLOSE, HANG, ModelBroker, with_model
 
 
@@ -33,231 +34,231 @@ def numbers(count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_records_arrive_whole(codec: Codec) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        async with make_producer(loop, cluster, codec=codec) as producer:
-            first = await producer.send("t", b"v", b"k", headers=[("h", b"1"), ("n", None)])
-            second = await producer.send("t", None, timestamp_ms=123)
-            sent = [await first, await second]
-        assert [(s.partition, s.offset) for s in sent] == [(0, 0), (0, 1)]
-        (batch,) = log.batches
-        one, two = decode(memoryview(batch))
-        assert (one.key, one.value, one.headers) == (b"k", b"v", (("h", b"1"), ("n", None)))
-        assert (two.key, two.value, two.timestamp) == (None, None, 123)
-        assert one.timestamp == sent[0].timestamp
-        assert producer.buffered_bytes == 0
-
-    with_model(scenario)
-
-
-def test_lingering_makes_one_batch_of_many_records() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        async with make_producer(loop, cluster, linger_ms=50) as producer:
-            for value in numbers(10):
-                await producer.send("t", value)
-                await asyncio.sleep(0.004)
-        assert len(log.batches) == 1
-        assert log.values() == numbers(10)
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_records_arrive_whole(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, codec: Codec
+) -> None:
+    (log,) = broker.create("t")
+    async with make_producer(loop, cluster, codec=codec) as producer:
+        first = await producer.send("t", b"v", b"k", headers=[("h", b"1"), ("n", None)])
+        second = await producer.send("t", None, timestamp_ms=123)
+        sent = [await first, await second]
+    assert [(s.partition, s.offset) for s in sent] == [(0, 0), (0, 1)]
+    (batch,) = log.batches
+    one, two = decode(memoryview(batch))
+    assert (one.key, one.value, one.headers) == (b"k", b"v", (("h", b"1"), ("n", None)))
+    assert (two.key, two.value, two.timestamp) == (None, None, 123)
+    assert one.timestamp == sent[0].timestamp
+    assert producer.buffered_bytes == 0
 
 
-def test_keys_choose_the_partition_and_a_named_partition_wins() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 5)
-        async with make_producer(loop, cluster) as producer:
-            for n in range(20):
-                key = b"key-%d" % n
-                sent = await (await producer.send("t", b"", key))
-                assert sent.partition == partition_for_key(key, 5)
-            assert (await (await producer.send("t", b"", b"key-1", partition=4))).partition == 4
-            with pytest.raises(Refused, match=r"has 5 partitions, 0-4: there is no partition 5"):
-                await producer.send("t", b"", partition=5)
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_lingering_makes_one_batch_of_many_records(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+    async with make_producer(loop, cluster, linger_ms=50) as producer:
+        for value in numbers(10):
+            await producer.send("t", value)
+            await asyncio.sleep(0.004)
+    assert len(log.batches) == 1
+    assert log.values() == numbers(10)
 
 
-def test_records_without_key_spread_over_the_partitions() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        logs = broker.create("t", 4)
-        async with make_producer(loop, cluster, linger_ms=0) as producer:
-            for value in numbers(40):
-                await (await producer.send("t", value))
-        assert all(log.end_offset > 2 for log in logs)
-        assert sum(log.end_offset for log in logs) == 40
-
-    with_model(scenario)
-
-
-def test_a_full_buffer_makes_send_wait_and_offer_refuse() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        most = 0
-        async with make_producer(loop, cluster, buffer_bytes=2000, batch_bytes=500) as producer:
-            await cluster.topic("t")
-            for value in numbers(300):
-                await producer.send("t", value)
-                most = max(most, producer.buffered_bytes)
-            while producer.offer("t", b"last") is not None:
-                pass
-            with pytest.raises(Refused, match="larger than the producer's buffer"):
-                producer.offer("t", b"x" * 3000)
-        assert 1500 < most <= 2000
-        assert log.values()[:300] == numbers(300)
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_keys_choose_the_partition_and_a_named_partition_wins(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t", 5)
+    async with make_producer(loop, cluster) as producer:
+        for n in range(20):
+            key = b"key-%d" % n
+            sent = await (await producer.send("t", b"", key))
+            assert sent.partition == partition_for_key(key, 5)
+        assert (await (await producer.send("t", b"", b"key-1", partition=4))).partition == 4
+        with pytest.raises(Refused, match=r"has 5 partitions, 0-4: there is no partition 5"):
+            await producer.send("t", b"", partition=5)
 
 
-def test_a_lost_reply_is_asked_for_again_and_written_once() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
+@run_with(with_model)
+async def test_records_without_key_spread_over_the_partitions(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    logs = broker.create("t", 4)
+    async with make_producer(loop, cluster, linger_ms=0) as producer:
+        for value in numbers(40):
+            await (await producer.send("t", value))
+    assert all(log.end_offset > 2 for log in logs)
+    assert sum(log.end_offset for log in logs) == 40
 
-        def lose_reply(request: ProduceRequest) -> Any:
-            broker.produce(request)
+
+@run_with(with_model)
+async def test_a_full_buffer_makes_send_wait_and_offer_refuse(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+    most = 0
+    async with make_producer(loop, cluster, buffer_bytes=2000, batch_bytes=500) as producer:
+        await cluster.topic("t")
+        for value in numbers(300):
+            await producer.send("t", value)
+            most = max(most, producer.buffered_bytes)
+        while producer.offer("t", b"last") is not None:
+            pass
+        with pytest.raises(Refused, match="larger than the producer's buffer"):
+            producer.offer("t", b"x" * 3000)
+    assert 1500 < most <= 2000
+    assert log.values()[:300] == numbers(300)
+
+
+@run_with(with_model)
+async def test_a_lost_reply_is_asked_for_again_and_written_once(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+
+    def lose_reply(request: ProduceRequest) -> Any:
+        broker.produce(request)
+        broker.answers[ProduceRequest] = broker.produce
+        return CLOSE
+
+    broker.answers[ProduceRequest] = lose_reply
+    async with make_producer(loop, cluster) as producer:
+        sent = await (await producer.send("t", b"once"))
+    assert sent.offset == 0
+    assert log.values() == [b"once"]
+    assert broker.count(ProduceRequest) == 2
+
+
+@run_with(with_model)
+async def test_a_refusal_that_will_pass_is_retried_with_growing_pauses(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+    left = 6
+
+    def busy(request: ProduceRequest) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
             broker.answers[ProduceRequest] = broker.produce
-            return CLOSE
+        return broker.refuse_produce(request, ErrorCode.NOT_ENOUGH_REPLICAS)
 
-        broker.answers[ProduceRequest] = lose_reply
-        async with make_producer(loop, cluster) as producer:
-            sent = await (await producer.send("t", b"once"))
-        assert sent.offset == 0
-        assert log.values() == [b"once"]
-        assert broker.count(ProduceRequest) == 2
-
-    with_model(scenario)
+    broker.answers[ProduceRequest] = busy
+    started = loop.time()
+    async with make_producer(loop, cluster) as producer:
+        assert (await (await producer.send("t", b"x"))).offset == 0
+    assert 1.5 < loop.time() - started < 6
+    assert log.values() == [b"x"]
 
 
-def test_a_refusal_that_will_pass_is_retried_with_growing_pauses() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        left = 6
+@run_with(with_model)
+async def test_a_refusal_that_will_not_pass_fails_the_record_and_spares_the_next(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
 
-        def busy(request: ProduceRequest) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                broker.answers[ProduceRequest] = broker.produce
-            return broker.refuse_produce(request, ErrorCode.NOT_ENOUGH_REPLICAS)
+    def refuse(request: ProduceRequest) -> Any:
+        broker.answers[ProduceRequest] = broker.produce
+        return broker.refuse_produce(request, ErrorCode.INVALID_TIMESTAMP)
 
-        broker.answers[ProduceRequest] = busy
+    broker.answers[ProduceRequest] = refuse
+    async with make_producer(loop, cluster) as producer:
+        bad = await producer.send("t", b"bad")
+        with pytest.raises(Refused, match=r"t\[0\]: the record's timestamp is too far"):
+            await bad
+        assert (await (await producer.send("t", b"good"))).offset == 0
+    assert log.values() == [b"good"]
+    assert broker.count(InitProducerIdRequest) == 2
+
+
+@run_with(with_model)
+async def test_a_broker_that_stays_away_ends_in_a_delivery_timeout_that_says_why(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t")
+    async with make_producer(loop, cluster, delivery_timeout_ms=5000) as producer:
+        await (await producer.send("t", b"ok"))
+        broker.stop()
+        loop.net.crash("broker")
         started = loop.time()
-        async with make_producer(loop, cluster) as producer:
-            assert (await (await producer.send("t", b"x"))).offset == 0
-        assert 1.5 < loop.time() - started < 6
-        assert log.values() == [b"x"]
-
-    with_model(scenario)
-
-
-def test_a_refusal_that_will_not_pass_fails_the_record_and_spares_the_next() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-
-        def refuse(request: ProduceRequest) -> Any:
-            broker.answers[ProduceRequest] = broker.produce
-            return broker.refuse_produce(request, ErrorCode.INVALID_TIMESTAMP)
-
-        broker.answers[ProduceRequest] = refuse
-        async with make_producer(loop, cluster) as producer:
-            bad = await producer.send("t", b"bad")
-            with pytest.raises(Refused, match=r"t\[0\]: the record's timestamp is too far"):
-                await bad
-            assert (await (await producer.send("t", b"good"))).offset == 0
-        assert log.values() == [b"good"]
-        assert broker.count(InitProducerIdRequest) == 2
-
-    with_model(scenario)
-
-
-def test_a_broker_that_stays_away_ends_in_a_delivery_timeout_that_says_why() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t")
-        async with make_producer(loop, cluster, delivery_timeout_ms=5000) as producer:
-            await (await producer.send("t", b"ok"))
-            broker.stop()
-            loop.net.crash("broker")
-            started = loop.time()
-            delivery = await producer.send("t", b"lost")
-            with pytest.raises(DeliveryTimeout, match="connection refused"):
-                await delivery
-            assert 4.9 < loop.time() - started < 7
-
-    with_model(scenario)
-
-
-def test_a_broker_that_comes_back_gets_everything() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        async with make_producer(loop, cluster) as producer:
-            await (await producer.send("t", b"0"))
-            broker.stop()
-            loop.net.crash("broker")
-            deliveries = [await producer.send("t", b"%d" % n) for n in range(1, 50)]
-            await asyncio.sleep(10)
-            await broker.start()
-            for delivery in deliveries:
-                await delivery
-        assert log.values() == numbers(50)
-
-    with_model(scenario)
-
-
-def test_a_batch_larger_than_the_topic_allows_is_split_and_kept_in_order() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        broker.batch_bytes_max = 400
-        async with make_producer(loop, cluster) as producer:
-            deliveries = [await producer.send("t", value) for value in numbers(200)]
-            offsets = [(await delivery).offset for delivery in deliveries]
-        assert offsets == list(range(200))
-        assert log.values() == numbers(200)
-
-    with_model(scenario)
-
-
-def test_without_acks_nothing_is_awaited() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-        async with make_producer(loop, cluster, acks=0) as producer:
-            assert (await (await producer.send("t", b"x"))).offset == -1
-        await asyncio.sleep(1)
-        assert log.values() == [b"x"]
-        assert broker.count(InitProducerIdRequest) == 0
-
-    with_model(scenario)
-
-
-def test_a_silent_broker_costs_one_timeout_then_a_retry() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        (log,) = broker.create("t")
-
-        def swallow(request: ProduceRequest) -> Any:
-            broker.answers[ProduceRequest] = broker.produce
-            broker.produce(request)
-            return HANG
-
-        broker.answers[ProduceRequest] = swallow
-        async with make_producer(loop, cluster) as producer:
-            assert (await (await producer.send("t", b"x"))).offset == 0
-        assert log.values() == [b"x"]
-
-    with_model(scenario, request_timeout_ms=3000)
-
-
-def test_closing_without_draining_fails_what_is_left() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t")
-        producer = make_producer(loop, cluster, linger_ms=60_000)
-        delivery = await producer.send("t", b"x")
-        await producer.close(drain=False)
-        with pytest.raises(ConnectionError, match="closed before the record was delivered"):
+        delivery = await producer.send("t", b"lost")
+        with pytest.raises(DeliveryTimeout, match="connection refused"):
             await delivery
-        with pytest.raises(ConnectionError):
-            await producer.send("t", b"y")
+        assert 4.9 < loop.time() - started < 7
 
-    with_model(scenario)
+
+@run_with(with_model)
+async def test_a_broker_that_comes_back_gets_everything(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+    async with make_producer(loop, cluster) as producer:
+        await (await producer.send("t", b"0"))
+        broker.stop()
+        loop.net.crash("broker")
+        deliveries = [await producer.send("t", b"%d" % n) for n in range(1, 50)]
+        await asyncio.sleep(10)
+        await broker.start()
+        for delivery in deliveries:
+            await delivery
+    assert log.values() == numbers(50)
+
+
+@run_with(with_model)
+async def test_a_batch_larger_than_the_topic_allows_is_split_and_kept_in_order(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+    broker.batch_bytes_max = 400
+    async with make_producer(loop, cluster) as producer:
+        deliveries = [await producer.send("t", value) for value in numbers(200)]
+        offsets = [(await delivery).offset for delivery in deliveries]
+    assert offsets == list(range(200))
+    assert log.values() == numbers(200)
+
+
+@run_with(with_model)
+async def test_without_acks_nothing_is_awaited(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+    async with make_producer(loop, cluster, acks=0) as producer:
+        assert (await (await producer.send("t", b"x"))).offset == -1
+    await asyncio.sleep(1)
+    assert log.values() == [b"x"]
+    assert broker.count(InitProducerIdRequest) == 0
+
+
+@run_with(with_model, request_timeout_ms=3000)
+async def test_a_silent_broker_costs_one_timeout_then_a_retry(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    (log,) = broker.create("t")
+
+    def swallow(request: ProduceRequest) -> Any:
+        broker.answers[ProduceRequest] = broker.produce
+        broker.produce(request)
+        return HANG
+
+    broker.answers[ProduceRequest] = swallow
+    async with make_producer(loop, cluster) as producer:
+        assert (await (await producer.send("t", b"x"))).offset == 0
+    assert log.values() == [b"x"]
+
+
+@run_with(with_model)
+async def test_closing_without_draining_fails_what_is_left(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t")
+    producer = make_producer(loop, cluster, linger_ms=60_000)
+    delivery = await producer.send("t", b"x")
+    await producer.close(drain=False)
+    with pytest.raises(ConnectionError, match="closed before the record was delivered"):
+        await delivery
+    with pytest.raises(ConnectionError):
+        await producer.send("t", b"y")
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,6 +9,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.client.producer.transaction import FENCED
 from penstock.client.producer.transactional import TransactionalWriter, is_passing
 from penstock.wire.records import Record
+from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, on_cluster
 
 T0, T1, SOURCE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("s", 0)
@@ -24,55 +25,49 @@ async def prepare(desk: Desk) -> TransactionalWriter:
     return TransactionalWriter(desk.cluster, "x")
 
 
-def test_records_and_positions_count_together() -> None:
-    async def scene(desk: Desk) -> None:
-        writer = await prepare(desk)
-        await writer.begin()
-        for turn in range(3):
-            batches = {T0: records(b"a%d" % turn, b"b%d" % turn), T1: records(b"c%d" % turn)}
-            offsets = await writer.write(batches, "g", {SOURCE: Committed(turn, metadata="w")})
-            # Each transaction leaves a marker in every partition.
-            assert offsets == {T0: turn * 3, T1: turn * 2}
-        found = sorted(message.value or b"" for message in await desk.read("t"))
-        assert found == [b"a0", b"a1", b"a2", b"b0", b"b1", b"b2", b"c0", b"c1", b"c2"]
-        kept = await committed_offsets(desk.cluster, "g", is_stable=True)
-        assert kept[SOURCE][::2] == (2, "w")
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_records_and_positions_count_together(desk: Desk) -> None:
+    writer = await prepare(desk)
+    await writer.begin()
+    for turn in range(3):
+        batches = {T0: records(b"a%d" % turn, b"b%d" % turn), T1: records(b"c%d" % turn)}
+        offsets = await writer.write(batches, "g", {SOURCE: Committed(turn, metadata="w")})
+        # Each transaction leaves a marker in every partition.
+        assert offsets == {T0: turn * 3, T1: turn * 2}
+    found = sorted(message.value or b"" for message in await desk.read("t"))
+    assert found == [b"a0", b"a1", b"a2", b"b0", b"b1", b"b2", b"c0", b"c1", b"c2"]
+    kept = await committed_offsets(desk.cluster, "g", is_stable=True)
+    assert kept[SOURCE][::2] == (2, "w")
 
 
-def test_who_begins_later_takes_over_and_the_earlier_one_cannot_come_back() -> None:
-    async def scene(desk: Desk) -> None:
-        first = await prepare(desk)
+@run_with(on_cluster)
+async def test_who_begins_later_takes_over_and_the_earlier_one_cannot_come_back(desk: Desk) -> None:
+    first = await prepare(desk)
+    await first.begin()
+    await first.write({T0: records(b"first")}, "g", {})
+    second = TransactionalWriter(desk.cluster, "x")
+    await second.begin()
+    with pytest.raises(Refused) as fenced:
+        await first.write({T0: records(b"late")}, "g", {})
+    assert fenced.value.code in FENCED
+    with pytest.raises(Refused) as fenced:
         await first.begin()
-        await first.write({T0: records(b"first")}, "g", {})
-        second = TransactionalWriter(desk.cluster, "x")
-        await second.begin()
-        with pytest.raises(Refused) as fenced:
-            await first.write({T0: records(b"late")}, "g", {})
-        assert fenced.value.code in FENCED
-        with pytest.raises(Refused) as fenced:
-            await first.begin()
-        assert fenced.value.code in FENCED
-        await second.write({T0: records(b"second")}, "g", {})
-        assert [message.value for message in await desk.read("t")] == [b"first", b"second"]
-
-    on_cluster(scene)
+    assert fenced.value.code in FENCED
+    await second.write({T0: records(b"second")}, "g", {})
+    assert [message.value for message in await desk.read("t")] == [b"first", b"second"]
 
 
-def test_what_was_refused_half_way_does_not_count() -> None:
-    async def scene(desk: Desk) -> None:
-        writer = await prepare(desk)
-        await writer.begin()
-        beyond = TopicPartition("t", 9)
-        with pytest.raises(Refused) as refused:
-            await writer.write({T0: records(b"lost"), beyond: records(b"x")}, "g", {})
-        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await writer.begin()
-        await writer.write({T0: records(b"kept")}, "g", {})
-        assert [message.value for message in await desk.read("t")] == [b"kept"]
-
-    on_cluster(scene)
+@run_with(on_cluster)
+async def test_what_was_refused_half_way_does_not_count(desk: Desk) -> None:
+    writer = await prepare(desk)
+    await writer.begin()
+    beyond = TopicPartition("t", 9)
+    with pytest.raises(Refused) as refused:
+        await writer.write({T0: records(b"lost"), beyond: records(b"x")}, "g", {})
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await writer.begin()
+    await writer.write({T0: records(b"kept")}, "g", {})
+    assert [message.value for message in await desk.read("t")] == [b"kept"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from penstock.client.share.acknowledgements import (
     batches_of,
 )
 from penstock.wire.messages.share import ShareAcknowledgementBatch
+from tests.run_with import in_new_loop, run_with
 
 
 def accept(offset: int) -> Ack:
@@ -61,17 +62,15 @@ def test_a_refused_group_is_halved_until_the_culprit_is_alone() -> None:
     assert requests == 7
 
 
-def test_a_verdict_overtakes_a_renewal_of_its_record() -> None:
-    async def test() -> None:
-        done = asyncio.get_running_loop().create_future()
-        acks = Acks()
-        acks.add(Ack(1, AcknowledgementType.RENEW, done=done))
-        acks.add(accept(1))
-        (ack,) = acks.take()
-        assert ack.verdict is AcknowledgementType.ACCEPT
-        assert done.result() is None
-
-    asyncio.run(test())
+@run_with(in_new_loop)
+async def test_a_verdict_overtakes_a_renewal_of_its_record() -> None:
+    done = asyncio.get_running_loop().create_future()
+    acks = Acks()
+    acks.add(Ack(1, AcknowledgementType.RENEW, done=done))
+    acks.add(accept(1))
+    (ack,) = acks.take()
+    assert ack.verdict is AcknowledgementType.ACCEPT
+    assert done.result() is None
 
 
 def test_neighbours_with_the_same_verdict_are_one_run() -> None:
@@ -98,14 +97,12 @@ def test_neighbours_with_the_same_verdict_are_one_run() -> None:
     assert (found[4].error_class, found[4].error_message) == ("E", "m")
 
 
-def test_whoever_waits_is_told_once() -> None:
-    async def test() -> None:
-        done = asyncio.get_running_loop().create_future()
-        ack = Ack(1, AcknowledgementType.ACCEPT, done=done)
-        ack.fail(Refused(ErrorCode.INVALID_RECORD_STATE, "gone"))
-        ack.succeed()
-        with pytest.raises(Refused, match="gone"):
-            await done
-        accept(1).fail(Refused(ErrorCode.INVALID_RECORD_STATE, "nobody asks"))
-
-    asyncio.run(test())
+@run_with(in_new_loop)
+async def test_whoever_waits_is_told_once() -> None:
+    done = asyncio.get_running_loop().create_future()
+    ack = Ack(1, AcknowledgementType.ACCEPT, done=done)
+    ack.fail(Refused(ErrorCode.INVALID_RECORD_STATE, "gone"))
+    ack.succeed()
+    with pytest.raises(Refused, match="gone"):
+        await done
+    accept(1).fail(Refused(ErrorCode.INVALID_RECORD_STATE, "nobody asks"))

@@ -16,6 +16,7 @@ from penstock.client.share.consumer import ShareConfig, ShareConsumer
 from penstock.client.share.leases import HeldLease
 from simulation.clock import SimClock
 from simulation.random import SimRandom
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker
 
 GROUP_CONFIGS = 32
@@ -66,119 +67,107 @@ def values(leases: list[HeldLease]) -> list[int]:
     return sorted(int(lease.message.value or b"") for lease in leases)
 
 
-def test_records_of_all_partitions_and_nodes_are_received_once() -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        async with new_consumer(sim, ShareConfig(prefetch=10)) as consumer:
-            assert values(await drain(consumer, 5)) == list(range(60))
-            assert consumer.held == 0
-        async with new_consumer(sim, seed=8) as consumer:
-            assert await consumer.receive(1, 3_000) == []
-
-    on_jobs(test, count=60, partitions=6, nodes=3)
-
-
-def test_verdicts_and_fetches_move_to_the_new_leader() -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        async with new_consumer(sim) as consumer:
-            leases: list[HeldLease] = []
-            while len(leases) < 6:
-                leases += await consumer.receive(6, 5_000)
-            where = TopicPartition("jobs", 0)
-            leader = await cluster.leader(where)
-            await sim.cluster.hosts[leader].stop()
-            outcomes = await asyncio.gather(
-                *(consumer.settle(lease, AcknowledgementType.ACCEPT) for lease in leases),
-                return_exceptions=True,
-            )
-            lost = {
-                int(lease.message.value or b"")
-                for lease, outcome in zip(leases, outcomes, strict=True)
-                if outcome is not None
-            }
-            rest = values(await drain(consumer, 30))
-            # What was not taken comes again, and all that was never seen, whoever leads it now.
-            assert set(rest) >= set(range(30)) - set(values(leases)) | lost
-            assert {*rest, *values(leases)} == set(range(30))
-
-    on_jobs(test, count=30, partitions=3, nodes=3)
+@run_with(on_jobs, count=60, partitions=6, nodes=3)
+async def test_records_of_all_partitions_and_nodes_are_received_once(
+    sim: Sim, cluster: Cluster
+) -> None:
+    async with new_consumer(sim, ShareConfig(prefetch=10)) as consumer:
+        assert values(await drain(consumer, 5)) == list(range(60))
+        assert consumer.held == 0
+    async with new_consumer(sim, seed=8) as consumer:
+        assert await consumer.receive(1, 3_000) == []
 
 
-def test_no_more_is_held_than_allowed() -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        config = ShareConfig(prefetch=50, held_max=8)
-        async with new_consumer(sim, config) as consumer:
-            taken: list[HeldLease] = []
-            while found := await consumer.receive(5, 2_000):
-                taken += found
-                assert consumer.held <= 8
-            assert len(taken) == 8
-            for lease in taken:
-                consumer.settle(lease, AcknowledgementType.ACCEPT)
-            assert len(await drain(consumer, 2)) == 32
-
-    on_jobs(test, count=40, partitions=2)
-
-
-def test_a_wait_of_nothing_still_asks_once() -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        async with new_consumer(sim) as consumer:
-            before = sim.loop.time()
-            (lease,) = await consumer.receive(10, 0)
-            await consumer.settle(lease, AcknowledgementType.ACCEPT)
-            assert await consumer.receive(10, 0) == []
-            assert sim.loop.time() - before < 1
-
-    on_jobs(test, count=1)
+@run_with(on_jobs, count=30, partitions=3, nodes=3)
+async def test_verdicts_and_fetches_move_to_the_new_leader(sim: Sim, cluster: Cluster) -> None:
+    async with new_consumer(sim) as consumer:
+        leases: list[HeldLease] = []
+        while len(leases) < 6:
+            leases += await consumer.receive(6, 5_000)
+        where = TopicPartition("jobs", 0)
+        leader = await cluster.leader(where)
+        await sim.cluster.hosts[leader].stop()
+        outcomes = await asyncio.gather(
+            *(consumer.settle(lease, AcknowledgementType.ACCEPT) for lease in leases),
+            return_exceptions=True,
+        )
+        lost = {
+            int(lease.message.value or b"")
+            for lease, outcome in zip(leases, outcomes, strict=True)
+            if outcome is not None
+        }
+        rest = values(await drain(consumer, 30))
+        # What was not taken comes again, and all that was never seen, whoever leads it now.
+        assert set(rest) >= set(range(30)) - set(values(leases)) | lost
+        assert {*rest, *values(leases)} == set(range(30))
 
 
-def test_a_member_that_the_group_forgot_joins_again() -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        async with new_consumer(sim) as consumer:
-            assert len(await consumer.receive(1, 5_000)) == 1
-            await sim.cluster.hosts[1].stop()
-            await sim.cluster.hosts[1].start()
-            await asyncio.sleep(20)
-            assert len(await drain(consumer, 10)) >= 4
-
-    on_jobs(test, count=5)
-
-
-def test_a_closed_consumer_takes_no_verdicts() -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        consumer = new_consumer(sim)
-        await consumer.start()
-        (lease,) = await consumer.receive(1, 5_000)
-        await consumer.close()
-        await consumer.close()
-        with pytest.raises(Refused, match="closed") as refused:
+@run_with(on_jobs, count=40, partitions=2)
+async def test_no_more_is_held_than_allowed(sim: Sim, cluster: Cluster) -> None:
+    config = ShareConfig(prefetch=50, held_max=8)
+    async with new_consumer(sim, config) as consumer:
+        taken: list[HeldLease] = []
+        while found := await consumer.receive(5, 2_000):
+            taken += found
+            assert consumer.held <= 8
+        assert len(taken) == 8
+        for lease in taken:
             consumer.settle(lease, AcknowledgementType.ACCEPT)
-        assert refused.value.code is ErrorCode.INVALID_REQUEST
-        with pytest.raises(Refused, match="closed"):
-            await consumer.receive(1, 0)
-
-    on_jobs(test, count=1)
+        assert len(await drain(consumer, 2)) == 32
 
 
-def test_nothing_is_leased_before_somebody_asks() -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        async with new_consumer(sim) as idle, new_consumer(sim, seed=8) as busy:
-            (lease,) = await busy.receive(1, 500)
-            assert lease.delivery_count == 1
-            assert idle.held == 0
+@run_with(on_jobs, count=1)
+async def test_a_wait_of_nothing_still_asks_once(sim: Sim, cluster: Cluster) -> None:
+    async with new_consumer(sim) as consumer:
+        before = sim.loop.time()
+        (lease,) = await consumer.receive(10, 0)
+        await consumer.settle(lease, AcknowledgementType.ACCEPT)
+        assert await consumer.receive(10, 0) == []
+        assert sim.loop.time() - before < 1
 
-    on_jobs(test, count=1)
+
+@run_with(on_jobs, count=5)
+async def test_a_member_that_the_group_forgot_joins_again(sim: Sim, cluster: Cluster) -> None:
+    async with new_consumer(sim) as consumer:
+        assert len(await consumer.receive(1, 5_000)) == 1
+        await sim.cluster.hosts[1].stop()
+        await sim.cluster.hosts[1].start()
+        await asyncio.sleep(20)
+        assert len(await drain(consumer, 10)) >= 4
+
+
+@run_with(on_jobs, count=1)
+async def test_a_closed_consumer_takes_no_verdicts(sim: Sim, cluster: Cluster) -> None:
+    consumer = new_consumer(sim)
+    await consumer.start()
+    (lease,) = await consumer.receive(1, 5_000)
+    await consumer.close()
+    await consumer.close()
+    with pytest.raises(Refused, match="closed") as refused:
+        consumer.settle(lease, AcknowledgementType.ACCEPT)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    with pytest.raises(Refused, match="closed"):
+        await consumer.receive(1, 0)
+
+
+@run_with(on_jobs, count=1)
+async def test_nothing_is_leased_before_somebody_asks(sim: Sim, cluster: Cluster) -> None:
+    async with new_consumer(sim) as idle, new_consumer(sim, seed=8) as busy:
+        (lease,) = await busy.receive(1, 500)
+        assert lease.delivery_count == 1
+        assert idle.held == 0
 
 
 @pytest.mark.parametrize("delay_ms", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55])
-def test_who_closes_at_once_leaves_no_lease_behind(delay_ms: int) -> None:
-    async def test(sim: Sim, cluster: Cluster) -> None:
-        hasty = new_consumer(sim)
-        await hasty.start()
-        await asyncio.sleep(delay_ms / 1000)
-        await hasty.close()
-        async with new_consumer(sim, seed=8) as consumer:
-            # Much earlier than a lease would end.
-            (lease,) = await consumer.receive(1, 5_000)
-            assert lease.delivery_count == 1
-
-    on_jobs(test, count=1)
+@run_with(on_jobs, count=1)
+async def test_who_closes_at_once_leaves_no_lease_behind(
+    sim: Sim, cluster: Cluster, *, delay_ms: int
+) -> None:
+    hasty = new_consumer(sim)
+    await hasty.start()
+    await asyncio.sleep(delay_ms / 1000)
+    await hasty.close()
+    async with new_consumer(sim, seed=8) as consumer:
+        # Much earlier than a lease would end.
+        (lease,) = await consumer.receive(1, 5_000)
+        assert lease.delivery_count == 1

@@ -6,6 +6,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.access import quotas
 from penstock.cluster.access.quotas import EntityFilter
 from penstock.security.quotas import DEFAULT, Entity, EntityType, QuotaKind
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 ALICE = Entity("alice")
@@ -16,34 +17,28 @@ async def change(node: Node, entity: Entity, **values: float | None) -> None:
     await ctx.reached(await quotas.alter(ctx.admin.store, ctx.image, entity, values))
 
 
-def test_quotas_are_set_changed_and_removed_one_by_one() -> None:
-    async def test(node: Node) -> None:
-        await change(node, ALICE, producer_byte_rate=1000, request_percentage=12.5)
-        await change(node, ALICE, producer_byte_rate=2000)
-        assert node.ctx.image.quotas == {
-            ALICE: {"producer_byte_rate": 2000, "request_percentage": 12.5}
-        }
-        assert node.ctx.meter.is_on
-        assert node.ctx.meter.times_requests
-        await change(node, ALICE, request_percentage=None)
-        assert node.ctx.image.quotas == {ALICE: {"producer_byte_rate": 2000}}
-        await change(node, ALICE, producer_byte_rate=None, consumer_byte_rate=None)
-        assert node.ctx.image.quotas == {}
-        assert not node.ctx.meter.is_on
-
-    on_node(test)
+@run_with(on_node)
+async def test_quotas_are_set_changed_and_removed_one_by_one(node: Node) -> None:
+    await change(node, ALICE, producer_byte_rate=1000, request_percentage=12.5)
+    await change(node, ALICE, producer_byte_rate=2000)
+    assert node.ctx.image.quotas == {
+        ALICE: {"producer_byte_rate": 2000, "request_percentage": 12.5}
+    }
+    assert node.ctx.meter.is_on
+    assert node.ctx.meter.times_requests
+    await change(node, ALICE, request_percentage=None)
+    assert node.ctx.image.quotas == {ALICE: {"producer_byte_rate": 2000}}
+    await change(node, ALICE, producer_byte_rate=None, consumer_byte_rate=None)
+    assert node.ctx.image.quotas == {}
+    assert not node.ctx.meter.is_on
 
 
-def test_trying_out_changes_nothing() -> None:
-    async def test(node: Node) -> None:
-        ctx = node.ctx
-        wanted = {"producer_byte_rate": 1.0}
-        assert (
-            await quotas.alter(ctx.admin.store, ctx.image, ALICE, wanted, validate_only=True) == 0
-        )
-        assert await ctx.admin.store.get("/quotas/user/alice") is None
-
-    on_node(test)
+@run_with(on_node)
+async def test_trying_out_changes_nothing(node: Node) -> None:
+    ctx = node.ctx
+    wanted = {"producer_byte_rate": 1.0}
+    assert await quotas.alter(ctx.admin.store, ctx.image, ALICE, wanted, validate_only=True) == 0
+    assert await ctx.admin.store.get("/quotas/user/alice") is None
 
 
 @pytest.mark.parametrize(
@@ -64,14 +59,14 @@ def test_trying_out_changes_nothing() -> None:
         (ALICE, "request_percentage", float("inf")),
     ],
 )
-def test_what_makes_no_sense_is_refused(entity: Entity, name: str, value: float) -> None:
-    async def test(node: Node) -> None:
-        with pytest.raises(Refused) as refused:
-            await change(node, entity, **{name: value})
-        assert refused.value.code is ErrorCode.INVALID_REQUEST
-        assert refused.value.message
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_makes_no_sense_is_refused(
+    node: Node, *, entity: Entity, name: str, value: float
+) -> None:
+    with pytest.raises(Refused) as refused:
+        await change(node, entity, **{name: value})
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert refused.value.message
 
 
 def test_there_are_not_more_entities_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,13 +94,11 @@ def test_there_are_not_more_entities_than_a_bound(monkeypatch: pytest.MonkeyPatc
         (EntityFilter({EntityType.USER: "alice"}, frozenset({EntityType.CLIENT_ID})), 1),
     ],
 )
-def test_filters_find_what_kafkas_do(wanted: EntityFilter, found: int) -> None:
+@run_with(on_node)
+async def test_filters_find_what_kafkas_do(node: Node, *, wanted: EntityFilter, found: int) -> None:
     entities = [ALICE, Entity("alice", "app"), Entity(DEFAULT), Entity(None, "app")]
 
-    async def test(node: Node) -> None:
-        for entity in entities:
-            await change(node, entity, **{QuotaKind.PRODUCE: 1.0})
-        await change(node, Entity(ip=DEFAULT), **{QuotaKind.CONNECTION: 1.0})
-        assert len(quotas.matching(node.ctx.image, wanted)) == found
-
-    on_node(test)
+    for entity in entities:
+        await change(node, entity, **{QuotaKind.PRODUCE: 1.0})
+    await change(node, Entity(ip=DEFAULT), **{QuotaKind.CONNECTION: 1.0})
+    assert len(quotas.matching(node.ctx.image, wanted)) == found

@@ -16,6 +16,7 @@ from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 from penstock.cluster.metadata.topics import TopicPlan
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 ID = TopicId(b"i" * 16)
 
@@ -207,26 +208,22 @@ def test_a_topics_configs_change_and_nothing_else(unknown: float) -> None:
     on_store(work, unknown)
 
 
-def test_validating_and_changing_nothing_cost_no_revision() -> None:
-    async def work(store: SimStore) -> None:
-        await make_topic(store)
-        revision, _ = await store.range("/")
-        other = replacing(Scope.TOPIC, {"segment.ms": "9"})
-        await config_changes.alter_topic(store, "t", other, validate_only=True)
-        same = replacing(Scope.TOPIC, {"retention.ms": "1"})
-        assert await config_changes.alter_topic(store, "t", same) == revision
-        assert (await store.range("/"))[0] == revision
-
-    on_store(work)
+@run_with(on_store)
+async def test_validating_and_changing_nothing_cost_no_revision(store: SimStore) -> None:
+    await make_topic(store)
+    revision, _ = await store.range("/")
+    other = replacing(Scope.TOPIC, {"segment.ms": "9"})
+    await config_changes.alter_topic(store, "t", other, validate_only=True)
+    same = replacing(Scope.TOPIC, {"retention.ms": "1"})
+    assert await config_changes.alter_topic(store, "t", same) == revision
+    assert (await store.range("/"))[0] == revision
 
 
-def test_the_configs_of_no_topic_cannot_change() -> None:
-    async def work(store: SimStore) -> None:
-        with pytest.raises(Refused) as refused:
-            await config_changes.alter_topic(store, "t", replacing(Scope.TOPIC, {}))
-        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_store(work)
+@run_with(on_store)
+async def test_the_configs_of_no_topic_cannot_change(store: SimStore) -> None:
+    with pytest.raises(Refused) as refused:
+        await config_changes.alter_topic(store, "t", replacing(Scope.TOPIC, {}))
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.4])
@@ -247,15 +244,13 @@ def test_broker_configs_are_kept_for_all_and_for_one(unknown: float) -> None:
     on_store(work, unknown)
 
 
-def test_group_configs_are_bounded_and_kept() -> None:
-    async def work(store: SimStore) -> None:
-        broker = BrokerConfigs()
-        edit = altering(Scope.GROUP, [set_("share.auto.offset.reset", "earliest")])
+@run_with(on_store)
+async def test_group_configs_are_bounded_and_kept(store: SimStore) -> None:
+    broker = BrokerConfigs()
+    edit = altering(Scope.GROUP, [set_("share.auto.offset.reset", "earliest")])
+    await config_changes.alter_group(store, "g", edit, broker)
+    image = load(*await store.range("/"))
+    assert image.group_configs == {"g": {"share.auto.offset.reset": "earliest"}}
+    edit = altering(Scope.GROUP, [set_("share.session.timeout.ms", "1")])
+    with pytest.raises(Refused):
         await config_changes.alter_group(store, "g", edit, broker)
-        image = load(*await store.range("/"))
-        assert image.group_configs == {"g": {"share.auto.offset.reset": "earliest"}}
-        edit = altering(Scope.GROUP, [set_("share.session.timeout.ms", "1")])
-        with pytest.raises(Refused):
-            await config_changes.alter_group(store, "g", edit, broker)
-
-    on_store(work)

@@ -20,118 +20,105 @@ from penstock.cluster.metadata.store_keys import (
     DeletedRecord,
     PartitionRecord,
 )
+from tests.run_with import run_with
 from tests.unit.cluster.controlling import World, play, spread
 
 # The seat.
 
 
-def test_one_node_takes_the_seat_and_the_others_leave_it_alone() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
+@run_with(play)
+async def test_one_node_takes_the_seat_and_the_others_leave_it_alone(world: World) -> None:
+    await world.start(1, 2, 3)
+    await asyncio.sleep(1)
+    assert len(world.active) == 1
+    image = await world.image()
+    assert image.controller is not None
+    before = image.controller_revision
+    await asyncio.sleep(60)
+    assert (await world.image()).controller_revision == before
+
+
+@run_with(play)
+async def test_a_dead_controller_is_replaced_at_once_on_evidence(world: World) -> None:
+    await world.start(1, 2, 3)
+    await asyncio.sleep(1)
+    first = world.active[0]
+    others = [node for node in (1, 2, 3) if node != first]
+    began_s = world.loop.time()
+    await world.kill(first, witnesses=others)
+    image = await world.until(
+        lambda image: not is_vacant(image) and first not in image.brokers, seconds=0.1
+    )
+    assert image.controller is not None
+    assert image.controller.node_id in others
+    assert world.loop.time() - began_s < 0.1
+
+
+@run_with(play)
+async def test_a_silent_controller_is_replaced_when_its_lease_ends(world: World) -> None:
+    await world.start(1, 2, 3)
+    await asyncio.sleep(1)
+    first = world.active[0]
+    await world.kill(first)
+    await world.until(lambda image: not is_vacant(image) and first not in image.brokers, seconds=10)
+
+
+@run_with(play)
+async def test_a_seat_whose_registration_is_another_life_is_free(world: World) -> None:
+    await world.start(1)
+    await asyncio.sleep(1)
+    stale = ControllerRecord(2, 99, 5)
+    await world.observer.commit([], [Put(store_keys.CONTROLLER, store_keys.encode(stale))])
+    await world.until(
+        lambda image: image.controller is not None and image.controller.node_id == 1, 1
+    )
+    assert (await world.image()).controller.epoch > 99  # type: ignore[union-attr]
+
+
+@run_with(play)
+async def test_a_seat_left_by_ones_own_past_life_is_taken_again(world: World) -> None:
+    await world.start(1, 2)
+    await asyncio.sleep(1)
+    first = world.active[0]
+    await world.kill(first)
+    await world.start(first)  # Long before the lease of its past life ends.
+    await world.until(lambda image: not is_vacant(image), seconds=1)
+    await asyncio.sleep(0.1)
+    assert len(world.active) == 1
+
+
+@run_with(play)
+async def test_a_controller_that_does_not_know_of_its_successor_changes_nothing(
+    world: World,
+) -> None:
+    await world.start(1)
+    await asyncio.sleep(1)
+    successor = store_keys.encode(BrokerRecord(2, "h", 2, epoch=7))
+    await world.observer.commit([], [Put(store_keys.broker_key(2), successor)])
+    await asyncio.sleep(1)
+    world.etcd.watch_delay_s = (0.5, 0.5)
+    await world.create(PartitionRecord(replicas=(3, 1), leader=3, isr=(3, 1)))
+    record = store_keys.encode(ControllerRecord(2, 1000, 7))
+    await world.observer.commit([], [Put(store_keys.CONTROLLER, record)])
+    await asyncio.sleep(0.8)
+    assert world.active == [1], "it has seen the topic, but not that it is deposed"
+    await asyncio.sleep(10)
+    assert world.active == []
+    assert (await world.record()).leader == 3
+
+
+@run_with(play)
+async def test_controller_epochs_grow(world: World) -> None:
+    await world.start(1, 2, 3)
+    epochs = []
+    for _ in range(2):
         await asyncio.sleep(1)
-        assert len(world.active) == 1
         image = await world.image()
         assert image.controller is not None
-        before = image.controller_revision
-        await asyncio.sleep(60)
-        assert (await world.image()).controller_revision == before
-
-    play(scene)
-
-
-def test_a_dead_controller_is_replaced_at_once_on_evidence() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await asyncio.sleep(1)
+        epochs.append(image.controller.epoch)
         first = world.active[0]
-        others = [node for node in (1, 2, 3) if node != first]
-        began_s = world.loop.time()
-        await world.kill(first, witnesses=others)
-        image = await world.until(
-            lambda image: not is_vacant(image) and first not in image.brokers, seconds=0.1
-        )
-        assert image.controller is not None
-        assert image.controller.node_id in others
-        assert world.loop.time() - began_s < 0.1
-
-    play(scene)
-
-
-def test_a_silent_controller_is_replaced_when_its_lease_ends() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await asyncio.sleep(1)
-        first = world.active[0]
-        await world.kill(first)
-        await world.until(
-            lambda image: not is_vacant(image) and first not in image.brokers, seconds=10
-        )
-
-    play(scene)
-
-
-def test_a_seat_whose_registration_is_another_life_is_free() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1)
-        await asyncio.sleep(1)
-        stale = ControllerRecord(2, 99, 5)
-        await world.observer.commit([], [Put(store_keys.CONTROLLER, store_keys.encode(stale))])
-        await world.until(
-            lambda image: image.controller is not None and image.controller.node_id == 1, 1
-        )
-        assert (await world.image()).controller.epoch > 99  # type: ignore[union-attr]
-
-    play(scene)
-
-
-def test_a_seat_left_by_ones_own_past_life_is_taken_again() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2)
-        await asyncio.sleep(1)
-        first = world.active[0]
-        await world.kill(first)
-        await world.start(first)  # Long before the lease of its past life ends.
-        await world.until(lambda image: not is_vacant(image), seconds=1)
-        await asyncio.sleep(0.1)
-        assert len(world.active) == 1
-
-    play(scene)
-
-
-def test_a_controller_that_does_not_know_of_its_successor_changes_nothing() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1)
-        await asyncio.sleep(1)
-        successor = store_keys.encode(BrokerRecord(2, "h", 2, epoch=7))
-        await world.observer.commit([], [Put(store_keys.broker_key(2), successor)])
-        await asyncio.sleep(1)
-        world.etcd.watch_delay_s = (0.5, 0.5)
-        await world.create(PartitionRecord(replicas=(3, 1), leader=3, isr=(3, 1)))
-        record = store_keys.encode(ControllerRecord(2, 1000, 7))
-        await world.observer.commit([], [Put(store_keys.CONTROLLER, record)])
-        await asyncio.sleep(0.8)
-        assert world.active == [1], "it has seen the topic, but not that it is deposed"
-        await asyncio.sleep(10)
-        assert world.active == []
-        assert (await world.record()).leader == 3
-
-    play(scene)
-
-
-def test_controller_epochs_grow() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        epochs = []
-        for _ in range(2):
-            await asyncio.sleep(1)
-            image = await world.image()
-            assert image.controller is not None
-            epochs.append(image.controller.epoch)
-            first = world.active[0]
-            await world.kill(first, witnesses=list(set(world.members) - {first}))
-        assert epochs == sorted(set(epochs))
-
-    play(scene)
+        await world.kill(first, witnesses=list(set(world.members) - {first}))
+    assert epochs == sorted(set(epochs))
 
 
 # Dead brokers.
@@ -145,118 +132,106 @@ def forgets(image: Image, node_id: int) -> bool:
     return all(node_id not in record.isr for record in image.topics["t"].partitions)
 
 
-def test_a_dead_leader_is_replaced_and_leaves_the_isr() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(*spread(300, 1, 2, 3), min_insync_replicas="2")
-        await asyncio.sleep(1)
-        controller = world.active[0]
-        dead = next(node for node in (1, 2, 3) if node != controller)
-        await world.kill(dead, witnesses=[controller])
-        image = await world.until(lambda image: forgets(image, dead), seconds=0.2)
-        for record in image.topics["t"].partitions:
-            assert record.leader == record.isr[0]
-            assert not record.elr
-
-    play(scene)
+@run_with(play)
+async def test_a_dead_leader_is_replaced_and_leaves_the_isr(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(*spread(300, 1, 2, 3), min_insync_replicas="2")
+    await asyncio.sleep(1)
+    controller = world.active[0]
+    dead = next(node for node in (1, 2, 3) if node != controller)
+    await world.kill(dead, witnesses=[controller])
+    image = await world.until(lambda image: forgets(image, dead), seconds=0.2)
+    for record in image.topics["t"].partitions:
+        assert record.leader == record.isr[0]
+        assert not record.elr
 
 
-def test_without_evidence_the_lease_decides() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(*spread(3, 1, 2, 3))
-        await asyncio.sleep(1)
-        dead = next(node for node in (1, 2, 3) if node != world.active[0])
-        await world.kill(dead)
-        await asyncio.sleep(5)
-        assert dead in leaders(await world.image())
-        await world.until(lambda image: dead not in leaders(image), seconds=6)
-
-    play(scene)
+@run_with(play)
+async def test_without_evidence_the_lease_decides(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(*spread(3, 1, 2, 3))
+    await asyncio.sleep(1)
+    dead = next(node for node in (1, 2, 3) if node != world.active[0])
+    await world.kill(dead)
+    await asyncio.sleep(5)
+    assert dead in leaders(await world.image())
+    await world.until(lambda image: dead not in leaders(image), seconds=6)
 
 
-def test_evidence_about_a_past_life_does_no_harm() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await asyncio.sleep(1)
-        controller = world.active[0]
-        other = next(node for node in (1, 2, 3) if node != controller)
-        epoch = world.members[other].membership.epoch
-        await world.kill(other, witnesses=[controller])
-        await world.until(lambda image: other not in image.brokers, seconds=1)
-        await world.start(other)
-        await asyncio.sleep(1)
-        for member in world.members.values():
-            member.controller.evidence(other, epoch)
-        await asyncio.sleep(5)
-        assert other in (await world.image()).brokers
-
-    play(scene)
+@run_with(play)
+async def test_evidence_about_a_past_life_does_no_harm(world: World) -> None:
+    await world.start(1, 2, 3)
+    await asyncio.sleep(1)
+    controller = world.active[0]
+    other = next(node for node in (1, 2, 3) if node != controller)
+    epoch = world.members[other].membership.epoch
+    await world.kill(other, witnesses=[controller])
+    await world.until(lambda image: other not in image.brokers, seconds=1)
+    await world.start(other)
+    await asyncio.sleep(1)
+    for member in world.members.values():
+        member.controller.evidence(other, epoch)
+    await asyncio.sleep(5)
+    assert other in (await world.image()).brokers
 
 
-def test_another_node_fences_when_the_controller_does_not() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await asyncio.sleep(1)
-        controller = world.active[0]
-        dead, witness = [node for node in (1, 2, 3) if node != controller]
-        await world.kill(dead, witnesses=[witness])
-        await asyncio.sleep(0.3)
-        assert dead in (await world.image()).brokers
-        await world.until(lambda image: dead not in image.brokers, seconds=1)
-
-    play(scene)
+@run_with(play)
+async def test_another_node_fences_when_the_controller_does_not(world: World) -> None:
+    await world.start(1, 2, 3)
+    await asyncio.sleep(1)
+    controller = world.active[0]
+    dead, witness = [node for node in (1, 2, 3) if node != controller]
+    await world.kill(dead, witnesses=[witness])
+    await asyncio.sleep(0.3)
+    assert dead in (await world.image()).brokers
+    await world.until(lambda image: dead not in image.brokers, seconds=1)
 
 
-def test_the_last_in_sync_replica_stays_eligible_and_leads_when_it_returns() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        born = PartitionRecord(replicas=(3, 2, 1), leader=3, isr=(3,))
-        await world.create(born, min_insync_replicas="1")
-        await asyncio.sleep(1)
-        await world.kill(3, witnesses=[1, 2])
-        image = await world.until(lambda image: leaders(image) == [NO_LEADER], seconds=1)
-        record = image.topics["t"].partitions[0]
-        assert (record.isr, record.elr) == ((), (3,))
-        await world.start(3)
-        image = await world.until(lambda image: leaders(image) == [3], seconds=1)
-        record = image.topics["t"].partitions[0]
-        assert (record.isr, record.elr, record.leader_epoch) == ((3,), (), 2)
-        assert all(Election.UNCLEAN not in m.elections for m in world.members.values())
-
-    play(scene)
-
-
-def test_an_unclean_election_is_held_only_when_configured_and_counted() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        born = PartitionRecord(replicas=(3, 2, 1), leader=3, isr=(3,))
-        await world.create(born)
-        await asyncio.sleep(1)
-        await world.kill(3, witnesses=[1, 2])
-        await asyncio.sleep(2)
-        assert leaders(await world.image()) == [NO_LEADER]
-        await world.create(born, unclean_leader_election_enable="true")
-        image = await world.until(lambda image: leaders(image) == [2], seconds=1)
-        record = image.topics["t"].partitions[0]
-        assert record.isr == (2,)
-        assert record.is_recovering
-        counted = [kind for member in world.members.values() for kind in member.elections]
-        assert counted == [Election.UNCLEAN]
-
-    play(scene)
+@run_with(play)
+async def test_the_last_in_sync_replica_stays_eligible_and_leads_when_it_returns(
+    world: World,
+) -> None:
+    await world.start(1, 2, 3)
+    born = PartitionRecord(replicas=(3, 2, 1), leader=3, isr=(3,))
+    await world.create(born, min_insync_replicas="1")
+    await asyncio.sleep(1)
+    await world.kill(3, witnesses=[1, 2])
+    image = await world.until(lambda image: leaders(image) == [NO_LEADER], seconds=1)
+    record = image.topics["t"].partitions[0]
+    assert (record.isr, record.elr) == ((), (3,))
+    await world.start(3)
+    image = await world.until(lambda image: leaders(image) == [3], seconds=1)
+    record = image.topics["t"].partitions[0]
+    assert (record.isr, record.elr, record.leader_epoch) == ((3,), (), 2)
+    assert all(Election.UNCLEAN not in m.elections for m in world.members.values())
 
 
-def test_a_draining_broker_hands_over_and_stays_in_the_isr() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(*spread(9, 1, 2, 3))
-        await asyncio.sleep(1)
-        await world.members[2].membership.drain()
-        image = await world.until(lambda image: 2 not in leaders(image), seconds=1)
-        assert all(2 in record.isr for record in image.topics["t"].partitions)
+@run_with(play)
+async def test_an_unclean_election_is_held_only_when_configured_and_counted(world: World) -> None:
+    await world.start(1, 2, 3)
+    born = PartitionRecord(replicas=(3, 2, 1), leader=3, isr=(3,))
+    await world.create(born)
+    await asyncio.sleep(1)
+    await world.kill(3, witnesses=[1, 2])
+    await asyncio.sleep(2)
+    assert leaders(await world.image()) == [NO_LEADER]
+    await world.create(born, unclean_leader_election_enable="true")
+    image = await world.until(lambda image: leaders(image) == [2], seconds=1)
+    record = image.topics["t"].partitions[0]
+    assert record.isr == (2,)
+    assert record.is_recovering
+    counted = [kind for member in world.members.values() for kind in member.elections]
+    assert counted == [Election.UNCLEAN]
 
-    play(scene)
+
+@run_with(play)
+async def test_a_draining_broker_hands_over_and_stays_in_the_isr(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(*spread(9, 1, 2, 3))
+    await asyncio.sleep(1)
+    await world.members[2].membership.drain()
+    image = await world.until(lambda image: 2 not in leaders(image), seconds=1)
+    assert all(2 in record.isr for record in image.topics["t"].partitions)
 
 
 # Under trouble.
@@ -316,20 +291,18 @@ def test_a_controller_that_is_cut_off_and_one_that_replaced_it_do_not_fight(seed
     play(scene, seed)
 
 
-def test_a_store_that_is_down_for_a_while_changes_nothing_for_good() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(*spread(3, 1, 2, 3))
-        await asyncio.sleep(1)
-        world.etcd.down = True
-        await asyncio.sleep(5)
-        world.etcd.down = False
-        await asyncio.sleep(15)
-        await world.until(lambda image: not is_vacant(image), seconds=1)
-        image = await world.image()
-        assert all(record.leader in image.brokers for record in image.topics["t"].partitions)
-
-    play(scene)
+@run_with(play)
+async def test_a_store_that_is_down_for_a_while_changes_nothing_for_good(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(*spread(3, 1, 2, 3))
+    await asyncio.sleep(1)
+    world.etcd.down = True
+    await asyncio.sleep(5)
+    world.etcd.down = False
+    await asyncio.sleep(15)
+    await world.until(lambda image: not is_vacant(image), seconds=1)
+    image = await world.image()
+    assert all(record.leader in image.brokers for record in image.topics["t"].partitions)
 
 
 class Losing(random.Random):
@@ -340,114 +313,102 @@ class Losing(random.Random):
         return "lost"
 
 
-def test_what_the_store_did_not_take_is_asked_for_again() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2)
-        await asyncio.sleep(1)
-        world.etcd.timeout_s = 1.0
-        await world.create(PartitionRecord(replicas=(3, 1), leader=3, isr=(3, 1)))
-        world.etcd.unknown_ratio, world.etcd.rng = 1.0, Losing(0)
-        await asyncio.sleep(60)
-        world.etcd.unknown_ratio = 0.0
-        # Nothing more happens that could remind the controller.
-        await world.until(lambda image: leaders(image) == [1], seconds=20)
-
-    play(scene)
+@run_with(play)
+async def test_what_the_store_did_not_take_is_asked_for_again(world: World) -> None:
+    await world.start(1, 2)
+    await asyncio.sleep(1)
+    world.etcd.timeout_s = 1.0
+    await world.create(PartitionRecord(replicas=(3, 1), leader=3, isr=(3, 1)))
+    world.etcd.unknown_ratio, world.etcd.rng = 1.0, Losing(0)
+    await asyncio.sleep(60)
+    world.etcd.unknown_ratio = 0.0
+    # Nothing more happens that could remind the controller.
+    await world.until(lambda image: leaders(image) == [1], seconds=20)
 
 
 # Moves, balance, deletions.
 
 
-def test_a_move_is_finished_once_the_new_replica_is_in_sync() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(PartitionRecord(replicas=(1, 2), leader=1, isr=(1, 2)))
-        await asyncio.sleep(1)
-        moving = PartitionRecord(
-            replicas=(3, 2, 1), leader=1, isr=(1, 2), adding=(3,), removing=(1,), partition_epoch=1
-        )
-        await world.put(moving)
-        await asyncio.sleep(5)
-        assert await world.record() == moving
-        await world.put(replace(moving, isr=(1, 2, 3), partition_epoch=2))
-        image = await world.until(lambda image: leaders(image) == [3], seconds=1)
-        record = image.topics["t"].partitions[0]
-        assert (record.replicas, record.isr, record.adding, record.removing) == (
-            (3, 2),
-            (2, 3),
-            (),
-            (),
-        )
-
-    play(scene)
+@run_with(play)
+async def test_a_move_is_finished_once_the_new_replica_is_in_sync(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(PartitionRecord(replicas=(1, 2), leader=1, isr=(1, 2)))
+    await asyncio.sleep(1)
+    moving = PartitionRecord(
+        replicas=(3, 2, 1), leader=1, isr=(1, 2), adding=(3,), removing=(1,), partition_epoch=1
+    )
+    await world.put(moving)
+    await asyncio.sleep(5)
+    assert await world.record() == moving
+    await world.put(replace(moving, isr=(1, 2, 3), partition_epoch=2))
+    image = await world.until(lambda image: leaders(image) == [3], seconds=1)
+    record = image.topics["t"].partitions[0]
+    assert (record.replicas, record.isr, record.adding, record.removing) == (
+        (3, 2),
+        (2, 3),
+        (),
+        (),
+    )
 
 
-def test_leaders_go_back_to_the_preferred_replica_in_time() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        away = PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2))
-        lagging = PartitionRecord(replicas=(1, 2), leader=2, isr=(2,))
-        await world.create(away, lagging)
-        await asyncio.sleep(250)
-        assert leaders(await world.image()) == [2, 2]
-        await asyncio.sleep(60)
-        assert leaders(await world.image()) == [1, 2]
-
-    play(scene)
+@run_with(play)
+async def test_leaders_go_back_to_the_preferred_replica_in_time(world: World) -> None:
+    await world.start(1, 2, 3)
+    away = PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2))
+    lagging = PartitionRecord(replicas=(1, 2), leader=2, isr=(2,))
+    await world.create(away, lagging)
+    await asyncio.sleep(250)
+    assert leaders(await world.image()) == [2, 2]
+    await asyncio.sleep(60)
+    assert leaders(await world.image()) == [1, 2]
 
 
-def test_leaders_stay_where_they_are_when_asked_to() -> None:
-    async def scene(world: World) -> None:
-        world.configs["auto.leader.rebalance.enable"] = "false"
-        await world.start(1, 2)
-        await world.create(PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2)))
-        await asyncio.sleep(700)
-        assert leaders(await world.image()) == [2]
-
-    play(scene)
+@run_with(play)
+async def test_leaders_stay_where_they_are_when_asked_to(world: World) -> None:
+    world.configs["auto.leader.rebalance.enable"] = "false"
+    await world.start(1, 2)
+    await world.create(PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2)))
+    await asyncio.sleep(700)
+    assert leaders(await world.image()) == [2]
 
 
-def test_a_deletion_that_all_confirmed_is_cleared_away() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1)
-        await asyncio.sleep(1)
-        gone = TopicId(bytes([9]) * 16)
-        record = DeletedRecord("old", 300, replicas=(1, 2), confirmed=(1, 2))
-        state = PartitionRecord(replicas=(1, 2), leader=1, isr=(1,))
-        for index in range(300):
-            await world.put(state, index, gone)
-        waiting = TopicId(bytes([8]) * 16)
-        await world.observer.commit(
-            [],
-            [
-                Put(store_keys.deleted_key(gone), store_keys.encode(record)),
-                Put(
-                    store_keys.deleted_key(waiting),
-                    store_keys.encode(replace(record, confirmed=(1,))),
-                ),
-            ],
-        )
-        image = await world.until(lambda image: gone not in image.deleted, seconds=1)
-        assert waiting in image.deleted
-        _, left = await world.observer.range(store_keys.partitions_prefix(gone))
-        assert left == []
-
-    play(scene)
+@run_with(play)
+async def test_a_deletion_that_all_confirmed_is_cleared_away(world: World) -> None:
+    await world.start(1)
+    await asyncio.sleep(1)
+    gone = TopicId(bytes([9]) * 16)
+    record = DeletedRecord("old", 300, replicas=(1, 2), confirmed=(1, 2))
+    state = PartitionRecord(replicas=(1, 2), leader=1, isr=(1,))
+    for index in range(300):
+        await world.put(state, index, gone)
+    waiting = TopicId(bytes([8]) * 16)
+    await world.observer.commit(
+        [],
+        [
+            Put(store_keys.deleted_key(gone), store_keys.encode(record)),
+            Put(
+                store_keys.deleted_key(waiting),
+                store_keys.encode(replace(record, confirmed=(1,))),
+            ),
+        ],
+    )
+    image = await world.until(lambda image: gone not in image.deleted, seconds=1)
+    assert waiting in image.deleted
+    _, left = await world.observer.range(store_keys.partitions_prefix(gone))
+    assert left == []
 
 
-def test_a_controller_without_its_seat_rests() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2)
-        await asyncio.sleep(1)
-        first = world.active[0]
-        other = world.members[3 - first].membership
-        record = ControllerRecord(3 - first, 1000, other.epoch)
-        await world.observer.commit(
-            [], [Put(store_keys.CONTROLLER, store_keys.encode(record), other.lease)]
-        )
-        await asyncio.sleep(1000)
-        assert world.active == [3 - first]
-        # Renewals every two seconds, and a look at the leaders now and then: no more than that.
-        assert world.loop.callbacks < 50_000
-
-    play(scene)
+@run_with(play)
+async def test_a_controller_without_its_seat_rests(world: World) -> None:
+    await world.start(1, 2)
+    await asyncio.sleep(1)
+    first = world.active[0]
+    other = world.members[3 - first].membership
+    record = ControllerRecord(3 - first, 1000, other.epoch)
+    await world.observer.commit(
+        [], [Put(store_keys.CONTROLLER, store_keys.encode(record), other.lease)]
+    )
+    await asyncio.sleep(1000)
+    assert world.active == [3 - first]
+    # Renewals every two seconds, and a look at the leaders now and then: no more than that.
+    assert world.loop.callbacks < 50_000

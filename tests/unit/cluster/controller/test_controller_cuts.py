@@ -11,6 +11,7 @@ from penstock.cluster.controller.placement import birth
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.peer_reachability import probe_seconds
 from penstock.cluster.metadata.store_keys import ReachRecord
+from tests.run_with import run_with
 from tests.unit.cluster.controlling import World, play
 
 NODES = (1, 2, 3, 4, 5)
@@ -29,90 +30,78 @@ def picture_s(world: World) -> float:
     return PICTURE_PROBES * probe_seconds(world.members[1].configs)
 
 
-def test_a_leader_is_moved_when_the_others_had_the_time_to_speak() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(birth((1, 2, 3)), min_insync_replicas="2")
-        await asyncio.sleep(1)
-        began_s = world.loop.time()
-        await say(world, 2, 1)
-        await say(world, 3, 1)
-        await world.until(lambda image: image.topics["t"].partitions[0].leader == 2, seconds=3)
-        assert world.loop.time() - began_s >= picture_s(world)
-        assert (await world.record()).isr == (2, 3)
-        elections = [kind for one in world.members.values() for kind in one.elections]
-        assert elections == [Election.CLEAN]
-        await say(world, 2)
-        await say(world, 3)
-        await asyncio.sleep(5)
-        assert (await world.record()).leader == 2, "nothing goes back because a cut has ended"
-
-    play(scene)
+@run_with(play)
+async def test_a_leader_is_moved_when_the_others_had_the_time_to_speak(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(birth((1, 2, 3)), min_insync_replicas="2")
+    await asyncio.sleep(1)
+    began_s = world.loop.time()
+    await say(world, 2, 1)
+    await say(world, 3, 1)
+    await world.until(lambda image: image.topics["t"].partitions[0].leader == 2, seconds=3)
+    assert world.loop.time() - began_s >= picture_s(world)
+    assert (await world.record()).isr == (2, 3)
+    elections = [kind for one in world.members.values() for kind in one.elections]
+    assert elections == [Election.CLEAN]
+    await say(world, 2)
+    await say(world, 3)
+    await asyncio.sleep(5)
+    assert (await world.record()).leader == 2, "nothing goes back because a cut has ended"
 
 
-def test_the_controller_moves_its_own_leadership_away() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await asyncio.sleep(1)
-        (own,) = world.active
-        others = [node for node in (1, 2, 3) if node != own]
-        await world.create(birth((own, *others)), min_insync_replicas="2")
-        await say(world, own, *others)
-        await world.until(
-            lambda image: image.topics["t"].partitions[0].leader == others[0], seconds=3
-        )
-        assert world.active == [own]
-
-    play(scene)
+@run_with(play)
+async def test_the_controller_moves_its_own_leadership_away(world: World) -> None:
+    await world.start(1, 2, 3)
+    await asyncio.sleep(1)
+    (own,) = world.active
+    others = [node for node in (1, 2, 3) if node != own]
+    await world.create(birth((own, *others)), min_insync_replicas="2")
+    await say(world, own, *others)
+    await world.until(lambda image: image.topics["t"].partitions[0].leader == others[0], seconds=3)
+    assert world.active == [own]
 
 
-def test_half_a_picture_moves_nobody() -> None:
+@run_with(play)
+async def test_half_a_picture_moves_nobody(world: World) -> None:
     """Of two that are cut off from three, the second is not taken for one of the three because
     nobody has spoken of it yet."""
 
-    async def scene(world: World) -> None:
-        await world.start(*NODES)
-        await world.create(birth(NODES), min_insync_replicas="3")
-        await asyncio.sleep(1)
-        for node in (3, 4, 5):
-            await say(world, node, 1)
-        await asyncio.sleep(picture_s(world) / 2)
-        for node in (3, 4, 5):
-            await say(world, node, 1, 2)
-        await world.until(lambda image: image.topics["t"].partitions[0].leader != 1, seconds=3)
-        record = await world.record()
-        assert (record.leader, record.isr, record.leader_epoch) == (3, (3, 4, 5), 1)
-
-    play(scene)
+    await world.start(*NODES)
+    await world.create(birth(NODES), min_insync_replicas="3")
+    await asyncio.sleep(1)
+    for node in (3, 4, 5):
+        await say(world, node, 1)
+    await asyncio.sleep(picture_s(world) / 2)
+    for node in (3, 4, 5):
+        await say(world, node, 1, 2)
+    await world.until(lambda image: image.topics["t"].partitions[0].leader != 1, seconds=3)
+    record = await world.record()
+    assert (record.leader, record.isr, record.leader_epoch) == (3, (3, 4, 5), 1)
 
 
-def test_a_report_that_is_taken_back_in_time_moves_nobody() -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(birth((1, 2, 3)), min_insync_replicas="2")
-        await asyncio.sleep(1)
-        await say(world, 1, 2, 3)
-        await asyncio.sleep(picture_s(world) / 2)
-        await say(world, 1)
-        await asyncio.sleep(10)
-        assert (await world.record()).leader_epoch == 0
-
-    play(scene)
+@run_with(play)
+async def test_a_report_that_is_taken_back_in_time_moves_nobody(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(birth((1, 2, 3)), min_insync_replicas="2")
+    await asyncio.sleep(1)
+    await say(world, 1, 2, 3)
+    await asyncio.sleep(picture_s(world) / 2)
+    await say(world, 1)
+    await asyncio.sleep(10)
+    assert (await world.record()).leader_epoch == 0
 
 
-def test_leadership_is_not_handed_back_to_who_is_cut_off() -> None:
-    async def scene(world: World) -> None:
-        world.configs["leader.imbalance.check.interval.seconds"] = "2"
-        await world.start(1, 2, 3)
-        await asyncio.sleep(1)
-        await say(world, 1, 3)
-        await asyncio.sleep(3)
-        record = birth((1, 2, 3))
-        await world.create(record, min_insync_replicas="2")
-        await world.put(replace(record, leader=2, leader_epoch=1, partition_epoch=1))
-        await asyncio.sleep(10)
-        assert (await world.record()).leader == 2
-        await say(world, 1)
-        await world.until(lambda image: image.topics["t"].partitions[0].leader == 1, seconds=10)
-
-    play(scene)
+@run_with(play)
+async def test_leadership_is_not_handed_back_to_who_is_cut_off(world: World) -> None:
+    world.configs["leader.imbalance.check.interval.seconds"] = "2"
+    await world.start(1, 2, 3)
+    await asyncio.sleep(1)
+    await say(world, 1, 3)
+    await asyncio.sleep(3)
+    record = birth((1, 2, 3))
+    await world.create(record, min_insync_replicas="2")
+    await world.put(replace(record, leader=2, leader_epoch=1, partition_epoch=1))
+    await asyncio.sleep(10)
+    assert (await world.record()).leader == 2
+    await say(world, 1)
+    await world.until(lambda image: image.topics["t"].partitions[0].leader == 1, seconds=10)

@@ -19,6 +19,7 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, TopicRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 TOPIC = TopicId(bytes([7]) * 16)
 
@@ -60,97 +61,89 @@ def wishes(image: Image, decide: partition_updates.UpdateFunction = lead) -> lis
     ]
 
 
-def test_many_changes_take_few_transactions() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 500)
-        before = etcd.space.revision
-        outcomes = await partition_updates.change(store, wishes(await image_of(store)))
-        assert all(isinstance(outcome, Changed) for outcome in outcomes)
-        assert etcd.space.revision - before <= 5
-        image = await image_of(store)
-        assert {record.leader for record in image.topics["t"].partitions} == {2}
-        # A second time there are keys of their own to expect, and nothing to do.
-        assert await partition_updates.change(store, wishes(image)) == [None] * 500
-
-    on_store(work)
+@run_with(on_store)
+async def test_many_changes_take_few_transactions(etcd: SimEtcd, store: SimStore) -> None:
+    await create(store, 500)
+    before = etcd.space.revision
+    outcomes = await partition_updates.change(store, wishes(await image_of(store)))
+    assert all(isinstance(outcome, Changed) for outcome in outcomes)
+    assert etcd.space.revision - before <= 5
+    image = await image_of(store)
+    assert {record.leader for record in image.topics["t"].partitions} == {2}
+    # A second time there are keys of their own to expect, and nothing to do.
+    assert await partition_updates.change(store, wishes(image)) == [None] * 500
 
 
-def test_many_topics_with_their_guards_fit_as_well() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        for number in range(200):
-            await create(store, 1, f"t{number}", TopicId(bytes([7, number]) * 8))
-        outcomes = await partition_updates.change(
-            store, wishes(await image_of(store)), [Expect("/seat", 0)]
-        )
-        assert all(isinstance(outcome, Changed) for outcome in outcomes)
-
-    on_store(work)
+@run_with(on_store)
+async def test_many_topics_with_their_guards_fit_as_well(etcd: SimEtcd, store: SimStore) -> None:
+    for number in range(200):
+        await create(store, 1, f"t{number}", TopicId(bytes([7, number]) * 8))
+    outcomes = await partition_updates.change(
+        store, wishes(await image_of(store)), [Expect("/seat", 0)]
+    )
+    assert all(isinstance(outcome, Changed) for outcome in outcomes)
 
 
-def test_one_partition_that_changed_does_not_stop_the_others() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 50)
-        stale = await image_of(store)
-        shrunk = replace(birth((1, 2, 3)), isr=(1, 2), partition_epoch=1)
-        await store.commit([], [Put(store_keys.partition_key(TOPIC, 7), store_keys.encode(shrunk))])
-        outcomes = await partition_updates.change(store, wishes(stale))
-        assert all(isinstance(outcome, Changed) for outcome in outcomes)
-        record = (await image_of(store)).topics["t"].partitions[7]
-        # Decided again from what was there, not written over it.
-        assert (record.leader, record.isr, record.partition_epoch) == (2, (1, 2), 2)
-
-    on_store(work)
-
-
-def test_a_topic_that_was_deleted_meanwhile_gets_no_keys() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 5)
-        stale = await image_of(store)
-        await store.commit([], [Delete(store_keys.topic_key("t"))])
-        outcomes = await partition_updates.change(store, wishes(stale))
-        assert all(
-            isinstance(outcome, Refused) and outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            for outcome in outcomes
-        )
-        await create(store, 5, topic_id=TopicId(bytes([8]) * 16))
-        outcomes = await partition_updates.change(store, wishes(stale))
-        assert all(isinstance(outcome, Refused) for outcome in outcomes)
-        assert (await store.range(store_keys.PARTITIONS))[1] == []
-
-    on_store(work)
+@run_with(on_store)
+async def test_one_partition_that_changed_does_not_stop_the_others(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await create(store, 50)
+    stale = await image_of(store)
+    shrunk = replace(birth((1, 2, 3)), isr=(1, 2), partition_epoch=1)
+    await store.commit([], [Put(store_keys.partition_key(TOPIC, 7), store_keys.encode(shrunk))])
+    outcomes = await partition_updates.change(store, wishes(stale))
+    assert all(isinstance(outcome, Changed) for outcome in outcomes)
+    record = (await image_of(store)).topics["t"].partitions[7]
+    # Decided again from what was there, not written over it.
+    assert (record.leader, record.isr, record.partition_epoch) == (2, (1, 2), 2)
 
 
-def test_a_wish_may_be_refused_alone() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 2)
-        image = await image_of(store)
+@run_with(on_store)
+async def test_a_topic_that_was_deleted_meanwhile_gets_no_keys(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await create(store, 5)
+    stale = await image_of(store)
+    await store.commit([], [Delete(store_keys.topic_key("t"))])
+    outcomes = await partition_updates.change(store, wishes(stale))
+    assert all(
+        isinstance(outcome, Refused) and outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for outcome in outcomes
+    )
+    await create(store, 5, topic_id=TopicId(bytes([8]) * 16))
+    outcomes = await partition_updates.change(store, wishes(stale))
+    assert all(isinstance(outcome, Refused) for outcome in outcomes)
+    assert (await store.range(store_keys.PARTITIONS))[1] == []
 
-        def refuse(record: PartitionRecord) -> PartitionRecord | None:
-            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
-        mixed = [
-            PartitionWish(image.topics["t"], 0, refuse),
-            PartitionWish(image.topics["t"], 1, lead),
-        ]
-        first, second = await partition_updates.change(store, mixed)
-        assert isinstance(first, Refused)
-        assert isinstance(second, Changed)
+@run_with(on_store)
+async def test_a_wish_may_be_refused_alone(etcd: SimEtcd, store: SimStore) -> None:
+    await create(store, 2)
+    image = await image_of(store)
 
-    on_store(work)
+    def refuse(record: PartitionRecord) -> PartitionRecord | None:
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+    mixed = [
+        PartitionWish(image.topics["t"], 0, refuse),
+        PartitionWish(image.topics["t"], 1, lead),
+    ]
+    first, second = await partition_updates.change(store, mixed)
+    assert isinstance(first, Refused)
+    assert isinstance(second, Changed)
 
 
-def test_a_lost_seat_changes_nothing_and_says_so() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 300)
-        image = await image_of(store)
-        seat = await store.commit([], [Put("/seat", b"1")])
-        assert seat is not None
-        await store.commit([], [Put("/seat", b"2")])
-        with pytest.raises(ControllerLost):
-            await partition_updates.change(store, wishes(image), [Expect("/seat", seat)])
-        assert (await image_of(store)).topics["t"].changed == {}
-
-    on_store(work)
+@run_with(on_store)
+async def test_a_lost_seat_changes_nothing_and_says_so(etcd: SimEtcd, store: SimStore) -> None:
+    await create(store, 300)
+    image = await image_of(store)
+    seat = await store.commit([], [Put("/seat", b"1")])
+    assert seat is not None
+    await store.commit([], [Put("/seat", b"2")])
+    with pytest.raises(ControllerLost):
+        await partition_updates.change(store, wishes(image), [Expect("/seat", seat)])
+    assert (await image_of(store)).topics["t"].changed == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -186,51 +179,49 @@ class Forgetful(SimStore):
         return revision
 
 
-def test_what_was_done_without_saying_so_counts_as_done() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 3)
-        image = await image_of(store)
-        outcomes = await partition_updates.change(Forgetful(etcd), wishes(image))
-        assert [isinstance(outcome, Changed) for outcome in outcomes] == [True] * 3
-        after = (await image_of(store)).topics["t"].partitions
-        assert [record.leader_epoch for record in after] == [1] * 3
-
-    on_store(work)
-
-
-def test_a_store_that_is_down_refuses_in_the_end() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 1)
-        image = await image_of(store)
-        etcd.down = True
-        [outcome] = await partition_updates.change(store, wishes(image))
-        assert isinstance(outcome, Refused)
-        assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
-
-    on_store(work)
+@run_with(on_store)
+async def test_what_was_done_without_saying_so_counts_as_done(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await create(store, 3)
+    image = await image_of(store)
+    outcomes = await partition_updates.change(Forgetful(etcd), wishes(image))
+    assert [isinstance(outcome, Changed) for outcome in outcomes] == [True] * 3
+    after = (await image_of(store)).topics["t"].partitions
+    assert [record.leader_epoch for record in after] == [1] * 3
 
 
-def test_a_replica_leaves_before_it_throws_its_copy_away() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 1)
-        for node in (1, 2, 3):
-            broker = store_keys.encode(BrokerRecord(node, "h", node))
-            await store.commit([], [Put(store_keys.broker_key(node), broker)])
-        follower = MetadataWatcher(store)
-        await follower.start()
-        # The image is old: another change has been made since.
-        now = replace(birth((1, 2, 3)), isr=(1, 2), elr=(3,), partition_epoch=1)
-        await store.commit([], [Put(store_keys.partition_key(TOPIC, 0), store_keys.encode(now))])
-        configs = BrokerConfigs({"min.insync.replicas": "3"})
-        await partition_updates.leave(store, follower, configs, "t", 0, 3)
-        record = (await image_of(store)).topics["t"].partitions[0]
-        assert (record.isr, record.elr, record.leader) == ((1, 2), (), 1)
-        await partition_updates.leave(store, follower, configs, "t", 0, 1)
-        record = (await image_of(store)).topics["t"].partitions[0]
-        assert (record.isr, record.elr, record.leader) == ((2,), (), 2)
-        await partition_updates.leave(store, follower, configs, "gone", 0, 1)
-        etcd.down = True
-        with pytest.raises(Refused):
-            await partition_updates.leave(store, follower, configs, "t", 0, 2)
+@run_with(on_store)
+async def test_a_store_that_is_down_refuses_in_the_end(etcd: SimEtcd, store: SimStore) -> None:
+    await create(store, 1)
+    image = await image_of(store)
+    etcd.down = True
+    [outcome] = await partition_updates.change(store, wishes(image))
+    assert isinstance(outcome, Refused)
+    assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
 
-    on_store(work)
+
+@run_with(on_store)
+async def test_a_replica_leaves_before_it_throws_its_copy_away(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await create(store, 1)
+    for node in (1, 2, 3):
+        broker = store_keys.encode(BrokerRecord(node, "h", node))
+        await store.commit([], [Put(store_keys.broker_key(node), broker)])
+    follower = MetadataWatcher(store)
+    await follower.start()
+    # The image is old: another change has been made since.
+    now = replace(birth((1, 2, 3)), isr=(1, 2), elr=(3,), partition_epoch=1)
+    await store.commit([], [Put(store_keys.partition_key(TOPIC, 0), store_keys.encode(now))])
+    configs = BrokerConfigs({"min.insync.replicas": "3"})
+    await partition_updates.leave(store, follower, configs, "t", 0, 3)
+    record = (await image_of(store)).topics["t"].partitions[0]
+    assert (record.isr, record.elr, record.leader) == ((1, 2), (), 1)
+    await partition_updates.leave(store, follower, configs, "t", 0, 1)
+    record = (await image_of(store)).topics["t"].partitions[0]
+    assert (record.isr, record.elr, record.leader) == ((2,), (), 2)
+    await partition_updates.leave(store, follower, configs, "gone", 0, 1)
+    etcd.down = True
+    with pytest.raises(Refused):
+        await partition_updates.leave(store, follower, configs, "t", 0, 2)

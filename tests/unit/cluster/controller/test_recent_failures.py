@@ -15,6 +15,7 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 Test = Callable[["World"], Awaitable[None]]
 
@@ -60,90 +61,76 @@ def in_world(test: Test) -> None:
     run(main)
 
 
-def test_nobody_waits_while_no_node_is_lost() -> None:
-    async def test(world: World) -> None:
-        assert await world.ask() == 0
-
-    in_world(test)
+@run_with(in_world)
+async def test_nobody_waits_while_no_node_is_lost(world: World) -> None:
+    assert await world.ask() == 0
 
 
-def test_who_is_not_concerned_does_not_wait() -> None:
-    async def test(world: World) -> None:
-        world.losses.lose(3)
-        assert await world.ask() == 0
-
-    in_world(test)
+@run_with(in_world)
+async def test_who_is_not_concerned_does_not_wait(world: World) -> None:
+    world.losses.lose(3)
+    assert await world.ask() == 0
 
 
-def test_who_is_concerned_waits_until_the_image_shows_a_successor() -> None:
-    async def test(world: World) -> None:
-        world.losses.lose(2)
-        asking = asyncio.ensure_future(world.ask())
-        await asyncio.sleep(0.1)
-        assert not asking.done()
-        await world.register(3)  # News, but not what is waited for.
-        await asyncio.sleep(0.1)
-        assert not asking.done()
-        record = BrokerRecord(2, "node-2", 9999, 2)
-        await world.store.commit([], [Put(store_keys.broker_key(2), store_keys.encode(record))])
-        assert 0.2 <= await asking < 0.5
-
-    in_world(test)
+@run_with(in_world)
+async def test_who_is_concerned_waits_until_the_image_shows_a_successor(world: World) -> None:
+    world.losses.lose(2)
+    asking = asyncio.ensure_future(world.ask())
+    await asyncio.sleep(0.1)
+    assert not asking.done()
+    await world.register(3)  # News, but not what is waited for.
+    await asyncio.sleep(0.1)
+    assert not asking.done()
+    record = BrokerRecord(2, "node-2", 9999, 2)
+    await world.store.commit([], [Put(store_keys.broker_key(2), store_keys.encode(record))])
+    assert 0.2 <= await asking < 0.5
 
 
-def test_who_is_concerned_waits_no_longer_than_the_patience_lasts() -> None:
-    async def test(world: World) -> None:
-        world.losses.lose(2)
-        assert abs(await world.ask() - PATIENCE_SECONDS) < 0.01
-        assert await world.ask() == 0
-        world.losses.lose(2)  # It is still the same loss.
-        assert await world.ask() == 0
-
-    in_world(test)
+@run_with(in_world)
+async def test_who_is_concerned_waits_no_longer_than_the_patience_lasts(world: World) -> None:
+    world.losses.lose(2)
+    assert abs(await world.ask() - PATIENCE_SECONDS) < 0.01
+    assert await world.ask() == 0
+    world.losses.lose(2)  # It is still the same loss.
+    assert await world.ask() == 0
 
 
-def test_a_node_that_is_linked_again_is_not_waited_for() -> None:
-    async def test(world: World) -> None:
-        world.losses.lose(2)
-        asking = asyncio.ensure_future(world.ask())
-        await asyncio.sleep(0.1)
-        world.losses.regain(2)
-        assert abs(await asking - 0.1) < 0.01
-        world.losses.lose(2)
-        assert await world.ask() > 0.9
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_node_that_is_linked_again_is_not_waited_for(world: World) -> None:
+    world.losses.lose(2)
+    asking = asyncio.ensure_future(world.ask())
+    await asyncio.sleep(0.1)
+    world.losses.regain(2)
+    assert abs(await asking - 0.1) < 0.01
+    world.losses.lose(2)
+    assert await world.ask() > 0.9
 
 
-def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none() -> None:
-    async def test(world: World) -> None:
-        concerned: list[int] = []
+@run_with(in_world)
+async def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none(world: World) -> None:
+    concerned: list[int] = []
 
-        def names_3(image: Image, lost: Collection[int]) -> bool:
-            concerned.extend(lost)
-            return 3 in lost
+    def names_3(image: Image, lost: Collection[int]) -> bool:
+        concerned.extend(lost)
+        return 3 in lost
 
-        await world.store.commit([], [Delete(store_keys.broker_key(3))])
-        await asyncio.sleep(0.1)
-        asking = asyncio.ensure_future(world.losses.outlast(names_3))
-        await asyncio.sleep(0.1)
-        assert not asking.done()
-        await world.register(3)
-        await asking
-        assert set(concerned) == {3}
-
-    in_world(test)
+    await world.store.commit([], [Delete(store_keys.broker_key(3))])
+    await asyncio.sleep(0.1)
+    asking = asyncio.ensure_future(world.losses.outlast(names_3))
+    await asyncio.sleep(0.1)
+    assert not asking.done()
+    await world.register(3)
+    await asking
+    assert set(concerned) == {3}
 
 
-def test_a_cluster_gets_a_moment_to_notice_and_a_single_node_needs_none() -> None:
-    async def test(world: World) -> None:
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        await world.losses.look()
-        assert loop.time() - began_s >= LOOK_SECONDS
-        alone = RecentFailures(MetadataWatcher(world.store))
-        began_s = loop.time()
-        await alone.look()
-        assert loop.time() == began_s
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_cluster_gets_a_moment_to_notice_and_a_single_node_needs_none(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    await world.losses.look()
+    assert loop.time() - began_s >= LOOK_SECONDS
+    alone = RecentFailures(MetadataWatcher(world.store))
+    began_s = loop.time()
+    await alone.look()
+    assert loop.time() == began_s

@@ -14,6 +14,7 @@ from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 TOPIC = TopicId(bytes([7]) * 16)
 
@@ -51,76 +52,72 @@ async def left(store: SimStore) -> int:
     return len((await store.range(store_keys.partitions_prefix(TOPIC)))[1])
 
 
-def test_the_record_goes_with_the_last_confirmation() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await delete(store, 1, 2, states={0: birth((1, 2))})
-        await topic_deletion.confirm(store, TOPIC, 1)
-        found = await note(store)
-        assert found is not None
-        assert (found.replicas, found.confirmed) == ((1, 2), (1,))
-        await topic_deletion.confirm(store, TOPIC, 1)
-        assert await note(store) == found
-        assert await left(store) == 1
-        await topic_deletion.confirm(store, TOPIC, 2)
-        assert await note(store) is None
-        assert await left(store) == 0
-        await topic_deletion.confirm(store, TOPIC, 2)
-
-    on_store(work)
+@run_with(on_store)
+async def test_the_record_goes_with_the_last_confirmation(etcd: SimEtcd, store: SimStore) -> None:
+    await delete(store, 1, 2, states={0: birth((1, 2))})
+    await topic_deletion.confirm(store, TOPIC, 1)
+    found = await note(store)
+    assert found is not None
+    assert (found.replicas, found.confirmed) == ((1, 2), (1,))
+    await topic_deletion.confirm(store, TOPIC, 1)
+    assert await note(store) == found
+    assert await left(store) == 1
+    await topic_deletion.confirm(store, TOPIC, 2)
+    assert await note(store) is None
+    assert await left(store) == 0
+    await topic_deletion.confirm(store, TOPIC, 2)
 
 
-def test_a_node_that_has_no_part_of_it_says_nothing() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await delete(store, 1, 2)
-        before = etcd.space.revision
-        await topic_deletion.confirm(store, TOPIC, 3)
-        assert etcd.space.revision == before
-
-    on_store(work)
+@run_with(on_store)
+async def test_a_node_that_has_no_part_of_it_says_nothing(etcd: SimEtcd, store: SimStore) -> None:
+    await delete(store, 1, 2)
+    before = etcd.space.revision
+    await topic_deletion.confirm(store, TOPIC, 3)
+    assert etcd.space.revision == before
 
 
-def test_nodes_that_gave_their_replicas_away_are_not_waited_for() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await delete(store, 1, 2, states={0: birth((3,)), 1: birth((3, 2))})
-        found = await note(store)
-        assert found is not None
-        assert found.replicas == (2, 3)
-
-    on_store(work)
-
-
-def test_a_replica_added_while_the_topic_was_deleted_is_waited_for() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await delete(store, 1)
-        late = PartitionRecord(replicas=(1, 4), leader=1, isr=(1,), adding=(4,))
-        await store.commit([], [Put(store_keys.partition_key(TOPIC, 0), store_keys.encode(late))])
-        await topic_deletion.confirm(store, TOPIC, 1)
-        await topic_deletion.finish(store, TOPIC)
-        assert await note(store) is not None
-        await topic_deletion.confirm(store, TOPIC, 4)
-        assert await note(store) is None
-
-    on_store(work)
+@run_with(on_store)
+async def test_nodes_that_gave_their_replicas_away_are_not_waited_for(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await delete(store, 1, 2, states={0: birth((3,)), 1: birth((3, 2))})
+    found = await note(store)
+    assert found is not None
+    assert found.replicas == (2, 3)
 
 
-def test_the_keys_of_a_large_topic_go_in_several_transactions() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await delete(store, 1, states={index: birth((1,)) for index in range(300)}, count=300)
-        await topic_deletion.confirm(store, TOPIC, 1)
-        assert await left(store) == 0
-        assert await note(store) is None
+@run_with(on_store)
+async def test_a_replica_added_while_the_topic_was_deleted_is_waited_for(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await delete(store, 1)
+    late = PartitionRecord(replicas=(1, 4), leader=1, isr=(1,), adding=(4,))
+    await store.commit([], [Put(store_keys.partition_key(TOPIC, 0), store_keys.encode(late))])
+    await topic_deletion.confirm(store, TOPIC, 1)
+    await topic_deletion.finish(store, TOPIC)
+    assert await note(store) is not None
+    await topic_deletion.confirm(store, TOPIC, 4)
+    assert await note(store) is None
 
-    on_store(work)
+
+@run_with(on_store)
+async def test_the_keys_of_a_large_topic_go_in_several_transactions(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await delete(store, 1, states={index: birth((1,)) for index in range(300)}, count=300)
+    await topic_deletion.confirm(store, TOPIC, 1)
+    assert await left(store) == 0
+    assert await note(store) is None
 
 
-def test_a_record_of_an_earlier_version_is_ended_by_whoever_has_the_keys() -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        old = store_keys.encode(DeletedRecord("t", 1))
-        await store.commit([], [Put(store_keys.deleted_key(TOPIC), old)])
-        await topic_deletion.confirm(store, TOPIC, 1)
-        assert await note(store) is None
-
-    on_store(work)
+@run_with(on_store)
+async def test_a_record_of_an_earlier_version_is_ended_by_whoever_has_the_keys(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    old = store_keys.encode(DeletedRecord("t", 1))
+    await store.commit([], [Put(store_keys.deleted_key(TOPIC), old)])
+    await topic_deletion.confirm(store, TOPIC, 1)
+    assert await note(store) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

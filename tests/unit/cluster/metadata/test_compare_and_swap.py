@@ -10,6 +10,7 @@ from penstock.base.ports import Delete, Put, StoreEntry
 from penstock.cluster.metadata.compare_and_swap import swap
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 
 def increment(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
@@ -17,15 +18,13 @@ def increment(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
     return [Put("/n", str(int(entry.value) + 1 if entry else 1).encode())]
 
 
-def test_a_change_answers_its_revision() -> None:
-    async def main(loop: SimLoop) -> None:
-        store = SimStore(SimEtcd(loop.seed))
-        assert await swap(store, ["/n"], increment) == 1
-        assert await swap(store, ["/n"], increment) == 2
-        assert await swap(store, ["/n"], lambda entries: []) == 2
-        assert await swap(store, ["/m"], lambda entries: []) == 0
-
-    run(main)
+@run_with(run)
+async def test_a_change_answers_its_revision(loop: SimLoop) -> None:
+    store = SimStore(SimEtcd(loop.seed))
+    assert await swap(store, ["/n"], increment) == 1
+    assert await swap(store, ["/n"], increment) == 2
+    assert await swap(store, ["/n"], lambda entries: []) == 2
+    assert await swap(store, ["/m"], lambda entries: []) == 0
 
 
 def test_nobodys_change_is_lost_among_many_writers() -> None:
@@ -82,26 +81,22 @@ def test_a_delete_with_an_unknown_result_is_found_done() -> None:
         run(main, seed)
 
 
-def test_a_refusal_changes_nothing() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
+@run_with(run)
+async def test_a_refusal_changes_nothing(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
 
-        def refuse(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
-            raise Refused(ErrorCode.POLICY_VIOLATION)
+    def refuse(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
+        raise Refused(ErrorCode.POLICY_VIOLATION)
 
-        with pytest.raises(Refused):
-            await swap(SimStore(etcd), ["/n"], refuse)
-        assert etcd.space.revision == 0
-
-    run(main)
+    with pytest.raises(Refused):
+        await swap(SimStore(etcd), ["/n"], refuse)
+    assert etcd.space.revision == 0
 
 
-def test_a_store_that_never_answers_ends_in_a_timeout() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        etcd.down = True
-        with pytest.raises(Refused) as refused:
-            await swap(SimStore(etcd), ["/n"], increment)
-        assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
-
-    run(main)
+@run_with(run)
+async def test_a_store_that_never_answers_ends_in_a_timeout(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    etcd.down = True
+    with pytest.raises(Refused) as refused:
+        await swap(SimStore(etcd), ["/n"], increment)
+    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT

@@ -20,6 +20,7 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, TopicRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 SESSION_S = 6.0
 RECORD = BrokerRecord(1, "node-1", 9092, directory_id="mine", pid=11)
@@ -83,82 +84,70 @@ def in_world(test: Test, *, is_leased: bool = True) -> None:
 # -- joining ----------------------------------------------------------------------------------
 
 
-def test_every_life_has_a_higher_epoch_than_the_one_before() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        epochs = [world.membership.epoch]
-        for _ in range(3):
-            again = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
-            await again.register(RECORD)
-            epochs.append(again.epoch)
-        assert epochs == sorted(set(epochs))
-        found = await world.registered()
-        assert found is not None
-        assert found.epoch == epochs[-1]
-
-    in_world(test)
-
-
-def test_another_directory_under_the_same_id_is_never_overwritten() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
-        with pytest.raises(NodeIdTaken, match=r"node id 1 is taken: process 11 at node-1:9092"):
-            await other.register(replace(RECORD, directory_id="another"))
-        with pytest.raises(NodeIdTaken):
-            await other.vacate("another")
-        assert await world.registered() == replace(RECORD, epoch=world.membership.epoch)
-
-    in_world(test)
-
-
-def test_a_living_owner_of_the_id_is_waited_for_in_vain_and_named() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
-        began_s = world.loop.time()
-        with pytest.raises(NodeIdTaken):
-            await other.await_vacancy("another", world.said.append)
-        assert world.loop.time() - began_s >= SESSION_S
-        assert len(world.said) == 1
-        assert "process 11 at node-1:9092" in world.said[0]
-
-    in_world(test)
-
-
-def test_a_dead_owner_of_the_id_is_gone_with_its_lease() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        world.tasks[1].cancel()  # Renews no more.
-        other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
-        await other.await_vacancy("another", world.said.append)
-        await other.register(replace(RECORD, directory_id="another"))
-        assert other.epoch > world.membership.epoch
-
-    in_world(test)
-
-
-def test_ones_own_past_life_is_not_waited_for() -> None:
-    async def test(world: World) -> None:
-        await world.join()
+@run_with(in_world)
+async def test_every_life_has_a_higher_epoch_than_the_one_before(world: World) -> None:
+    await world.join()
+    epochs = [world.membership.epoch]
+    for _ in range(3):
         again = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
-        began_s = world.loop.time()
-        await again.await_vacancy("mine", world.said.append)
-        await again.vacate("mine")
-        assert world.loop.time() - began_s < 1
-        assert await world.registered() is None
-        assert world.said == []
-
-    in_world(test)
+        await again.register(RECORD)
+        epochs.append(again.epoch)
+    assert epochs == sorted(set(epochs))
+    found = await world.registered()
+    assert found is not None
+    assert found.epoch == epochs[-1]
 
 
-def test_a_node_ten_times_the_id_is_another_node() -> None:
-    async def test(world: World) -> None:
-        await world.put(store_keys.broker_key(10), replace(RECORD, node_id=10, directory_id="ten"))
-        await world.join()
-        assert (await world.registered()) is not None
+@run_with(in_world)
+async def test_another_directory_under_the_same_id_is_never_overwritten(world: World) -> None:
+    await world.join()
+    other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+    with pytest.raises(NodeIdTaken, match=r"node id 1 is taken: process 11 at node-1:9092"):
+        await other.register(replace(RECORD, directory_id="another"))
+    with pytest.raises(NodeIdTaken):
+        await other.vacate("another")
+    assert await world.registered() == replace(RECORD, epoch=world.membership.epoch)
 
-    in_world(test)
+
+@run_with(in_world)
+async def test_a_living_owner_of_the_id_is_waited_for_in_vain_and_named(world: World) -> None:
+    await world.join()
+    other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+    began_s = world.loop.time()
+    with pytest.raises(NodeIdTaken):
+        await other.await_vacancy("another", world.said.append)
+    assert world.loop.time() - began_s >= SESSION_S
+    assert len(world.said) == 1
+    assert "process 11 at node-1:9092" in world.said[0]
+
+
+@run_with(in_world)
+async def test_a_dead_owner_of_the_id_is_gone_with_its_lease(world: World) -> None:
+    await world.join()
+    world.tasks[1].cancel()  # Renews no more.
+    other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+    await other.await_vacancy("another", world.said.append)
+    await other.register(replace(RECORD, directory_id="another"))
+    assert other.epoch > world.membership.epoch
+
+
+@run_with(in_world)
+async def test_ones_own_past_life_is_not_waited_for(world: World) -> None:
+    await world.join()
+    again = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+    began_s = world.loop.time()
+    await again.await_vacancy("mine", world.said.append)
+    await again.vacate("mine")
+    assert world.loop.time() - began_s < 1
+    assert await world.registered() is None
+    assert world.said == []
+
+
+@run_with(in_world)
+async def test_a_node_ten_times_the_id_is_another_node(world: World) -> None:
+    await world.put(store_keys.broker_key(10), replace(RECORD, node_id=10, directory_id="ten"))
+    await world.join()
+    assert (await world.registered()) is not None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -184,172 +173,154 @@ def test_a_store_that_answers_badly_is_asked_until_the_place_is_ours(seed: int) 
 # -- staying ----------------------------------------------------------------------------------
 
 
-def test_a_node_that_renews_stays_and_is_never_fenced() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        epoch = world.membership.epoch
-        for _ in range(100):
-            await asyncio.sleep(1)
-            assert not world.membership.is_fenced
-        assert (world.membership.epoch, world.fenced) == (epoch, 0)
-
-    in_world(test)
-
-
-def test_validity_ends_before_the_store_lets_the_lease_end() -> None:
-    async def test(world: World) -> None:
-        world.etcd.delay_s = (0.1, 0.4)
-        await world.join()
-        for _ in range(30):
-            await asyncio.sleep(0.7)
-            lease = world.etcd.space.leases[world.membership.lease]
-            assert world.membership.valid_until <= lease.deadline_s
-
-    in_world(test)
-
-
-def test_a_node_that_cannot_renew_fences_itself_and_comes_back_when_it_can() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        first = world.membership.epoch
+@run_with(in_world)
+async def test_a_node_that_renews_stays_and_is_never_fenced(world: World) -> None:
+    await world.join()
+    epoch = world.membership.epoch
+    for _ in range(100):
         await asyncio.sleep(1)
+        assert not world.membership.is_fenced
+    assert (world.membership.epoch, world.fenced) == (epoch, 0)
+
+
+@run_with(in_world)
+async def test_validity_ends_before_the_store_lets_the_lease_end(world: World) -> None:
+    world.etcd.delay_s = (0.1, 0.4)
+    await world.join()
+    for _ in range(30):
+        await asyncio.sleep(0.7)
+        lease = world.etcd.space.leases[world.membership.lease]
+        assert world.membership.valid_until <= lease.deadline_s
+
+
+@run_with(in_world)
+async def test_a_node_that_cannot_renew_fences_itself_and_comes_back_when_it_can(
+    world: World,
+) -> None:
+    await world.join()
+    first = world.membership.epoch
+    await asyncio.sleep(1)
+    world.etcd.down = True
+    await asyncio.sleep(SESSION_S - 1.5)
+    assert not world.membership.is_fenced
+    await asyncio.sleep(2)
+    assert world.membership.is_fenced
+    assert world.fenced == 1
+    await asyncio.sleep(30)
+    assert world.membership.is_fenced
+    world.etcd.down = False
+    await asyncio.sleep(10)
+    assert not world.membership.is_fenced
+    assert world.membership.epoch > first
+    found = await world.registered()
+    assert found is not None
+    assert found.epoch == world.membership.epoch
+
+
+@run_with(in_world)
+async def test_a_short_silence_of_the_store_changes_nothing(world: World) -> None:
+    await world.join()
+    first = world.membership.epoch
+    for _ in range(5):
         world.etcd.down = True
-        await asyncio.sleep(SESSION_S - 1.5)
-        assert not world.membership.is_fenced
-        await asyncio.sleep(2)
-        assert world.membership.is_fenced
-        assert world.fenced == 1
-        await asyncio.sleep(30)
-        assert world.membership.is_fenced
-        world.etcd.down = False
-        await asyncio.sleep(10)
-        assert not world.membership.is_fenced
-        assert world.membership.epoch > first
-        found = await world.registered()
-        assert found is not None
-        assert found.epoch == world.membership.epoch
-
-    in_world(test)
-
-
-def test_a_short_silence_of_the_store_changes_nothing() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        first = world.membership.epoch
-        for _ in range(5):
-            world.etcd.down = True
-            await asyncio.sleep(3)
-            world.etcd.down = False
-            await asyncio.sleep(5)
-        assert (world.membership.epoch, world.fenced) == (first, 0)
-
-    in_world(test)
-
-
-def test_a_registration_taken_away_fences_at_once_and_is_made_again() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        first = world.membership.epoch
-        states: list[bool] = []
-        world.membership.on_fenced(lambda: states.append(world.membership.is_fenced))
-        await world.store.commit([], [Delete(store_keys.broker_key(1))])
-        await asyncio.sleep(1)
-        assert states == [True]
-        assert not world.membership.is_fenced
-        assert world.membership.epoch > first
-        assert (await world.registered()) is not None
-
-    in_world(test)
-
-
-def test_a_lease_that_ended_early_is_noticed_at_the_next_renewal() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        first = world.membership.epoch
-        world.tasks[0].cancel()  # The watch says nothing.
-        world.etcd.expire(world.membership.lease)
         await asyncio.sleep(3)
-        assert world.membership.epoch > first
-        assert world.fenced == 1
-
-    in_world(test)
-
-
-def test_whoever_takes_the_place_over_ends_the_node_that_had_it() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        copy = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
-        await copy.register(replace(RECORD, pid=99))
-        with pytest.raises(NodeIdTaken, match="process 99"):
-            await world.tasks[1]
-        assert world.membership.is_fenced
-        found = await world.registered()
-        assert found is not None
-        assert found.pid == 99
-
-    in_world(test)
+        world.etcd.down = False
+        await asyncio.sleep(5)
+    assert (world.membership.epoch, world.fenced) == (first, 0)
 
 
-def test_the_embedded_store_knows_no_lease_and_no_end() -> None:
-    async def test(world: World) -> None:
-        assert world.membership.is_fenced
-        await world.join()
-        await asyncio.sleep(100)
-        assert world.membership.valid_until == float("inf")
-        assert world.membership.lease == 0
-        assert world.etcd.space.leases == {}
-        await world.membership.drain()
-        await world.membership.leave()
-        found = await world.registered()
-        assert found is not None
-        assert not found.is_draining
+@run_with(in_world)
+async def test_a_registration_taken_away_fences_at_once_and_is_made_again(world: World) -> None:
+    await world.join()
+    first = world.membership.epoch
+    states: list[bool] = []
+    world.membership.on_fenced(lambda: states.append(world.membership.is_fenced))
+    await world.store.commit([], [Delete(store_keys.broker_key(1))])
+    await asyncio.sleep(1)
+    assert states == [True]
+    assert not world.membership.is_fenced
+    assert world.membership.epoch > first
+    assert (await world.registered()) is not None
 
-    in_world(test, is_leased=False)
+
+@run_with(in_world)
+async def test_a_lease_that_ended_early_is_noticed_at_the_next_renewal(world: World) -> None:
+    await world.join()
+    first = world.membership.epoch
+    world.tasks[0].cancel()  # The watch says nothing.
+    world.etcd.expire(world.membership.lease)
+    await asyncio.sleep(3)
+    assert world.membership.epoch > first
+    assert world.fenced == 1
+
+
+@run_with(in_world)
+async def test_whoever_takes_the_place_over_ends_the_node_that_had_it(world: World) -> None:
+    await world.join()
+    copy = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+    await copy.register(replace(RECORD, pid=99))
+    with pytest.raises(NodeIdTaken, match="process 99"):
+        await world.tasks[1]
+    assert world.membership.is_fenced
+    found = await world.registered()
+    assert found is not None
+    assert found.pid == 99
+
+
+@run_with(in_world, is_leased=False)
+async def test_the_embedded_store_knows_no_lease_and_no_end(world: World) -> None:
+    assert world.membership.is_fenced
+    await world.join()
+    await asyncio.sleep(100)
+    assert world.membership.valid_until == float("inf")
+    assert world.membership.lease == 0
+    assert world.etcd.space.leases == {}
+    await world.membership.drain()
+    await world.membership.leave()
+    found = await world.registered()
+    assert found is not None
+    assert not found.is_draining
 
 
 # -- leaving ----------------------------------------------------------------------------------
 
 
-def test_draining_is_said_and_survives_a_new_registration() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        await world.membership.drain()
-        found = await world.registered()
-        assert found is not None
-        assert (found.is_draining, found.epoch) == (True, world.membership.epoch)
-        await world.store.commit([], [Delete(store_keys.broker_key(1))])
-        await asyncio.sleep(1)
-        found = await world.registered()
-        assert found is not None
-        assert found.is_draining
-
-    in_world(test)
+@run_with(in_world)
+async def test_draining_is_said_and_survives_a_new_registration(world: World) -> None:
+    await world.join()
+    await world.membership.drain()
+    found = await world.registered()
+    assert found is not None
+    assert (found.is_draining, found.epoch) == (True, world.membership.epoch)
+    await world.store.commit([], [Delete(store_keys.broker_key(1))])
+    await asyncio.sleep(1)
+    found = await world.registered()
+    assert found is not None
+    assert found.is_draining
 
 
-def test_leaving_takes_everything_under_the_lease_away_and_nothing_comes_back() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        seat = Put(store_keys.CONTROLLER, b'{"node_id":1}', world.membership.lease)
-        await world.store.commit([], [seat])
-        await world.membership.leave()
-        assert world.membership.is_fenced
-        await asyncio.sleep(30)
-        assert await world.registered() is None
-        assert world.etcd.space.get(store_keys.CONTROLLER) is None
+@run_with(in_world)
+async def test_leaving_takes_everything_under_the_lease_away_and_nothing_comes_back(
+    world: World,
+) -> None:
+    await world.join()
+    seat = Put(store_keys.CONTROLLER, b'{"node_id":1}', world.membership.lease)
+    await world.store.commit([], [seat])
+    await world.membership.leave()
+    assert world.membership.is_fenced
+    await asyncio.sleep(30)
+    assert await world.registered() is None
+    assert world.etcd.space.get(store_keys.CONTROLLER) is None
 
-    in_world(test)
 
-
-def test_a_silent_store_does_not_keep_a_node_from_leaving() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        world.etcd.down = True
-        began_s = world.loop.time()
-        await world.membership.drain()
-        await world.membership.leave()
-        assert world.loop.time() - began_s <= 5
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_silent_store_does_not_keep_a_node_from_leaving(world: World) -> None:
+    await world.join()
+    world.etcd.down = True
+    began_s = world.loop.time()
+    await world.membership.drain()
+    await world.membership.leave()
+    assert world.loop.time() - began_s <= 5
 
 
 @pytest.mark.parametrize(

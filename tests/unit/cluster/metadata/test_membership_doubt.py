@@ -5,68 +5,65 @@ import asyncio
 from penstock.base.ports import Delete
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.membership import AVOIDED_SECONDS
+from tests.run_with import run_with
 from tests.unit.cluster.metadata.test_membership import RECORD, SESSION_S, World, in_world
 
 
-def test_a_new_registration_counts_when_the_image_shows_it() -> None:
-    async def test(world: World) -> None:
-        shown = asyncio.Event()
+@run_with(in_world)
+async def test_a_new_registration_counts_when_the_image_shows_it(world: World) -> None:
+    shown = asyncio.Event()
 
-        async def reached(revision: int) -> None:
-            await shown.wait()
-            await world.follower.reached(revision)
+    async def reached(revision: int) -> None:
+        await shown.wait()
+        await world.follower.reached(revision)
 
-        await world.join()
-        assert not world.membership.is_fenced
-        world.membership.reached = reached
-        epoch = world.membership.epoch
-        await world.store.commit([], [Delete(store_keys.broker_key(1))])
-        await asyncio.sleep(SESSION_S / 2)
-        found = await world.registered()
-        assert found is not None
-        assert found.epoch > epoch, "it has not registered again"
-        assert world.membership.is_fenced
-        shown.set()
-        await asyncio.sleep(0.1)
-        assert not world.membership.is_fenced
-
-    in_world(test)
+    await world.join()
+    assert not world.membership.is_fenced
+    world.membership.reached = reached
+    epoch = world.membership.epoch
+    await world.store.commit([], [Delete(store_keys.broker_key(1))])
+    await asyncio.sleep(SESSION_S / 2)
+    found = await world.registered()
+    assert found is not None
+    assert found.epoch > epoch, "it has not registered again"
+    assert world.membership.is_fenced
+    shown.set()
+    await asyncio.sleep(0.1)
+    assert not world.membership.is_fenced
 
 
-def test_clients_are_sent_away_while_the_node_is_fenced_and_not_for_ever() -> None:
-    async def test(world: World) -> None:
-        membership = world.membership
-        assert membership.is_misleading, "it has no place yet"
-        await world.join()
-        assert not membership.is_misleading
-        world.etcd.down = True
-        await asyncio.sleep(SESSION_S + 1)
-        assert membership.is_fenced
-        assert membership.is_misleading
-        await asyncio.sleep(AVOIDED_SECONDS)
-        assert membership.is_fenced
-        assert not membership.is_misleading
-        world.etcd.down = False
-        await asyncio.sleep(SESSION_S)
-        assert not membership.is_fenced
-        assert not membership.is_misleading
-
-    in_world(test)
-
-
-def test_a_node_that_slept_sends_clients_away_before_anything_else_is_noticed() -> None:
-    async def test(world: World) -> None:
-        await world.join()
-        world.membership.valid_until = world.loop.time()
-        assert world.membership.is_misleading
-
-    in_world(test)
+@run_with(in_world)
+async def test_clients_are_sent_away_while_the_node_is_fenced_and_not_for_ever(
+    world: World,
+) -> None:
+    membership = world.membership
+    assert membership.is_misleading, "it has no place yet"
+    await world.join()
+    assert not membership.is_misleading
+    world.etcd.down = True
+    await asyncio.sleep(SESSION_S + 1)
+    assert membership.is_fenced
+    assert membership.is_misleading
+    await asyncio.sleep(AVOIDED_SECONDS)
+    assert membership.is_fenced
+    assert not membership.is_misleading
+    world.etcd.down = False
+    await asyncio.sleep(SESSION_S)
+    assert not membership.is_fenced
+    assert not membership.is_misleading
 
 
-def test_a_node_by_itself_never_sends_clients_away() -> None:
-    async def test(world: World) -> None:
-        assert not world.membership.is_misleading
-        await world.membership.register(RECORD)
-        assert not world.membership.is_misleading
+@run_with(in_world)
+async def test_a_node_that_slept_sends_clients_away_before_anything_else_is_noticed(
+    world: World,
+) -> None:
+    await world.join()
+    world.membership.valid_until = world.loop.time()
+    assert world.membership.is_misleading
 
-    in_world(test, is_leased=False)
+
+@run_with(in_world, is_leased=False)
+async def test_a_node_by_itself_never_sends_clients_away(world: World) -> None:
+    assert not world.membership.is_misleading
+    await world.membership.register(RECORD)
+    assert not world.membership.is_misleading

@@ -19,6 +19,7 @@ from simulation.loop import SimLoop, run
 from simulation.network import host_context
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 PORT = 9092
 Test = Callable[["World"], Awaitable[None]]
@@ -102,161 +103,141 @@ def in_world(test: Test) -> None:
     run(main)
 
 
-def test_a_node_that_serves_is_linked_and_not_reported() -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.show(node2=7)
-        await asyncio.sleep(100)
-        assert world.links.connected == [2]
-        assert world.reports == []
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_node_that_serves_is_linked_and_not_reported(world: World) -> None:
+    await world.serve()
+    world.show(node2=7)
+    await asyncio.sleep(100)
+    assert world.links.connected == [2]
+    assert world.reports == []
 
 
-def test_a_killed_process_is_reported_within_a_tenth_of_a_second() -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.show(node2=7)
-        await asyncio.sleep(10)
-        died_s = world.loop.time()
-        world.loop.net.crash("node-2")
-        await asyncio.sleep(1)
-        node_id, epoch, seen_s = world.reports[0]
-        assert (node_id, epoch) == (2, 7)
-        assert seen_s - died_s < 0.1
-        assert world.links.connected == []
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_killed_process_is_reported_within_a_tenth_of_a_second(world: World) -> None:
+    await world.serve()
+    world.show(node2=7)
+    await asyncio.sleep(10)
+    died_s = world.loop.time()
+    world.loop.net.crash("node-2")
+    await asyncio.sleep(1)
+    node_id, epoch, seen_s = world.reports[0]
+    assert (node_id, epoch) == (2, 7)
+    assert seen_s - died_s < 0.1
+    assert world.links.connected == []
 
 
-def test_a_node_that_was_never_there_is_reported_for_as_long_as_it_is_registered() -> None:
-    async def test(world: World) -> None:
-        world.show(node2=7)
-        await asyncio.sleep(20)
-        many = len(world.reports)
-        assert 10 < many < 80
-        world.show()
-        await asyncio.sleep(20)
-        assert len(world.reports) == many
-
-    in_world(test)
-
-
-def test_silence_is_no_evidence() -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.show(node2=7)
-        await asyncio.sleep(1)
-        world.loop.net.cut("node-1", "node-2")
-        await asyncio.sleep(30)
-        world.loop.net.crash("node-2", silent=True)
-        await asyncio.sleep(30)
-        assert world.reports == []
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_node_that_was_never_there_is_reported_for_as_long_as_it_is_registered(
+    world: World,
+) -> None:
+    world.show(node2=7)
+    await asyncio.sleep(20)
+    many = len(world.reports)
+    assert 10 < many < 80
+    world.show()
+    await asyncio.sleep(20)
+    assert len(world.reports) == many
 
 
-def test_who_is_linked_answers_every_second() -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.show(node2=7)
-        await asyncio.sleep(10)
-        assert {(node, epoch) for node, epoch, _ in world.answers} == {(2, 7)}
-        times = [at for _, _, at in world.answers]
-        assert len(times) == 10
-        assert max(b - a for a, b in itertools.pairwise(times)) < 1.01
+@run_with(in_world)
+async def test_silence_is_no_evidence(world: World) -> None:
+    await world.serve()
+    world.show(node2=7)
+    await asyncio.sleep(1)
+    world.loop.net.cut("node-1", "node-2")
+    await asyncio.sleep(30)
+    world.loop.net.crash("node-2", silent=True)
+    await asyncio.sleep(30)
+    assert world.reports == []
 
-    in_world(test)
+
+@run_with(in_world)
+async def test_who_is_linked_answers_every_second(world: World) -> None:
+    await world.serve()
+    world.show(node2=7)
+    await asyncio.sleep(10)
+    assert {(node, epoch) for node, epoch, _ in world.answers} == {(2, 7)}
+    times = [at for _, _, at in world.answers]
+    assert len(times) == 10
+    assert max(b - a for a, b in itertools.pairwise(times)) < 1.01
 
 
 @pytest.mark.parametrize("way", [("node-1", "node-2"), ("node-2", "node-1")])
-def test_a_link_on_which_nothing_comes_back_is_given_up_and_made_again(
-    way: tuple[str, str],
+@run_with(in_world)
+async def test_a_link_on_which_nothing_comes_back_is_given_up_and_made_again(
+    world: World, *, way: tuple[str, str]
 ) -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.show(node2=7)
-        await asyncio.sleep(10)
-        world.loop.net.cut(*way, both=False)
-        cut_s = world.loop.time()
+    await world.serve()
+    world.show(node2=7)
+    await asyncio.sleep(10)
+    world.loop.net.cut(*way, both=False)
+    cut_s = world.loop.time()
+    await asyncio.sleep(5)
+    assert world.links.connected == []
+    assert world.answers[-1][2] < cut_s
+    world.loop.net.crash("node-2", silent=True)  # What was sent before never arrives.
+    await world.serve()
+    await asyncio.sleep(30)
+    assert world.answers[-1][2] < cut_s
+    world.loop.net.heal()
+    healed_s = world.loop.time()
+    await asyncio.sleep(5)
+    assert world.links.connected == [2]
+    assert world.answers[-1][2] > healed_s + 3
+    assert world.reports == []
+
+
+@run_with(in_world)
+async def test_a_node_that_cannot_be_reached_from_the_start_is_not_reported(world: World) -> None:
+    await world.serve()
+    world.loop.net.cut("node-1", "node-2")
+    world.show(node2=7)
+    await asyncio.sleep(60)
+    assert (world.reports, world.links.connected) == ([], [])
+    world.loop.net.heal()
+    await asyncio.sleep(10)
+    assert world.links.connected == [2]
+
+
+@run_with(in_world)
+async def test_a_broken_connection_to_a_living_node_is_made_again_at_once(world: World) -> None:
+    await world.serve()
+    world.show(node2=7)
+    for _ in range(12):  # However often it has happened before.
         await asyncio.sleep(5)
-        assert world.links.connected == []
-        assert world.answers[-1][2] < cut_s
-        world.loop.net.crash("node-2", silent=True)  # What was sent before never arrives.
-        await world.serve()
-        await asyncio.sleep(30)
-        assert world.answers[-1][2] < cut_s
-        world.loop.net.heal()
-        healed_s = world.loop.time()
-        await asyncio.sleep(5)
+        assert world.loop.net.reset("node-1", "node-2") == 2
+        await asyncio.sleep(0.1)
         assert world.links.connected == [2]
-        assert world.answers[-1][2] > healed_s + 3
-        assert world.reports == []
-
-    in_world(test)
+    assert world.reports == []
 
 
-def test_a_node_that_cannot_be_reached_from_the_start_is_not_reported() -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.loop.net.cut("node-1", "node-2")
-        world.show(node2=7)
-        await asyncio.sleep(60)
-        assert (world.reports, world.links.connected) == ([], [])
-        world.loop.net.heal()
-        await asyncio.sleep(10)
-        assert world.links.connected == [2]
-
-    in_world(test)
-
-
-def test_a_broken_connection_to_a_living_node_is_made_again_at_once() -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.show(node2=7)
-        for _ in range(12):  # However often it has happened before.
-            await asyncio.sleep(5)
-            assert world.loop.net.reset("node-1", "node-2") == 2
-            await asyncio.sleep(0.1)
-            assert world.links.connected == [2]
-        assert world.reports == []
-
-    in_world(test)
+@run_with(in_world)
+async def test_the_next_life_is_watched_and_the_past_one_no_longer_reported(world: World) -> None:
+    world.show(node2=7)
+    await asyncio.sleep(5)
+    await world.serve()
+    world.show(node2=8)
+    await asyncio.sleep(5)
+    assert world.links.connected == [2]
+    world.reports.clear()
+    world.loop.net.crash("node-2")
+    await asyncio.sleep(1)
+    assert {epoch for _, epoch, _ in world.reports} == {8}
 
 
-def test_the_next_life_is_watched_and_the_past_one_no_longer_reported() -> None:
-    async def test(world: World) -> None:
-        world.show(node2=7)
-        await asyncio.sleep(5)
-        await world.serve()
-        world.show(node2=8)
-        await asyncio.sleep(5)
-        assert world.links.connected == [2]
-        world.reports.clear()
-        world.loop.net.crash("node-2")
-        await asyncio.sleep(1)
-        assert {epoch for _, epoch, _ in world.reports} == {8}
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_node_has_no_link_to_itself(world: World) -> None:
+    world.show()
+    await asyncio.sleep(5)
+    assert world.reports == []
 
 
-def test_a_node_has_no_link_to_itself() -> None:
-    async def test(world: World) -> None:
-        world.show()
-        await asyncio.sleep(5)
-        assert world.reports == []
-
-    in_world(test)
-
-
-def test_an_image_with_the_same_brokers_changes_no_link() -> None:
-    async def test(world: World) -> None:
-        await world.serve()
-        world.show(node2=7)
-        await asyncio.sleep(1)
-        tasks = dict(world.links._tasks)
-        same: Image = replace(world.image, revision=world.image.revision + 1)
-        world.links.follow(world.image, same)
-        assert world.links._tasks == tasks
-
-    in_world(test)
+@run_with(in_world)
+async def test_an_image_with_the_same_brokers_changes_no_link(world: World) -> None:
+    await world.serve()
+    world.show(node2=7)
+    await asyncio.sleep(1)
+    tasks = dict(world.links._tasks)
+    same: Image = replace(world.image, revision=world.image.revision + 1)
+    world.links.follow(world.image, same)
+    assert world.links._tasks == tasks

@@ -14,6 +14,7 @@ from penstock.cluster.metadata.store_keys import BrokerRecord, ReachRecord
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 Test = Callable[["World"], Awaitable[None]]
 UP = {node: BrokerRecord(node, "h", node, epoch=10 + node) for node in (1, 2, 3)}
@@ -90,98 +91,86 @@ def in_world(test: Test, seed: int = 0) -> None:
     run(main, seed=seed)
 
 
-def test_nothing_is_written_while_everybody_answers() -> None:
-    async def test(world: World) -> None:
-        await asyncio.sleep(1)
-        revision = world.etcd.space.revision
-        await asyncio.sleep(100)
-        assert world.etcd.space.revision == revision
-        assert world.reach.away() == frozenset()
-
-    in_world(test)
+@run_with(in_world)
+async def test_nothing_is_written_while_everybody_answers(world: World) -> None:
+    await asyncio.sleep(1)
+    revision = world.etcd.space.revision
+    await asyncio.sleep(100)
+    assert world.etcd.space.revision == revision
+    assert world.reach.away() == frozenset()
 
 
-def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later() -> None:
-    async def test(world: World) -> None:
-        await asyncio.sleep(3)
-        world.silent.add(2)
-        await asyncio.sleep(world.silence_s - ROUND_TRIP_S)
-        assert await world.told() == {}
-        await asyncio.sleep(2 * ROUND_TRIP_S)
-        assert await world.told() == {2: 12}
-        assert world.given_up == [2]
-        assert world.reach.away() == {2}
-        revision = world.etcd.space.revision
-        await asyncio.sleep(60)
-        assert world.etcd.space.revision == revision, "it is written when it changes"
-        world.silent.clear()
-        await asyncio.sleep(ROUND_TRIP_S)
-        assert await world.told() == {2: 12}, "one answer is not enough"
-        await asyncio.sleep(2)
-        assert await world.told() == {}
-        assert world.reach.away() == frozenset()
-
-    in_world(test)
+@run_with(in_world)
+async def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later(world: World) -> None:
+    await asyncio.sleep(3)
+    world.silent.add(2)
+    await asyncio.sleep(world.silence_s - ROUND_TRIP_S)
+    assert await world.told() == {}
+    await asyncio.sleep(2 * ROUND_TRIP_S)
+    assert await world.told() == {2: 12}
+    assert world.given_up == [2]
+    assert world.reach.away() == {2}
+    revision = world.etcd.space.revision
+    await asyncio.sleep(60)
+    assert world.etcd.space.revision == revision, "it is written when it changes"
+    world.silent.clear()
+    await asyncio.sleep(ROUND_TRIP_S)
+    assert await world.told() == {2: 12}, "one answer is not enough"
+    await asyncio.sleep(2)
+    assert await world.told() == {}
+    assert world.reach.away() == frozenset()
 
 
-def test_silent_node_is_not_heard_before_it_counts_as_unreached() -> None:
-    async def test(world: World) -> None:
-        await asyncio.sleep(5)
-        assert world.reach.hears(2)
-        assert not world.reach.hears(4), "no such node"
-        world.silent.add(2)
-        await asyncio.sleep(world.silence_s / 2)
-        assert not world.reach.hears(2)
-        assert world.reach.hears(3)
-        assert await world.told() == {}
-
-    in_world(test)
+@run_with(in_world)
+async def test_silent_node_is_not_heard_before_it_counts_as_unreached(world: World) -> None:
+    await asyncio.sleep(5)
+    assert world.reach.hears(2)
+    assert not world.reach.hears(4), "no such node"
+    world.silent.add(2)
+    await asyncio.sleep(world.silence_s / 2)
+    assert not world.reach.hears(2)
+    assert world.reach.hears(3)
+    assert await world.told() == {}
 
 
-def test_answers_that_come_now_and_then_do_not_flap() -> None:
-    async def test(world: World) -> None:
-        world.silent.add(2)
-        await asyncio.sleep(5)
-        assert await world.told() == {2: 12}
-        revision = world.etcd.space.revision
-        for _ in range(10):
-            world.reach.answered(2, 12)
-            await asyncio.sleep(world.silence_s - 1)
-        assert world.etcd.space.revision == revision
-        assert await world.told() == {2: 12}
-
-    in_world(test)
+@run_with(in_world)
+async def test_answers_that_come_now_and_then_do_not_flap(world: World) -> None:
+    world.silent.add(2)
+    await asyncio.sleep(5)
+    assert await world.told() == {2: 12}
+    revision = world.etcd.space.revision
+    for _ in range(10):
+        world.reach.answered(2, 12)
+        await asyncio.sleep(world.silence_s - 1)
+    assert world.etcd.space.revision == revision
+    assert await world.told() == {2: 12}
 
 
-def test_a_pause_of_ones_own_is_not_the_silence_of_others() -> None:
-    async def test(world: World) -> None:
-        await asyncio.sleep(5)
-        # One tick, however long it took: what has come meanwhile is read before the next.
+@run_with(in_world)
+async def test_a_pause_of_ones_own_is_not_the_silence_of_others(world: World) -> None:
+    await asyncio.sleep(5)
+    # One tick, however long it took: what has come meanwhile is read before the next.
+    world.reach.tick()
+    assert world.reach.away() == frozenset()
+    for _ in range(7):
         world.reach.tick()
-        assert world.reach.away() == frozenset()
-        for _ in range(7):
-            world.reach.tick()
-        assert world.reach.away() == frozenset()
-
-    in_world(test)
+    assert world.reach.away() == frozenset()
 
 
-def test_another_life_begins_anew_and_answers_of_the_last_do_not_count() -> None:
-    async def test(world: World) -> None:
-        world.silent.add(2)
-        await asyncio.sleep(5)
-        assert world.reach.away() == {2}
-        again = store_keys.encode(BrokerRecord(2, "h", 2, epoch=99))
-        await world.put(store_keys.broker_key(2), again)
-        await asyncio.sleep(1)
-        assert world.reach.away() == frozenset()
-        assert await world.told() == {}
-        for _ in range(10):
-            world.reach.answered(2, 12)
-            await asyncio.sleep(0.5)
-        assert await world.told() == {2: 99}
-
-    in_world(test)
+@run_with(in_world)
+async def test_another_life_begins_anew_and_answers_of_the_last_do_not_count(world: World) -> None:
+    world.silent.add(2)
+    await asyncio.sleep(5)
+    assert world.reach.away() == {2}
+    again = store_keys.encode(BrokerRecord(2, "h", 2, epoch=99))
+    await world.put(store_keys.broker_key(2), again)
+    await asyncio.sleep(1)
+    assert world.reach.away() == frozenset()
+    assert await world.told() == {}
+    for _ in range(10):
+        world.reach.answered(2, 12)
+        await asyncio.sleep(0.5)
+    assert await world.told() == {2: 99}
 
 
 def test_it_is_said_again_when_the_store_forgot_or_did_not_answer() -> None:
@@ -201,27 +190,23 @@ def test_it_is_said_again_when_the_store_forgot_or_did_not_answer() -> None:
         in_world(test, seed)
 
 
-def test_a_report_goes_with_the_lease_of_its_author() -> None:
-    async def test(world: World) -> None:
-        world.silent.add(2)
-        await asyncio.sleep(5)
-        assert await world.told() == {2: 12}
-        world.tasks[1].cancel()  # Its lease is not renewed any more.
-        world.tasks[2].cancel()
-        await asyncio.sleep(10)
-        assert (await world.image()).reach == {}
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_report_goes_with_the_lease_of_its_author(world: World) -> None:
+    world.silent.add(2)
+    await asyncio.sleep(5)
+    assert await world.told() == {2: 12}
+    world.tasks[1].cancel()  # Its lease is not renewed any more.
+    world.tasks[2].cancel()
+    await asyncio.sleep(10)
+    assert (await world.image()).reach == {}
 
 
-def test_what_the_other_side_says_counts_here() -> None:
-    async def test(world: World) -> None:
-        report = ReachRecord(13, {1: world.membership.epoch})
-        await world.put(store_keys.reach_key(3), store_keys.encode(report))
-        await asyncio.sleep(0.1)
-        assert world.reach.away() == {3}
-
-    in_world(test)
+@run_with(in_world)
+async def test_what_the_other_side_says_counts_here(world: World) -> None:
+    report = ReachRecord(13, {1: world.membership.epoch})
+    await world.put(store_keys.reach_key(3), store_keys.encode(report))
+    await asyncio.sleep(0.1)
+    assert world.reach.away() == {3}
 
 
 def test_a_cut_is_what_either_side_says_of_lives_that_are_there() -> None:

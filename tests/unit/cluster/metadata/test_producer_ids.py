@@ -7,42 +7,37 @@ from penstock.cluster.metadata.producer_ids import BLOCK, ProducerIds
 from penstock.cluster.metadata.store_keys import ProducerIdsRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 
-def test_ids_count_up_and_a_block_costs_one_change() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        ids = ProducerIds(SimStore(etcd))
-        assert [await ids.next() for _ in range(BLOCK)] == list(range(BLOCK))
-        assert etcd.space.revision == 1
-        assert await ids.next() == BLOCK
-        assert etcd.space.revision == 2
-
-    run(main)
+@run_with(run)
+async def test_ids_count_up_and_a_block_costs_one_change(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    ids = ProducerIds(SimStore(etcd))
+    assert [await ids.next() for _ in range(BLOCK)] == list(range(BLOCK))
+    assert etcd.space.revision == 1
+    assert await ids.next() == BLOCK
+    assert etcd.space.revision == 2
 
 
-def test_the_next_node_starts_with_the_next_block() -> None:
-    async def main(loop: SimLoop) -> None:
-        store = SimStore(SimEtcd(loop.seed))
-        assert await ProducerIds(store).next() == 0
-        assert await ProducerIds(store).next() == BLOCK
-        entry = await store.get(store_keys.PRODUCER_IDS)
-        assert entry is not None
-        assert store_keys.decode(ProducerIdsRecord, entry.value).next == 2 * BLOCK
-
-    run(main)
+@run_with(run)
+async def test_the_next_node_starts_with_the_next_block(loop: SimLoop) -> None:
+    store = SimStore(SimEtcd(loop.seed))
+    assert await ProducerIds(store).next() == 0
+    assert await ProducerIds(store).next() == BLOCK
+    entry = await store.get(store_keys.PRODUCER_IDS)
+    assert entry is not None
+    assert store_keys.decode(ProducerIdsRecord, entry.value).next == 2 * BLOCK
 
 
-def test_many_who_ask_at_once_share_a_block() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        etcd.delay_s = (0.0, 0.1)
-        ids = ProducerIds(SimStore(etcd))
-        given = await asyncio.gather(*(ids.next() for _ in range(100)))
-        assert sorted(given) == list(range(100))
-        assert etcd.space.revision == 1
-
-    run(main)
+@run_with(run)
+async def test_many_who_ask_at_once_share_a_block(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    etcd.delay_s = (0.0, 0.1)
+    ids = ProducerIds(SimStore(etcd))
+    given = await asyncio.gather(*(ids.next() for _ in range(100)))
+    assert sorted(given) == list(range(100))
+    assert etcd.space.revision == 1
 
 
 def test_no_id_is_given_twice_when_results_are_unknown() -> None:

@@ -20,6 +20,7 @@ from penstock.cluster.metadata.topics import NewTopic, TopicPlan
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 RANDOM = SimRandom(1)
 BROKERS = {1: BrokerRecord(1, "h", 1), 2: BrokerRecord(2, "h", 2), 3: BrokerRecord(3, "h", 3)}
@@ -226,36 +227,30 @@ async def read(store: SimStore, name: str) -> TopicRecord | None:
     return store_keys.decode(TopicRecord, entry.value) if entry else None
 
 
-def test_a_created_topic_is_in_the_store_at_its_revision() -> None:
-    async def work(store: SimStore) -> None:
-        made = plan(NewTopic("t", 2))
-        revision = await topics.create_topic(store, made)
-        seen = load(*await store.range("/"))
-        assert seen.revision >= revision
-        assert seen.topics["t"].id == made.id
-        assert len(seen.topics["t"].partitions) == 2
-
-    on_store(work)
+@run_with(on_store)
+async def test_a_created_topic_is_in_the_store_at_its_revision(store: SimStore) -> None:
+    made = plan(NewTopic("t", 2))
+    revision = await topics.create_topic(store, made)
+    seen = load(*await store.range("/"))
+    assert seen.revision >= revision
+    assert seen.topics["t"].id == made.id
+    assert len(seen.topics["t"].partitions) == 2
 
 
-def test_of_two_who_create_one_name_one_is_told() -> None:
-    async def work(store: SimStore) -> None:
+@run_with(on_store)
+async def test_of_two_who_create_one_name_one_is_told(store: SimStore) -> None:
+    await topics.create_topic(store, plan(NewTopic("t")))
+    with pytest.raises(Refused) as refused:
         await topics.create_topic(store, plan(NewTopic("t")))
-        with pytest.raises(Refused) as refused:
-            await topics.create_topic(store, plan(NewTopic("t")))
-        assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-
-    on_store(work)
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_an_unknown_result_never_makes_a_topic_exist_already() -> None:
-    async def work(store: SimStore) -> None:
-        made = plan(NewTopic("t"))
-        await topics.create_topic(store, made)
-        record = await read(store, "t")
-        assert record == made.record
-
-    on_store(work, seeds=40, unknown=0.5)
+@run_with(on_store, seeds=40, unknown=0.5)
+async def test_an_unknown_result_never_makes_a_topic_exist_already(store: SimStore) -> None:
+    made = plan(NewTopic("t"))
+    await topics.create_topic(store, made)
+    record = await read(store, "t")
+    assert record == made.record
 
 
 class Meddled(SimStore):
@@ -273,79 +268,67 @@ class Meddled(SimStore):
         raise UnknownResult
 
 
-def test_a_topic_we_made_is_ours_even_after_somebody_changed_it() -> None:
-    async def main(loop: SimLoop) -> None:
-        store = Meddled(SimEtcd(loop.seed))
-        assert await topics.create_topic(store, plan(NewTopic("t"))) == 2
-
-    run(main)
+@run_with(run)
+async def test_a_topic_we_made_is_ours_even_after_somebody_changed_it(loop: SimLoop) -> None:
+    store = Meddled(SimEtcd(loop.seed))
+    assert await topics.create_topic(store, plan(NewTopic("t"))) == 2
 
 
-def test_a_deleted_topic_leaves_its_name_and_a_note() -> None:
-    async def work(store: SimStore) -> None:
-        made = plan(NewTopic("t", 3))
-        await topics.create_topic(store, made)
-        await topics.delete_topic(store, "t")
-        assert await read(store, "t") is None
-        note = await store.get(store_keys.deleted_key(made.id))
-        assert note is not None
-        assert store_keys.decode(DeletedRecord, note.value) == DeletedRecord("t", 3, (1, 2, 3))
-
-    on_store(work, seeds=40, unknown=0.4)
+@run_with(on_store, seeds=40, unknown=0.4)
+async def test_a_deleted_topic_leaves_its_name_and_a_note(store: SimStore) -> None:
+    made = plan(NewTopic("t", 3))
+    await topics.create_topic(store, made)
+    await topics.delete_topic(store, "t")
+    assert await read(store, "t") is None
+    note = await store.get(store_keys.deleted_key(made.id))
+    assert note is not None
+    assert store_keys.decode(DeletedRecord, note.value) == DeletedRecord("t", 3, (1, 2, 3))
 
 
-def test_deleting_what_is_not_there_is_refused() -> None:
-    async def work(store: SimStore) -> None:
-        made = plan(NewTopic("t"))
-        await topics.create_topic(store, made)
-        for name, topic_id, code in [
-            ("u", None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            ("u", made.id, ErrorCode.UNKNOWN_TOPIC_ID),
-            ("t", TopicId(b"x" * 16), ErrorCode.UNKNOWN_TOPIC_ID),
-        ]:
-            with pytest.raises(Refused) as refused:
-                await topics.delete_topic(store, name, topic_id)
-            assert refused.value.code is code
-        await topics.delete_topic(store, "t", made.id)
-
-    on_store(work)
+@run_with(on_store)
+async def test_deleting_what_is_not_there_is_refused(store: SimStore) -> None:
+    made = plan(NewTopic("t"))
+    await topics.create_topic(store, made)
+    for name, topic_id, code in [
+        ("u", None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("u", made.id, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("t", TopicId(b"x" * 16), ErrorCode.UNKNOWN_TOPIC_ID),
+    ]:
+        with pytest.raises(Refused) as refused:
+            await topics.delete_topic(store, name, topic_id)
+        assert refused.value.code is code
+    await topics.delete_topic(store, "t", made.id)
 
 
-def test_a_topic_grows_and_keeps_what_it_had() -> None:
-    async def work(store: SimStore) -> None:
-        made = plan(NewTopic("t", 2, 2, configs={"retention.ms": "5"}))
-        await topics.create_topic(store, made)
-        await topics.create_partitions(store, image(), RANDOM, "t", 5, None)
-        record = await read(store, "t")
-        assert record is not None
-        assert record.id == made.record.id
-        assert record.configs == {"retention.ms": "5"}
-        assert record.partitions[:2] == made.record.partitions
-        assert [len(p.replicas) for p in record.partitions] == [2] * 5
-
-    on_store(work, seeds=30, unknown=0.4)
+@run_with(on_store, seeds=30, unknown=0.4)
+async def test_a_topic_grows_and_keeps_what_it_had(store: SimStore) -> None:
+    made = plan(NewTopic("t", 2, 2, configs={"retention.ms": "5"}))
+    await topics.create_topic(store, made)
+    await topics.create_partitions(store, image(), RANDOM, "t", 5, None)
+    record = await read(store, "t")
+    assert record is not None
+    assert record.id == made.record.id
+    assert record.configs == {"retention.ms": "5"}
+    assert record.partitions[:2] == made.record.partitions
+    assert [len(p.replicas) for p in record.partitions] == [2] * 5
 
 
-def test_a_topic_grows_where_it_is_told_to() -> None:
-    async def work(store: SimStore) -> None:
-        await topics.create_topic(store, plan(NewTopic("t", 1, 2)))
-        await topics.create_partitions(store, image(), RANDOM, "t", 2, [[3, 1]])
-        record = await read(store, "t")
-        assert record is not None
-        assert record.partitions[1].replicas == (3, 1)
-
-    on_store(work)
+@run_with(on_store)
+async def test_a_topic_grows_where_it_is_told_to(store: SimStore) -> None:
+    await topics.create_topic(store, plan(NewTopic("t", 1, 2)))
+    await topics.create_partitions(store, image(), RANDOM, "t", 2, [[3, 1]])
+    record = await read(store, "t")
+    assert record is not None
+    assert record.partitions[1].replicas == (3, 1)
 
 
-def test_validating_growth_changes_nothing() -> None:
-    async def work(store: SimStore) -> None:
-        await topics.create_topic(store, plan(NewTopic("t")))
-        await topics.create_partitions(store, image(), RANDOM, "t", 2, None, validate_only=True)
-        record = await read(store, "t")
-        assert record is not None
-        assert len(record.partitions) == 1
-
-    on_store(work)
+@run_with(on_store)
+async def test_validating_growth_changes_nothing(store: SimStore) -> None:
+    await topics.create_topic(store, plan(NewTopic("t")))
+    await topics.create_partitions(store, image(), RANDOM, "t", 2, None, validate_only=True)
+    record = await read(store, "t")
+    assert record is not None
+    assert len(record.partitions) == 1
 
 
 @pytest.mark.parametrize(
@@ -362,27 +345,23 @@ def test_validating_growth_changes_nothing() -> None:
         ("t", 3, [[9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_growth_that_cannot_be_is_refused(
-    name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode
+@run_with(on_store)
+async def test_growth_that_cannot_be_is_refused(
+    store: SimStore, *, name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode
 ) -> None:
-    async def work(store: SimStore) -> None:
-        await topics.create_topic(store, plan(NewTopic("t", 2, 1)))
-        with pytest.raises(Refused) as refused:
-            await topics.create_partitions(store, image(), RANDOM, name, count, assignments)
-        assert refused.value.code is code
-
-    on_store(work)
+    await topics.create_topic(store, plan(NewTopic("t", 2, 1)))
+    with pytest.raises(Refused) as refused:
+        await topics.create_partitions(store, image(), RANDOM, name, count, assignments)
+    assert refused.value.code is code
 
 
-def test_growth_needs_the_brokers_it_once_had() -> None:
-    async def work(store: SimStore) -> None:
-        await topics.create_topic(store, plan(NewTopic("t", 1, 3)))
-        lone = image(brokers={1: BROKERS[1]})
-        with pytest.raises(Refused) as refused:
-            await topics.create_partitions(store, lone, RANDOM, "t", 2, None)
-        assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
-
-    on_store(work)
+@run_with(on_store)
+async def test_growth_needs_the_brokers_it_once_had(store: SimStore) -> None:
+    await topics.create_topic(store, plan(NewTopic("t", 1, 3)))
+    lone = image(brokers={1: BROKERS[1]})
+    with pytest.raises(Refused) as refused:
+        await topics.create_partitions(store, lone, RANDOM, "t", 2, None)
+    assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_planning_needs_no_store() -> None:

@@ -9,6 +9,7 @@ from penstock.base.errors import ErrorCode
 from penstock.cluster.replication.partition import Partition
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 from simulation.network import host_context
+from tests.run_with import run_with
 from tests.unit.client.model import HANG
 from tests.unit.cluster.replicas import ModelLeader, Node, content, key_of, replicate, until
 
@@ -25,118 +26,114 @@ async def copied(copy: Partition, end_offset: int, seconds: float = 10.0) -> Non
     await until(lambda: copy.log.durable_offset == end_offset, seconds)
 
 
-def test_what_the_leader_has_is_copied_byte_for_byte() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        led.append(b"a", b"b")
-        led.append(b"c")
-        copy = node.open("t", 1)
-        node.follow()
-        await copied(copy, 3)
-        leader.append("t", b"d")
-        await copied(copy, 4)
-        assert content(copy.log) == content(led.log)
-        assert copy.log.epochs.encode() == led.log.epochs.encode()
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_what_the_leader_has_is_copied_byte_for_byte(node: Node, leader: ModelLeader) -> None:
+    led = leader.lead("t")
+    led.append(b"a", b"b")
+    led.append(b"c")
+    copy = node.open("t", 1)
+    node.follow()
+    await copied(copy, 3)
+    leader.append("t", b"d")
+    await copied(copy, 4)
+    assert content(copy.log) == content(led.log)
+    assert copy.log.epochs.encode() == led.log.epochs.encode()
 
 
-def test_an_offset_is_asked_for_only_when_it_is_on_disk() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        copy = node.open("t", 1)
-        node.follow()
-        for number in range(20):
-            leader.append("t", b"%d" % number)
-            await asyncio.sleep(0.01)
-            assert max(led.fetched) <= copy.log.durable_offset
-        await until(lambda: led.fetched[-1] == 20)
-        assert led.fetched == sorted(led.fetched)
+@run_with(replicate, sync_s=0.05)
+async def test_an_offset_is_asked_for_only_when_it_is_on_disk(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t")
+    copy = node.open("t", 1)
+    node.follow()
+    for number in range(20):
+        leader.append("t", b"%d" % number)
+        await asyncio.sleep(0.01)
+        assert max(led.fetched) <= copy.log.durable_offset
+    await until(lambda: led.fetched[-1] == 20)
+    assert led.fetched == sorted(led.fetched)
 
-    replicate(scenario, sync_s=0.05)
 
-
-def test_what_is_copied_together_is_asked_for_together() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        copies = [node.open("t", 1, index) for index in range(50)]
+@run_with(replicate)
+async def test_what_is_copied_together_is_asked_for_together(
+    node: Node, leader: ModelLeader
+) -> None:
+    copies = [node.open("t", 1, index) for index in range(50)]
+    for index in range(50):
+        leader.lead("t", index)
+    node.follow()
+    await until(lambda: len(fetches(leader)) == 2)
+    before = len(fetches(leader))
+    for _ in range(10):
         for index in range(50):
-            leader.lead("t", index)
-        node.follow()
-        await until(lambda: len(fetches(leader)) == 2)
-        before = len(fetches(leader))
-        for _ in range(10):
-            for index in range(50):
-                leader.led[key_of("t", index)].append(b"x")
-            leader.stir()
-            await asyncio.sleep(0.1)
-        assert all(copy.log.durable_offset == 10 for copy in copies)
-        asked = fetches(leader)[before:]
-        assert len(asked) <= 12
-        assert [named(request) for request in asked[:3]] == [50, 50, 50]
-
-    replicate(scenario)
+            leader.led[key_of("t", index)].append(b"x")
+        leader.stir()
+        await asyncio.sleep(0.1)
+    assert all(copy.log.durable_offset == 10 for copy in copies)
+    asked = fetches(leader)[before:]
+    assert len(asked) <= 12
+    assert [named(request) for request in asked[:3]] == [50, 50, 50]
 
 
-def test_a_session_names_only_what_changed() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        for index in range(200):
-            leader.lead("t", index)
-            node.open("t", 1, index)
-        node.follow()
-        copy = node.held[key_of("t", 7)]
-        for number in range(5):
-            leader.append("t", b"%d" % number, index=7)
-            await copied(copy, number + 1)
-        asked = fetches(leader)
-        assert named(asked[0]) == 200
-        assert asked[0].session_epoch == 0
-        assert all(named(request) <= 1 for request in asked[1:])
-        assert {request.session_id for request in asked[1:]} == {1}
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_a_session_names_only_what_changed(node: Node, leader: ModelLeader) -> None:
+    for index in range(200):
+        leader.lead("t", index)
+        node.open("t", 1, index)
+    node.follow()
+    copy = node.held[key_of("t", 7)]
+    for number in range(5):
+        leader.append("t", b"%d" % number, index=7)
+        await copied(copy, number + 1)
+    asked = fetches(leader)
+    assert named(asked[0]) == 200
+    assert asked[0].session_epoch == 0
+    assert all(named(request) <= 1 for request in asked[1:])
+    assert {request.session_id for request in asked[1:]} == {1}
 
 
-def test_under_a_new_registration_quiet_partitions_are_named_again() -> None:
+@run_with(replicate)
+async def test_under_a_new_registration_quiet_partitions_are_named_again(
+    node: Node, leader: ModelLeader
+) -> None:
     """What the leader was told under the old one no longer lets this replica join."""
 
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        for index in range(3):
-            leader.lead("t", index)
-            node.open("t", 1, index)
-        node.follow()
-        await asyncio.sleep(2)
-        assert named(fetches(leader)[-1]) == 0
-        before = len(fetches(leader))
-        node.epoch += 1
-        await asyncio.sleep(2)
-        after = fetches(leader)[before:]
-        assert [named(request) for request in after if named(request)] == [3]
-        assert {request.session_id for request in after} == {1}
-        assert after[-1].replica_state is not None
-        assert after[-1].replica_state.replica_epoch == node.epoch
-
-    replicate(scenario)
+    for index in range(3):
+        leader.lead("t", index)
+        node.open("t", 1, index)
+    node.follow()
+    await asyncio.sleep(2)
+    assert named(fetches(leader)[-1]) == 0
+    before = len(fetches(leader))
+    node.epoch += 1
+    await asyncio.sleep(2)
+    after = fetches(leader)[before:]
+    assert [named(request) for request in after if named(request)] == [3]
+    assert {request.session_id for request in after} == {1}
+    assert after[-1].replica_state is not None
+    assert after[-1].replica_state.replica_epoch == node.epoch
 
 
-def test_a_partition_that_comes_while_a_fetch_is_parked_is_asked_for_at_once() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("old")
-        old = node.open("old", 1)
-        node.follow()
-        await asyncio.sleep(2)
-        leader.lead("new").append(b"x")
-        new = node.open("new", 1)
-        node.follow()
-        await copied(new, 1, seconds=0.05)
-        # Both go on, over whichever connection is free.
-        for number in range(1, 6):
-            leader.append("old", b"x")
-            leader.append("new", b"x")
-            await copied(old, number, seconds=0.05)
-            await copied(new, number + 1, seconds=0.05)
-        assert leader.connections == 2
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_a_partition_that_comes_while_a_fetch_is_parked_is_asked_for_at_once(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.lead("old")
+    old = node.open("old", 1)
+    node.follow()
+    await asyncio.sleep(2)
+    leader.lead("new").append(b"x")
+    new = node.open("new", 1)
+    node.follow()
+    await copied(new, 1, seconds=0.05)
+    # Both go on, over whichever connection is free.
+    for number in range(1, 6):
+        leader.append("old", b"x")
+        leader.append("new", b"x")
+        await copied(old, number, seconds=0.05)
+        await copied(new, number + 1, seconds=0.05)
+    assert leader.connections == 2
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -158,199 +155,191 @@ def test_a_request_that_overtakes_another_costs_a_session_and_no_time(seed: int)
     replicate(scenario, seed)
 
 
-def test_one_that_is_late_does_not_hold_the_others_up() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("slow")
-        leader.lead("fast")
-        slow, fast = node.open("slow", 1), node.open("fast", 1)
-        node.follow()
+@run_with(replicate)
+async def test_one_that_is_late_does_not_hold_the_others_up(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.lead("slow")
+    leader.lead("fast")
+    slow, fast = node.open("slow", 1), node.open("fast", 1)
+    node.follow()
+    leader.append("slow", b"x")
+    leader.append("fast", b"x")
+    await until(lambda: 1 in leader.led[key_of("slow")].fetched)
+    async with node.flusher.hold(slow.log):
         leader.append("slow", b"x")
-        leader.append("fast", b"x")
-        await until(lambda: 1 in leader.led[key_of("slow")].fetched)
-        async with node.flusher.hold(slow.log):
-            leader.append("slow", b"x")
-            for number in range(2, 21):
-                leader.append("fast", b"x")
-                # Once, the one that is held is waited for.
-                await copied(fast, number, seconds=0.1 if number <= 3 else 0.01)
-            assert slow.log.end_offset == 2
-            assert slow.log.durable_offset == 1
-            assert leader.led[key_of("slow")].fetched[-1] == 1
-        await until(lambda: 2 in leader.led[key_of("slow")].fetched, seconds=0.05)
-
-    replicate(scenario)
+        for number in range(2, 21):
+            leader.append("fast", b"x")
+            # Once, the one that is held is waited for.
+            await copied(fast, number, seconds=0.1 if number <= 3 else 0.01)
+        assert slow.log.end_offset == 2
+        assert slow.log.durable_offset == 1
+        assert leader.led[key_of("slow")].fetched[-1] == 1
+    await until(lambda: 2 in leader.led[key_of("slow")].fetched, seconds=0.05)
 
 
-def test_a_session_that_the_leader_forgot_is_opened_again() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t")
-        copy = node.open("t", 1)
-        node.follow()
-        leader.append("t", b"a")
-        await copied(copy, 1)
-        await until(lambda: bool(leader.parked))
-        leader.sessions.clear()
-        leader.append("t", b"b")
-        await copied(copy, 2)
-        leader.session_epochs[1] += 5
-        leader.append("t", b"c")
-        await until(lambda: 3 in leader.led[key_of("t")].fetched)
-        assert [request.session_epoch for request in fetches(leader)].count(0) == 3
+@run_with(replicate)
+async def test_a_session_that_the_leader_forgot_is_opened_again(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.lead("t")
+    copy = node.open("t", 1)
+    node.follow()
+    leader.append("t", b"a")
+    await copied(copy, 1)
+    await until(lambda: bool(leader.parked))
+    leader.sessions.clear()
+    leader.append("t", b"b")
+    await copied(copy, 2)
+    leader.session_epochs[1] += 5
+    leader.append("t", b"c")
+    await until(lambda: 3 in leader.led[key_of("t")].fetched)
+    assert [request.session_epoch for request in fetches(leader)].count(0) == 3
 
-    replicate(scenario)
 
-
-def test_without_sessions_everything_is_asked_for_every_time() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.gives_sessions = False
-        leader.lead("t")
-        leader.lead("u")
-        copy = node.open("t", 1)
-        node.open("u", 1)
-        node.follow()
+@run_with(replicate)
+async def test_without_sessions_everything_is_asked_for_every_time(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.gives_sessions = False
+    leader.lead("t")
+    leader.lead("u")
+    copy = node.open("t", 1)
+    node.open("u", 1)
+    node.follow()
+    leader.append("t", b"x")
+    await copied(copy, 1)
+    await asyncio.sleep(1)
+    before = len(fetches(leader))
+    for number in range(1, 6):
         leader.append("t", b"x")
-        await copied(copy, 1)
-        await asyncio.sleep(1)
-        before = len(fetches(leader))
-        for number in range(1, 6):
-            leader.append("t", b"x")
-            await copied(copy, number + 1)
-        assert all(named(request) == 2 for request in fetches(leader)[before:])
-        # Nothing is parked for long, because it could not be called back.
-        assert max(request.max_wait_ms for request in fetches(leader)) <= 50
-
-    replicate(scenario)
+        await copied(copy, number + 1)
+    assert all(named(request) == 2 for request in fetches(leader)[before:])
+    # Nothing is parked for long, because it could not be called back.
+    assert max(request.max_wait_ms for request in fetches(leader)) <= 50
 
 
-def test_a_leader_that_is_away_is_tried_again_and_again_ever_more_slowly() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t")
-        copy = node.open("t", 1)
-        node.follow()
-        leader.append("t", b"a")
-        await copied(copy, 1)
-        net = node.loop.net
-        net.crash(leader.host)
-        tries = 0
-        connect = net.connect
+@run_with(replicate)
+async def test_a_leader_that_is_away_is_tried_again_and_again_ever_more_slowly(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.lead("t")
+    copy = node.open("t", 1)
+    node.follow()
+    leader.append("t", b"a")
+    await copied(copy, 1)
+    net = node.loop.net
+    net.crash(leader.host)
+    tries = 0
+    connect = net.connect
 
-        async def count(*args: Any, **options: Any) -> Any:
-            nonlocal tries
-            tries += 1
-            return await connect(*args, **options)
+    async def count(*args: Any, **options: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return await connect(*args, **options)
 
-        net.connect = count  # type: ignore[method-assign]
-        await asyncio.sleep(10)
-        assert 9 <= tries <= 40
-        await node.loop.create_task(leader.start(), context=host_context(leader.host))
-        leader.append("t", b"b")
-        await copied(copy, 2, seconds=1.5)
-
-    replicate(scenario)
-
-
-def test_a_leader_that_registers_anew_is_tried_at_once() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t")
-        copy = node.open("t", 1)
-        node.follow()
-        await until(lambda: bool(leader.parked))
-        node.loop.net.crash(leader.host)
-        await asyncio.sleep(20)
-        await node.loop.create_task(leader.start(), context=host_context(leader.host))
-        leader.append("t", b"a")
-        node.meet(leader, epoch=2)
-        await copied(copy, 1, seconds=0.05)
-
-    replicate(scenario)
+    net.connect = count  # type: ignore[method-assign]
+    await asyncio.sleep(10)
+    assert 9 <= tries <= 40
+    await node.loop.create_task(leader.start(), context=host_context(leader.host))
+    leader.append("t", b"b")
+    await copied(copy, 2, seconds=1.5)
 
 
-def test_a_connection_that_hangs_is_given_up() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t")
-        copy = node.open("t", 1)
-        node.follow()
-        await until(lambda: len(fetches(leader)) == 2)
-        leader.answers[FetchRequest] = lambda request: HANG
-        leader.append("t", b"a")
-        await copied(copy, 1)
-        await asyncio.sleep(1.5)
-        leader.answers[FetchRequest] = leader.serve
-        leader.append("t", b"b")
-        await asyncio.sleep(0.3)
-        assert copy.log.end_offset == 1
-        await copied(copy, 2, seconds=0.4)
-
-    replicate(scenario, configs={"replica.socket.timeout.ms": "2000"})
+@run_with(replicate)
+async def test_a_leader_that_registers_anew_is_tried_at_once(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.lead("t")
+    copy = node.open("t", 1)
+    node.follow()
+    await until(lambda: bool(leader.parked))
+    node.loop.net.crash(leader.host)
+    await asyncio.sleep(20)
+    await node.loop.create_task(leader.start(), context=host_context(leader.host))
+    leader.append("t", b"a")
+    node.meet(leader, epoch=2)
+    await copied(copy, 1, seconds=0.05)
 
 
-def test_a_cut_network_is_survived() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t")
-        copy = node.open("t", 1)
-        node.follow()
-        await until(lambda: bool(leader.parked))
-        node.loop.net.cut("node-9", leader.host)
-        leader.append("t", b"a")
-        await asyncio.sleep(60)
-        node.loop.net.heal()
-        await copied(copy, 1, seconds=10)
-
-    replicate(scenario, configs={"replica.socket.timeout.ms": "2000"})
-
-
-def test_an_error_for_the_whole_fetch_is_waited_out() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        def refuse(request: FetchRequest) -> FetchResponse:
-            return FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, responses=[])
-
-        leader.answers[FetchRequest] = refuse
-        leader.lead("t").append(b"a")
-        copy = node.open("t", 1)
-        node.follow()
-        await asyncio.sleep(5)
-        assert 4 <= len(fetches(leader)) <= 15
-        leader.answers[FetchRequest] = leader.serve
-        await copied(copy, 1, seconds=1.5)
-
-    replicate(scenario)
+@run_with(replicate, configs={"replica.socket.timeout.ms": "2000"})
+async def test_a_connection_that_hangs_is_given_up(node: Node, leader: ModelLeader) -> None:
+    leader.lead("t")
+    copy = node.open("t", 1)
+    node.follow()
+    await until(lambda: len(fetches(leader)) == 2)
+    leader.answers[FetchRequest] = lambda request: HANG
+    leader.append("t", b"a")
+    await copied(copy, 1)
+    await asyncio.sleep(1.5)
+    leader.answers[FetchRequest] = leader.serve
+    leader.append("t", b"b")
+    await asyncio.sleep(0.3)
+    assert copy.log.end_offset == 1
+    await copied(copy, 2, seconds=0.4)
 
 
-def test_nothing_is_asked_for_before_this_node_is_registered() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        node.epoch = -1
-        leader.lead("t").append(b"a")
-        copy = node.open("t", 1)
-        node.follow()
-        await asyncio.sleep(2)
-        assert not fetches(leader)
-        node.epoch = 78
-        node.follow()
-        await copied(copy, 1, seconds=0.05)
-        state = fetches(leader)[0].replica_state
-        assert state is not None
-        assert (state.replica_id, state.replica_epoch) == (9, 78)
-
-    replicate(scenario)
+@run_with(replicate, configs={"replica.socket.timeout.ms": "2000"})
+async def test_a_cut_network_is_survived(node: Node, leader: ModelLeader) -> None:
+    leader.lead("t")
+    copy = node.open("t", 1)
+    node.follow()
+    await until(lambda: bool(leader.parked))
+    node.loop.net.cut("node-9", leader.host)
+    leader.append("t", b"a")
+    await asyncio.sleep(60)
+    node.loop.net.heal()
+    await copied(copy, 1, seconds=10)
 
 
-def test_requests_ask_for_as_much_as_the_configs_say() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t")
-        node.open("t", 1)
-        node.follow()
-        await until(lambda: len(fetches(leader)) == 2)
-        first, second = fetches(leader)
-        assert (first.max_wait_ms, second.max_wait_ms) == (0, 123)
-        assert (second.min_bytes, second.max_bytes) == (2, 4_000_000)
-        assert first.topics[0].partitions[0].partition_max_bytes == 300_000
+@run_with(replicate)
+async def test_an_error_for_the_whole_fetch_is_waited_out(node: Node, leader: ModelLeader) -> None:
+    def refuse(request: FetchRequest) -> FetchResponse:
+        return FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, responses=[])
 
-    replicate(
-        scenario,
-        configs={
-            "replica.fetch.wait.max.ms": "123",
-            "replica.fetch.min.bytes": "2",
-            "replica.fetch.response.max.bytes": "4000000",
-            "replica.fetch.max.bytes": "300000",
-        },
-    )
+    leader.answers[FetchRequest] = refuse
+    leader.lead("t").append(b"a")
+    copy = node.open("t", 1)
+    node.follow()
+    await asyncio.sleep(5)
+    assert 4 <= len(fetches(leader)) <= 15
+    leader.answers[FetchRequest] = leader.serve
+    await copied(copy, 1, seconds=1.5)
+
+
+@run_with(replicate)
+async def test_nothing_is_asked_for_before_this_node_is_registered(
+    node: Node, leader: ModelLeader
+) -> None:
+    node.epoch = -1
+    leader.lead("t").append(b"a")
+    copy = node.open("t", 1)
+    node.follow()
+    await asyncio.sleep(2)
+    assert not fetches(leader)
+    node.epoch = 78
+    node.follow()
+    await copied(copy, 1, seconds=0.05)
+    state = fetches(leader)[0].replica_state
+    assert state is not None
+    assert (state.replica_id, state.replica_epoch) == (9, 78)
+
+
+@run_with(
+    replicate,
+    configs={
+        "replica.fetch.wait.max.ms": "123",
+        "replica.fetch.min.bytes": "2",
+        "replica.fetch.response.max.bytes": "4000000",
+        "replica.fetch.max.bytes": "300000",
+    },
+)
+async def test_requests_ask_for_as_much_as_the_configs_say(node: Node, leader: ModelLeader) -> None:
+    leader.lead("t")
+    node.open("t", 1)
+    node.follow()
+    await until(lambda: len(fetches(leader)) == 2)
+    first, second = fetches(leader)
+    assert (first.max_wait_ms, second.max_wait_ms) == (0, 123)
+    assert (second.min_bytes, second.max_bytes) == (2, 4_000_000)
+    assert first.topics[0].partitions[0].partition_max_bytes == 300_000

@@ -10,6 +10,7 @@ from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 from penstock.cluster.replication.isr import InSyncReplicas
 from penstock.cluster.replication.leader_state import LeaderState
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.replicating import append, led, replicate, synced
 
@@ -56,126 +57,116 @@ def on_leader(test: Callable[[Leader], Awaitable[None]], seed: int = 0) -> None:
     on_node(main, seed, LAG)
 
 
-def test_a_follower_that_lags_leaves_and_one_that_keeps_up_stays() -> None:
-    async def check(leader: Leader) -> None:
-        append(leader.node)
-        await leader.keep_fetching(2, seconds=0.8)
-        assert (await leader.stored()).isr == (1, 2, 3)
-        await leader.keep_fetching(2, seconds=1)
-        record = await leader.stored()
-        assert record.isr == (1, 2)
-        assert (record.leader_epoch, record.partition_epoch) == (3, 11)
-        assert led(leader.node).high_watermark == 1, "what waited for it is committed now"
-        assert (leader.isr.shrinks, leader.isr.expands) == (1, 0)
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_follower_that_lags_leaves_and_one_that_keeps_up_stays(leader: Leader) -> None:
+    append(leader.node)
+    await leader.keep_fetching(2, seconds=0.8)
+    assert (await leader.stored()).isr == (1, 2, 3)
+    await leader.keep_fetching(2, seconds=1)
+    record = await leader.stored()
+    assert record.isr == (1, 2)
+    assert (record.leader_epoch, record.partition_epoch) == (3, 11)
+    assert led(leader.node).high_watermark == 1, "what waited for it is committed now"
+    assert (leader.isr.shrinks, leader.isr.expands) == (1, 0)
 
 
-def test_a_quiet_partition_keeps_its_followers_without_their_fetching() -> None:
-    async def check(leader: Leader) -> None:
-        append(leader.node)
-        await synced(leader.node)
-        leader.fetched(2, 1)
-        leader.fetched(3, 1)
-        await asyncio.sleep(10)
-        assert (await leader.stored()).isr == (1, 2, 3)
-        append(leader.node)
-        await asyncio.sleep(0.5)
-        assert (await leader.stored()).isr == (1, 2, 3), "they have their time from now on"
-        await asyncio.sleep(1.5)
-        assert (await leader.stored()).isr == (1,)
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_quiet_partition_keeps_its_followers_without_their_fetching(leader: Leader) -> None:
+    append(leader.node)
+    await synced(leader.node)
+    leader.fetched(2, 1)
+    leader.fetched(3, 1)
+    await asyncio.sleep(10)
+    assert (await leader.stored()).isr == (1, 2, 3)
+    append(leader.node)
+    await asyncio.sleep(0.5)
+    assert (await leader.stored()).isr == (1, 2, 3), "they have their time from now on"
+    await asyncio.sleep(1.5)
+    assert (await leader.stored()).isr == (1,)
 
 
-def test_a_follower_that_has_caught_up_joins_at_once() -> None:
-    async def check(leader: Leader) -> None:
-        await replicate(leader.node, isr=(1, 2), partition_epoch=11)
-        append(leader.node)
-        await synced(leader.node)
-        leader.fetched(2, 1)
-        leader.fetched(3, 1)
-        assert 3 not in leader.leading.maximal_isr
-        await asyncio.sleep(0.02)
-        assert (await leader.stored()).isr == (1, 2, 3)
-        assert leader.leading.maximal_isr == (1, 2, 3)
-        assert leader.isr.expands == 1
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_follower_that_has_caught_up_joins_at_once(leader: Leader) -> None:
+    await replicate(leader.node, isr=(1, 2), partition_epoch=11)
+    append(leader.node)
+    await synced(leader.node)
+    leader.fetched(2, 1)
+    leader.fetched(3, 1)
+    assert 3 not in leader.leading.maximal_isr
+    await asyncio.sleep(0.02)
+    assert (await leader.stored()).isr == (1, 2, 3)
+    assert leader.leading.maximal_isr == (1, 2, 3)
+    assert leader.isr.expands == 1
 
 
-def test_a_follower_does_not_join_under_a_registration_that_has_changed() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        await replicate(node, isr=(1, 2), partition_epoch=11)
-        node.etcd.watch_delay_s = (0.3, 0.3)
-        reborn = BrokerRecord(3, "host3", 9092, epoch=999)
-        await node.store.commit([], [Put(store_keys.broker_key(3), store_keys.encode(reborn))])
-        leader.fetched(3, 0)  # Its past life's last words: our image still shows that one.
-        assert node.ctx.image.brokers[3].epoch == 103
-        await asyncio.sleep(1)
-        assert (await leader.stored()).isr == (1, 2)
-        assert leader.leading.maximal_isr == (1, 2)
-
-    on_leader(check)
-
-
-def test_a_follower_that_is_refused_once_joins_later() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        await replicate(node, isr=(1, 2), partition_epoch=11)
-        revision = await node.store.commit([], [Delete(store_keys.broker_key(3))])
-        assert revision is not None
-        await node.ctx.reached(revision)
-        leader.fetched(3, 0)
-        await asyncio.sleep(0.5)
-        assert (await leader.stored()).isr == (1, 2)
-        await node.put(store_keys.broker_key(3), BrokerRecord(3, "host3", 9092, epoch=103))
-        await asyncio.sleep(0.5)
-        assert (await leader.stored()).isr == (1, 2, 3), "although it has not fetched again"
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_follower_does_not_join_under_a_registration_that_has_changed(
+    leader: Leader,
+) -> None:
+    node = leader.node
+    await replicate(node, isr=(1, 2), partition_epoch=11)
+    node.etcd.watch_delay_s = (0.3, 0.3)
+    reborn = BrokerRecord(3, "host3", 9092, epoch=999)
+    await node.store.commit([], [Put(store_keys.broker_key(3), store_keys.encode(reborn))])
+    leader.fetched(3, 0)  # Its past life's last words: our image still shows that one.
+    assert node.ctx.image.brokers[3].epoch == 103
+    await asyncio.sleep(1)
+    assert (await leader.stored()).isr == (1, 2)
+    assert leader.leading.maximal_isr == (1, 2)
 
 
-def test_below_the_minimum_who_leaves_stays_eligible() -> None:
-    async def check(leader: Leader) -> None:
-        append(leader.node)
-        await asyncio.sleep(2)
-        record = await leader.stored()
-        assert (record.isr, record.elr) == ((1,), (2, 3))
-        assert leader.leading.is_under_min
-        leader.fetched(2, 1)
-        await asyncio.sleep(0.1)
-        record = await leader.stored()
-        assert (record.isr, record.elr) == ((1, 2), ())
+@run_with(on_leader)
+async def test_a_follower_that_is_refused_once_joins_later(leader: Leader) -> None:
+    node = leader.node
+    await replicate(node, isr=(1, 2), partition_epoch=11)
+    revision = await node.store.commit([], [Delete(store_keys.broker_key(3))])
+    assert revision is not None
+    await node.ctx.reached(revision)
+    leader.fetched(3, 0)
+    await asyncio.sleep(0.5)
+    assert (await leader.stored()).isr == (1, 2)
+    await node.put(store_keys.broker_key(3), BrokerRecord(3, "host3", 9092, epoch=103))
+    await asyncio.sleep(0.5)
+    assert (await leader.stored()).isr == (1, 2, 3), "although it has not fetched again"
 
-    on_leader(check)
+
+@run_with(on_leader)
+async def test_below_the_minimum_who_leaves_stays_eligible(leader: Leader) -> None:
+    append(leader.node)
+    await asyncio.sleep(2)
+    record = await leader.stored()
+    assert (record.isr, record.elr) == ((1,), (2, 3))
+    assert leader.leading.is_under_min
+    leader.fetched(2, 1)
+    await asyncio.sleep(0.1)
+    record = await leader.stored()
+    assert (record.isr, record.elr) == ((1, 2), ())
 
 
-def test_while_the_answer_is_out_the_proposal_counts_and_the_record_is_moved_on() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        await replicate(node, isr=(1, 2), partition_epoch=11)
-        append(node)
-        await synced(node)
-        leader.fetched(2, 1)
-        node.etcd.down = True
-        leader.fetched(3, 1)
-        await asyncio.sleep(6)
-        append(node)
-        await synced(node)
-        leader.fetched(2, 2)
-        await asyncio.sleep(1)
-        assert 3 in leader.leading.maximal_isr
-        assert led(node).high_watermark == 1, "it may be in sync by now"
-        node.etcd.down = False
-        await asyncio.sleep(12)
-        record = await leader.stored()
-        assert record.isr == (1, 2)
-        assert record.partition_epoch > 11, "moved on, so that nothing late can come true"
-        assert led(node).high_watermark == 2
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_while_the_answer_is_out_the_proposal_counts_and_the_record_is_moved_on(
+    leader: Leader,
+) -> None:
+    node = leader.node
+    await replicate(node, isr=(1, 2), partition_epoch=11)
+    append(node)
+    await synced(node)
+    leader.fetched(2, 1)
+    node.etcd.down = True
+    leader.fetched(3, 1)
+    await asyncio.sleep(6)
+    append(node)
+    await synced(node)
+    leader.fetched(2, 2)
+    await asyncio.sleep(1)
+    assert 3 in leader.leading.maximal_isr
+    assert led(node).high_watermark == 1, "it may be in sync by now"
+    node.etcd.down = False
+    await asyncio.sleep(12)
+    record = await leader.stored()
+    assert record.isr == (1, 2)
+    assert record.partition_epoch > 11, "moved on, so that nothing late can come true"
+    assert led(node).high_watermark == 2
 
 
 def test_results_that_are_unknown_or_late_end_in_agreement() -> None:
@@ -201,87 +192,77 @@ def test_results_that_are_unknown_or_late_end_in_agreement() -> None:
         on_leader(check, seed)
 
 
-def test_many_partitions_go_in_few_commits() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, count=70, isr=(1, 2), min_insync_replicas="2")
-        leader = Leader(node)
-        before = node.etcd.space.revision
-        for index in range(70):
-            leader.fetched(3, 0, index)
-        await asyncio.sleep(1)
-        for index in range(70):
-            assert (await leader.stored(index)).isr == (1, 2, 3)
-        assert node.etcd.space.revision - before == 2
-
-    on_node(check, configs=LAG)
+@run_with(on_node, configs=LAG)
+async def test_many_partitions_go_in_few_commits(node: Node) -> None:
+    await replicate(node, count=70, isr=(1, 2), min_insync_replicas="2")
+    leader = Leader(node)
+    before = node.etcd.space.revision
+    for index in range(70):
+        leader.fetched(3, 0, index)
+    await asyncio.sleep(1)
+    for index in range(70):
+        assert (await leader.stored(index)).isr == (1, 2, 3)
+    assert node.etcd.space.revision - before == 2
 
 
-def test_one_guard_that_fails_does_not_hold_up_the_others() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, count=3, isr=(1, 2), min_insync_replicas="2")
-        leader = Leader(node)
-        node.etcd.watch_delay_s = (0.2, 0.2)
-        topic = node.ctx.image.topics["t"]
-        changed = replace(topic.partitions[1], partition_epoch=50)
-        key = store_keys.partition_key(topic.id, 1)
-        await node.store.commit([], [Put(key, store_keys.encode(changed))])
-        for index in range(3):
-            leader.fetched(3, 0, index)
-        await asyncio.sleep(0.1)
-        assert (await leader.stored(0)).isr == (1, 2, 3)
-        assert (await leader.stored(2)).isr == (1, 2, 3)
-        await asyncio.sleep(1)
-        record = await leader.stored(1)
-        assert (record.isr, record.partition_epoch) == ((1, 2, 3), 51)
-
-    on_node(check, configs=LAG)
+@run_with(on_node, configs=LAG)
+async def test_one_guard_that_fails_does_not_hold_up_the_others(node: Node) -> None:
+    await replicate(node, count=3, isr=(1, 2), min_insync_replicas="2")
+    leader = Leader(node)
+    node.etcd.watch_delay_s = (0.2, 0.2)
+    topic = node.ctx.image.topics["t"]
+    changed = replace(topic.partitions[1], partition_epoch=50)
+    key = store_keys.partition_key(topic.id, 1)
+    await node.store.commit([], [Put(key, store_keys.encode(changed))])
+    for index in range(3):
+        leader.fetched(3, 0, index)
+    await asyncio.sleep(0.1)
+    assert (await leader.stored(0)).isr == (1, 2, 3)
+    assert (await leader.stored(2)).isr == (1, 2, 3)
+    await asyncio.sleep(1)
+    record = await leader.stored(1)
+    assert (record.isr, record.partition_epoch) == ((1, 2, 3), 51)
 
 
-def test_a_leader_whose_log_fails_leaves_and_another_leads() -> None:
-    async def check(leader: Leader) -> None:
-        partition = led(leader.node)
-        leader.node.ctx.partitions.read_failed(partition, OSError("unreadable"))
-        await asyncio.sleep(0.5)
-        record = await leader.stored()
-        assert 1 not in record.isr
-        assert record.leader in (2, 3)
-        assert record.leader_epoch == 4
-        assert leader.node.ctx.partitions.get("t", 0) is None
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_leader_whose_log_fails_leaves_and_another_leads(leader: Leader) -> None:
+    partition = led(leader.node)
+    leader.node.ctx.partitions.read_failed(partition, OSError("unreadable"))
+    await asyncio.sleep(0.5)
+    record = await leader.stored()
+    assert 1 not in record.isr
+    assert record.leader in (2, 3)
+    assert record.leader_epoch == 4
+    assert leader.node.ctx.partitions.get("t", 0) is None
 
 
-def test_the_last_one_stays_though_its_log_has_failed() -> None:
-    async def check(leader: Leader) -> None:
-        await replicate(leader.node, isr=(1,), partition_epoch=11)
-        leader.node.ctx.partitions.read_failed(led(leader.node), OSError("unreadable"))
-        await asyncio.sleep(2)
-        assert (await leader.stored()).isr == (1,)
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_the_last_one_stays_though_its_log_has_failed(leader: Leader) -> None:
+    await replicate(leader.node, isr=(1,), partition_epoch=11)
+    leader.node.ctx.partitions.read_failed(led(leader.node), OSError("unreadable"))
+    await asyncio.sleep(2)
+    assert (await leader.stored()).isr == (1,)
 
 
-def test_when_fewer_are_asked_for_the_elr_is_cleared() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        record = PartitionRecord((1, 2, 3), 1, (1,), 3, 11, elr=(2,))
-        topic = node.ctx.image.topics["t"]
-        await node.put(store_keys.partition_key(topic.id, 0), record)
-        append(node)
-        await asyncio.sleep(2)
-        assert led(node).high_watermark == 0
-        await node.put(
-            store_keys.CLUSTER_CONFIGS, store_keys.ConfigsRecord({"min.insync.replicas": "1"})
-        )
-        stored = store_keys.TopicRecord(
-            store_keys.decode(store_keys.TopicRecord, (await _entry(node, "t"))).id, topic.born, {}
-        )
-        await node.put(store_keys.topic_key("t"), stored)
-        await asyncio.sleep(2)
-        assert (await leader.stored()).elr == ()
-        assert led(node).high_watermark == 1
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_when_fewer_are_asked_for_the_elr_is_cleared(leader: Leader) -> None:
+    node = leader.node
+    record = PartitionRecord((1, 2, 3), 1, (1,), 3, 11, elr=(2,))
+    topic = node.ctx.image.topics["t"]
+    await node.put(store_keys.partition_key(topic.id, 0), record)
+    append(node)
+    await asyncio.sleep(2)
+    assert led(node).high_watermark == 0
+    await node.put(
+        store_keys.CLUSTER_CONFIGS, store_keys.ConfigsRecord({"min.insync.replicas": "1"})
+    )
+    stored = store_keys.TopicRecord(
+        store_keys.decode(store_keys.TopicRecord, (await _entry(node, "t"))).id, topic.born, {}
+    )
+    await node.put(store_keys.topic_key("t"), stored)
+    await asyncio.sleep(2)
+    assert (await leader.stored()).elr == ()
+    assert led(node).high_watermark == 1
 
 
 async def _entry(node: Node, name: str) -> bytes:

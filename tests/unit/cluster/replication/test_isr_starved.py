@@ -10,6 +10,7 @@ from penstock.base.ports import Delete
 from penstock.broker.api.data.produce import produce
 from penstock.cluster.metadata import store_keys
 from simulation.disk import Fault
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node
 from tests.unit.broker.api.producing import batch, request, rows
 from tests.unit.broker.api.replicating import append, led, replicate, synced
@@ -20,89 +21,77 @@ def fill(node: Node) -> None:
     node.disk.inject(Fault("append", errno.ENOSPC, times=1_000))
 
 
-def test_a_leader_that_cannot_write_makes_way_at_once() -> None:
-    async def check(leader: Leader) -> None:
+@run_with(on_leader)
+async def test_a_leader_that_cannot_write_makes_way_at_once(leader: Leader) -> None:
+    append(leader.node)
+    await synced(leader.node)
+    fill(leader.node)
+    with pytest.raises(OSError, match="No space"):
         append(leader.node)
-        await synced(leader.node)
-        fill(leader.node)
-        with pytest.raises(OSError, match="No space"):
-            append(leader.node)
-        await asyncio.sleep(0.1)
-        record = await leader.stored()
-        assert record.leader in (2, 3)
-        assert record.isr == (2, 3)
-        assert record.leader_epoch == 4
-        assert leader.node.ctx.partitions.get("t", 0) is None
-
-    on_leader(check)
+    await asyncio.sleep(0.1)
+    record = await leader.stored()
+    assert record.leader in (2, 3)
+    assert record.isr == (2, 3)
+    assert record.leader_epoch == 4
+    assert leader.node.ctx.partitions.get("t", 0) is None
 
 
-def test_a_leader_down_to_its_reserve_makes_way_when_somebody_writes() -> None:
-    async def check(leader: Leader) -> None:
-        leader.node.ctx.partitions.write_refusal = "the disk has 3 MiB left"
-        answer = await leader.node.ask(produce, 9, request(("t", 0, batch())))
-        assert rows(answer)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        await asyncio.sleep(0.1)
-        assert (await leader.stored()).isr == (2, 3)
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_leader_down_to_its_reserve_makes_way_when_somebody_writes(leader: Leader) -> None:
+    leader.node.ctx.partitions.write_refusal = "the disk has 3 MiB left"
+    answer = await leader.node.ask(produce, 9, request(("t", 0, batch())))
+    assert rows(answer)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    await asyncio.sleep(0.1)
+    assert (await leader.stored()).isr == (2, 3)
 
 
-def test_a_follower_that_cannot_write_leaves_the_isr_by_itself() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        await replicate(node, leader=2, epoch=4, partition_epoch=11)
-        replica = node.ctx.partitions.replica("t", 0)
-        assert replica is not None
-        assert not replica.is_leader
-        replica.starve()
-        await asyncio.sleep(0.1)
-        record = await leader.stored()
-        assert (record.leader, record.isr, record.leader_epoch) == (2, (2, 3), 4)
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_follower_that_cannot_write_leaves_the_isr_by_itself(leader: Leader) -> None:
+    node = leader.node
+    await replicate(node, leader=2, epoch=4, partition_epoch=11)
+    replica = node.ctx.partitions.replica("t", 0)
+    assert replica is not None
+    assert not replica.is_leader
+    replica.starve()
+    await asyncio.sleep(0.1)
+    record = await leader.stored()
+    assert (record.leader, record.isr, record.leader_epoch) == (2, (2, 3), 4)
 
 
-def test_nobody_makes_way_where_writes_could_not_go_on_anyway() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        await replicate(node, isr=(1, 2), partition_epoch=11)
+@run_with(on_leader)
+async def test_nobody_makes_way_where_writes_could_not_go_on_anyway(leader: Leader) -> None:
+    node = leader.node
+    await replicate(node, isr=(1, 2), partition_epoch=11)
+    append(node)
+    await synced(node)
+    leader.fetched(2, 1)
+    fill(node)
+    with pytest.raises(OSError, match="No space"):
         append(node)
-        await synced(node)
-        leader.fetched(2, 1)
-        fill(node)
-        with pytest.raises(OSError, match="No space"):
-            append(node)
-        await asyncio.sleep(3)
-        record = await leader.stored()
-        assert (record.leader, record.leader_epoch) == (1, 3)
-        assert 1 in record.isr
-
-    on_leader(check)
+    await asyncio.sleep(3)
+    record = await leader.stored()
+    assert (record.leader, record.leader_epoch) == (1, 3)
+    assert 1 in record.isr
 
 
-def test_one_that_is_down_does_not_count_as_able_to_go_on() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        revision = await node.store.commit([], [Delete(store_keys.broker_key(3))])
-        assert revision is not None
-        await node.ctx.reached(revision)
-        led(node).starve()
-        await asyncio.sleep(0.3)
-        assert (await leader.stored()).leader == 1
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_one_that_is_down_does_not_count_as_able_to_go_on(leader: Leader) -> None:
+    node = leader.node
+    revision = await node.store.commit([], [Delete(store_keys.broker_key(3))])
+    assert revision is not None
+    await node.ctx.reached(revision)
+    led(node).starve()
+    await asyncio.sleep(0.3)
+    assert (await leader.stored()).leader == 1
 
 
-def test_a_leader_with_room_again_stays() -> None:
-    async def check(leader: Leader) -> None:
-        node = leader.node
-        await replicate(node, isr=(1, 2), partition_epoch=11)
-        led(node).starve()
-        append(node)
-        assert not led(node).is_starved
-        await replicate(node, isr=(1, 2, 3), partition_epoch=12)
-        await asyncio.sleep(0.3)
-        assert (await leader.stored()).leader == 1
-
-    on_leader(check)
+@run_with(on_leader)
+async def test_a_leader_with_room_again_stays(leader: Leader) -> None:
+    node = leader.node
+    await replicate(node, isr=(1, 2), partition_epoch=11)
+    led(node).starve()
+    append(node)
+    assert not led(node).is_starved
+    await replicate(node, isr=(1, 2, 3), partition_epoch=12)
+    await asyncio.sleep(0.3)
+    assert (await leader.stored()).leader == 1

@@ -17,6 +17,7 @@ from penstock.wire.records import Record, encode, read_header
 from simulation.disk import Fault, SimDisk
 from simulation.loop import SimLoop, run
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 
 RULES = ProduceRules(1 << 20, False, 1 << 60, 1 << 60, False, None)
 
@@ -70,187 +71,163 @@ def on_bench(test: Callable[[Bench], Awaitable[None]], config: LogConfig | None 
     run(main)
 
 
-def test_what_is_appended_is_committed_when_it_is_on_disk() -> None:
-    async def check(bench: Bench) -> None:
-        partition = bench.partition
-        bench.append(2)
-        bench.append(1)
-        assert not bench.park(2, "first")
-        assert not bench.park(3, "second")
-        assert partition.high_watermark == 0
-        await asyncio.sleep(3)
-        assert partition.high_watermark == partition.last_stable_offset == 3
-        assert bench.waiter.told == [("first", ErrorCode.NONE), ("second", ErrorCode.NONE)]
-        assert bench.park(3, "third"), "nothing to wait for"
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_what_is_appended_is_committed_when_it_is_on_disk(bench: Bench) -> None:
+    partition = bench.partition
+    bench.append(2)
+    bench.append(1)
+    assert not bench.park(2, "first")
+    assert not bench.park(3, "second")
+    assert partition.high_watermark == 0
+    await asyncio.sleep(3)
+    assert partition.high_watermark == partition.last_stable_offset == 3
+    assert bench.waiter.told == [("first", ErrorCode.NONE), ("second", ErrorCode.NONE)]
+    assert bench.park(3, "third"), "nothing to wait for"
 
 
-def test_only_those_within_the_committed_part_are_told() -> None:
-    async def check(bench: Bench) -> None:
-        bench.append()
-        bench.park(1, "first")
-        await asyncio.sleep(0.5)  # The first sync is under way and does not cover this one.
-        bench.append()
-        bench.park(2, "second")
-        await asyncio.sleep(0.9)
-        assert [row for row, _ in bench.waiter.told] == ["first"]
-        await asyncio.sleep(2)
-        assert [row for row, _ in bench.waiter.told] == ["first", "second"]
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_only_those_within_the_committed_part_are_told(bench: Bench) -> None:
+    bench.append()
+    bench.park(1, "first")
+    await asyncio.sleep(0.5)  # The first sync is under way and does not cover this one.
+    bench.append()
+    bench.park(2, "second")
+    await asyncio.sleep(0.9)
+    assert [row for row, _ in bench.waiter.told] == ["first"]
+    await asyncio.sleep(2)
+    assert [row for row, _ in bench.waiter.told] == ["first", "second"]
 
 
-def test_with_the_page_cache_policy_it_is_committed_at_once() -> None:
-    async def check(bench: Bench) -> None:
-        woken: list[int] = []
-        bench.partition.watch(lambda: woken.append(bench.partition.high_watermark))
-        bench.append()
-        assert bench.park(1, "row")
-        assert woken == [1]
-
-    on_bench(check, LogConfig(page_cache=True))
+@run_with(on_bench, LogConfig(page_cache=True))
+async def test_with_the_page_cache_policy_it_is_committed_at_once(bench: Bench) -> None:
+    woken: list[int] = []
+    bench.partition.watch(lambda: woken.append(bench.partition.high_watermark))
+    bench.append()
+    assert bench.park(1, "row")
+    assert woken == [1]
 
 
-def test_a_change_of_policy_holds_from_the_next_batch_on() -> None:
-    async def check(bench: Bench) -> None:
-        bench.append()
-        bench.park(1, "before")
-        bench.partition.configure(LogConfig(page_cache=True), RULES)
-        bench.append()
-        assert bench.waiter.told == [("before", ErrorCode.NONE)]
-        bench.partition.configure(LogConfig(), RULES)
-        bench.append()
-        assert not bench.park(3, "after")
-        await asyncio.sleep(5)
-        assert bench.waiter.told[-1] == ("after", ErrorCode.NONE)
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_change_of_policy_holds_from_the_next_batch_on(bench: Bench) -> None:
+    bench.append()
+    bench.park(1, "before")
+    bench.partition.configure(LogConfig(page_cache=True), RULES)
+    bench.append()
+    assert bench.waiter.told == [("before", ErrorCode.NONE)]
+    bench.partition.configure(LogConfig(), RULES)
+    bench.append()
+    assert not bench.park(3, "after")
+    await asyncio.sleep(5)
+    assert bench.waiter.told[-1] == ("after", ErrorCode.NONE)
 
 
-def test_a_changed_config_reaches_log_producers_and_rules() -> None:
-    async def check(bench: Bench) -> None:
-        config = LogConfig(segment_bytes=12345, producer_expiration_ms=77)
-        rules = ProduceRules(5, True, 0, 0, True, 1)
-        bench.partition.configure(config, rules)
-        assert bench.partition.log.config is config
-        assert bench.partition.log.producers.expiration_ms == 77
-        assert bench.partition.rules is rules
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_changed_config_reaches_log_producers_and_rules(bench: Bench) -> None:
+    config = LogConfig(segment_bytes=12345, producer_expiration_ms=77)
+    rules = ProduceRules(5, True, 0, 0, True, 1)
+    bench.partition.configure(config, rules)
+    assert bench.partition.log.config is config
+    assert bench.partition.log.producers.expiration_ms == 77
+    assert bench.partition.rules is rules
 
 
-def test_a_duplicate_is_not_appended_and_not_synced() -> None:
-    async def check(bench: Bench) -> None:
-        bench.append(sequence=0)
-        await asyncio.sleep(3)
-        again = bench.append(sequence=0)
-        assert again.duplicate
-        assert bench.park(again.last_offset + 1, "again")
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_duplicate_is_not_appended_and_not_synced(bench: Bench) -> None:
+    bench.append(sequence=0)
+    await asyncio.sleep(3)
+    again = bench.append(sequence=0)
+    assert again.duplicate
+    assert bench.park(again.last_offset + 1, "again")
 
 
-def test_readers_are_woken_in_order_at_every_progress_until_they_leave() -> None:
-    async def check(bench: Bench) -> None:
-        woken: list[str] = []
+@run_with(on_bench)
+async def test_readers_are_woken_in_order_at_every_progress_until_they_leave(bench: Bench) -> None:
+    woken: list[str] = []
 
-        def first() -> None:
-            woken.append("first")
+    def first() -> None:
+        woken.append("first")
 
-        def second() -> None:
-            woken.append("second")
-            bench.partition.unwatch(second)
+    def second() -> None:
+        woken.append("second")
+        bench.partition.unwatch(second)
 
-        bench.partition.watch(first)
-        bench.partition.watch(second)
-        for _ in range(2):
-            bench.append()
-            await asyncio.sleep(3)
-        bench.partition.unwatch(first)
-        bench.partition.unwatch(first)
+    bench.partition.watch(first)
+    bench.partition.watch(second)
+    for _ in range(2):
         bench.append()
         await asyncio.sleep(3)
-        assert woken == ["first", "second", "first"]
+    bench.partition.unwatch(first)
+    bench.partition.unwatch(first)
+    bench.append()
+    await asyncio.sleep(3)
+    assert woken == ["first", "second", "first"]
 
-    on_bench(check)
 
-
-def test_a_failed_sync_is_told_to_all_and_commits_nothing() -> None:
-    async def check(bench: Bench) -> None:
-        woken: list[str] = []
-        bench.partition.watch(lambda: woken.append("reader"))
+@run_with(on_bench)
+async def test_a_failed_sync_is_told_to_all_and_commits_nothing(bench: Bench) -> None:
+    woken: list[str] = []
+    bench.partition.watch(lambda: woken.append("reader"))
+    bench.append()
+    bench.park(1, "row")
+    bench.disk.inject(Fault("sync", errno.EIO))
+    await asyncio.sleep(3)
+    assert bench.waiter.told == [("row", ErrorCode.KAFKA_STORAGE_ERROR)]
+    assert woken == ["reader"]
+    assert bench.partition.high_watermark == 0
+    assert len(bench.failures) == 1
+    with pytest.raises(Refused) as refused:
         bench.append()
-        bench.park(1, "row")
-        bench.disk.inject(Fault("sync", errno.EIO))
-        await asyncio.sleep(3)
-        assert bench.waiter.told == [("row", ErrorCode.KAFKA_STORAGE_ERROR)]
-        assert woken == ["reader"]
-        assert bench.partition.high_watermark == 0
-        assert len(bench.failures) == 1
-        with pytest.raises(Refused) as refused:
-            bench.append()
-        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-
-    on_bench(check)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_failed_write_is_told_to_those_who_wait_for_earlier_ones() -> None:
-    async def check(bench: Bench) -> None:
+@run_with(on_bench)
+async def test_a_failed_write_is_told_to_those_who_wait_for_earlier_ones(bench: Bench) -> None:
+    bench.append()
+    bench.park(1, "earlier")
+    bench.disk.inject(Fault("append", errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
         bench.append()
-        bench.park(1, "earlier")
-        bench.disk.inject(Fault("append", errno.EIO))
-        with pytest.raises(OSError, match="Input/output"):
-            bench.append()
-        assert bench.waiter.told == [("earlier", ErrorCode.KAFKA_STORAGE_ERROR)]
-        await asyncio.sleep(3)
-        assert len(bench.waiter.told) == 1
-
-    on_bench(check)
+    assert bench.waiter.told == [("earlier", ErrorCode.KAFKA_STORAGE_ERROR)]
+    await asyncio.sleep(3)
+    assert len(bench.waiter.told) == 1
 
 
-def test_a_full_disk_disturbs_nobody_who_waits() -> None:
-    async def check(bench: Bench) -> None:
+@run_with(on_bench)
+async def test_a_full_disk_disturbs_nobody_who_waits(bench: Bench) -> None:
+    bench.append()
+    bench.park(1, "earlier")
+    bench.disk.inject(Fault("append", errno.ENOSPC))
+    with pytest.raises(OSError, match="No space"):
         bench.append()
-        bench.park(1, "earlier")
-        bench.disk.inject(Fault("append", errno.ENOSPC))
-        with pytest.raises(OSError, match="No space"):
-            bench.append()
-        assert not bench.waiter.told
-        await asyncio.sleep(3)
-        assert bench.waiter.told == [("earlier", ErrorCode.NONE)]
-
-    on_bench(check)
+    assert not bench.waiter.told
+    await asyncio.sleep(3)
+    assert bench.waiter.told == [("earlier", ErrorCode.NONE)]
 
 
-def test_who_waits_for_a_partition_that_is_closed_hears_why() -> None:
-    async def check(bench: Bench) -> None:
-        woken: list[str] = []
-        bench.partition.watch(lambda: woken.append("reader"))
-        bench.append()
-        bench.park(1, "row")
-        bench.partition.close("deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert bench.waiter.told == [("row", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
-        assert woken == ["reader"]
-        await asyncio.sleep(3)
-        assert len(bench.waiter.told) == 1
-        assert bench.partition.log.offline == "deleted"
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_who_waits_for_a_partition_that_is_closed_hears_why(bench: Bench) -> None:
+    woken: list[str] = []
+    bench.partition.watch(lambda: woken.append("reader"))
+    bench.append()
+    bench.park(1, "row")
+    bench.partition.close("deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert bench.waiter.told == [("row", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert woken == ["reader"]
+    await asyncio.sleep(3)
+    assert len(bench.waiter.told) == 1
+    assert bench.partition.log.offline == "deleted"
 
 
-def test_a_moved_start_is_durable_when_it_is_answered_and_wakes_readers() -> None:
-    async def check(bench: Bench) -> None:
-        woken: list[int] = []
-        bench.append(5)
-        await asyncio.sleep(3)
-        bench.partition.watch(lambda: woken.append(bench.partition.log.start_offset))
-        await bench.partition.delete_before(3)
-        assert woken == [3]
-        reopened = Log.open(bench.disk, "data/t-0", LogConfig(), 0)
-        assert reopened.start_offset == 3
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_moved_start_is_durable_when_it_is_answered_and_wakes_readers(bench: Bench) -> None:
+    woken: list[int] = []
+    bench.append(5)
+    await asyncio.sleep(3)
+    bench.partition.watch(lambda: woken.append(bench.partition.log.start_offset))
+    await bench.partition.delete_before(3)
+    assert woken == [3]
+    reopened = Log.open(bench.disk, "data/t-0", LogConfig(), 0)
+    assert reopened.start_offset == 3
 
 
 @pytest.mark.parametrize(
@@ -262,16 +239,16 @@ def test_a_moved_start_is_durable_when_it_is_answered_and_wakes_readers() -> Non
         (5, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_another_leader_epoch_is_fenced(epoch: int, code: ErrorCode | None) -> None:
-    async def check(bench: Bench) -> None:
-        if code is None:
-            bench.partition.check_epoch(epoch)
-            return
-        with pytest.raises(Refused) as refused:
-            bench.partition.check_epoch(epoch)
-        assert refused.value.code is code
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_another_leader_epoch_is_fenced(
+    bench: Bench, *, epoch: int, code: ErrorCode | None
+) -> None:
+    if code is None:
+        bench.partition.check_epoch(epoch)
+        return
+    with pytest.raises(Refused) as refused:
+        bench.partition.check_epoch(epoch)
+    assert refused.value.code is code
 
 
 def test_rules_that_need_the_records_say_so() -> None:

@@ -16,6 +16,7 @@ from penstock.wire.records import Record, encode, read_header, stamp
 from simulation.disk import SimDisk
 from simulation.loop import SimLoop, run
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 from tests.unit.cluster.replication.test_partition import RULES, Waiter
 
 NONE, MOVED = ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -75,290 +76,258 @@ def on_bench(test: Callable[[Bench], Awaitable[None]], config: LogConfig | None 
     run(main)
 
 
-def test_a_follower_takes_no_writes() -> None:
-    async def check(bench: Bench) -> None:
-        with pytest.raises(Refused) as refused:
-            bench.append()
-        assert refused.value.code is MOVED
-        assert not bench.partition.is_leader
-
-    on_bench(check)
-
-
-def test_what_is_appended_is_committed_when_every_in_sync_replica_has_it_on_disk() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append(2)
-        bench.partition.when_committed(end, bench.waiter, "row")
-        bench.fetched(2, end)
-        bench.fetched(3, end)
-        assert not bench.waiter.told, "it is not on our own disk yet"
-        await asyncio.sleep(3)
-        assert bench.waiter.told == [("row", NONE)]
-        assert bench.partition.high_watermark == end
-
-        end = bench.append()
-        bench.partition.when_committed(end, bench.waiter, "next")
-        await asyncio.sleep(3)
-        bench.fetched(2, end)
-        assert len(bench.waiter.told) == 1, "one of them has not fetched it"
-        bench.fetched(3, end)
-        assert bench.waiter.told[1:] == [("next", NONE)]
-
-    on_bench(check)
-
-
-def test_acks_1_waits_for_our_own_disk_alone() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append()
-        assert not bench.partition.when_written(end, bench.waiter, "row")
-        await asyncio.sleep(3)
-        assert bench.waiter.told == [("row", NONE)]
-        assert bench.partition.high_watermark == 0
-        assert bench.partition.when_written(end, bench.waiter, "again")
-
-    on_bench(check)
-
-
-def test_with_the_end_of_a_role_nobody_waits_for_it() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append()
-        bench.partition.when_committed(end, bench.waiter, "all")
-        bench.partition.when_written(end, bench.waiter, "one")
-        woken: list[str] = []
-        bench.partition.watch(lambda: woken.append("reader"))
-        bench.partition.watch_appends(lambda: woken.append("replica"))
-        bench.partition.follow(PartitionRecord((1, 2, 3), 2, (2, 3), 5, 11))
-        assert sorted(bench.waiter.told) == [("all", MOVED), ("one", MOVED)]
-        assert sorted(woken) == ["reader", "replica"]
-        await asyncio.sleep(3)
-        assert len(bench.waiter.told) == 2, "the sync that ends later tells nobody again"
-        assert bench.partition.leader_epoch == 5
-
-    on_bench(check)
-
-
-def test_a_leader_that_is_elected_again_keeps_those_who_wait() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append()
-        bench.partition.when_committed(end, bench.waiter, "row")
-        bench.lead(PartitionRecord((1, 2, 3), 1, (1, 2), 5, 11))
-        assert bench.partition.leader_epoch == 5
-        await asyncio.sleep(3)
-        assert not bench.waiter.told, "fetches of the epoch before do not count"
-        bench.fetched(2, end)
-        assert bench.waiter.told == [("row", NONE)]
-
-    on_bench(check)
-
-
-def test_when_too_few_are_left_those_who_wait_are_told() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append()
-        bench.partition.when_committed(end, bench.waiter, "row")
-        bench.lead(PartitionRecord((1, 2, 3), 1, (1,), 4, 11, elr=(2, 3)))
-        assert bench.waiter.told == [("row", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
-        await asyncio.sleep(3)
-        assert bench.partition.high_watermark == 0, "and nothing is committed meanwhile"
-        bench.lead(PartitionRecord((1, 2, 3), 1, (1, 2), 4, 12))
-        bench.fetched(2, end)
-        assert bench.partition.high_watermark == end
-
-    on_bench(check)
-
-
-def test_a_node_that_is_not_sure_of_its_place_acknowledges_nothing() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append()
-        bench.partition.when_committed(end, bench.waiter, "all")
-        bench.partition.when_written(end, bench.waiter, "one")
-        bench.validity.valid_until = bench.loop.time() + 0.5
-        await asyncio.sleep(3)
-        assert bench.waiter.told == [("one", MOVED)]
-        bench.fetched(2, end)
-        bench.fetched(3, end)
-        assert bench.waiter.told[1:] == [("all", MOVED)]
-        assert not bench.partition.is_valid()
-
-    on_bench(check)
-
-
-def test_fencing_tells_everybody_at_once() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append()
-        bench.partition.when_committed(end, bench.waiter, "all")
-        bench.partition.when_written(end, bench.waiter, "one")
-        bench.partition.fence()
-        assert sorted(bench.waiter.told) == [("all", MOVED), ("one", MOVED)]
-
-    on_bench(check)
-
-
-def test_the_isr_is_looked_at_when_a_follower_has_caught_up() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead(PartitionRecord((1, 2, 3), 1, (1, 2), 4, 10))
-        end = bench.append()
-        await asyncio.sleep(3)
-        bench.fetched(2, end)
-        assert bench.partition.high_watermark == end
-        bench.fetched(3, end - 1)
-        assert bench.due == []
-        bench.fetched(3, end)
-        assert bench.due == [bench.partition]
-
-    on_bench(check)
-
-
-def test_a_stranger_does_not_count() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        with pytest.raises(Refused) as refused:
-            bench.fetched(9, 0)
-        assert refused.value.code is MOVED
-
-    on_bench(check)
-
-
-def test_appends_wake_those_who_copy() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        woken: list[int] = []
-
-        def wake() -> None:
-            woken.append(bench.log.end_offset)
-
-        bench.partition.watch_appends(wake)
-        bench.append(2)
-        assert woken == [2]
-        bench.partition.unwatch_appends(wake)
+@run_with(on_bench)
+async def test_a_follower_takes_no_writes(bench: Bench) -> None:
+    with pytest.raises(Refused) as refused:
         bench.append()
-        assert woken == [2]
-
-    on_bench(check)
-
-
-def test_a_follower_believes_its_leader_as_far_as_it_has_copied() -> None:
-    async def check(bench: Bench) -> None:
-        partition = bench.partition
-        bench.log.append_replica(_stamped(bench, 0, 3), 0)
-        woken: list[int] = []
-        partition.watch(lambda: woken.append(partition.high_watermark))
-        partition.learn_high_watermark(2)
-        partition.learn_high_watermark(9)
-        partition.learn_high_watermark(1)
-        assert partition.high_watermark == 3
-        assert woken == [2, 3]
-
-    on_bench(check)
+    assert refused.value.code is MOVED
+    assert not bench.partition.is_leader
 
 
-def test_what_was_copied_is_synced_and_then_told() -> None:
-    async def check(bench: Bench) -> None:
-        told: list[int] = []
-        bench.log.append_replica(_stamped(bench, 0, 3), 0)
-        bench.partition.copied()
-        bench.partition.when_durable(3, lambda: told.append(bench.log.durable_offset))
-        assert told == []
-        await asyncio.sleep(3)
-        assert told == [3]
-        bench.partition.when_durable(3, lambda: told.append(-1))
-        assert told == [3, -1], "nothing to wait for"
+@run_with(on_bench)
+async def test_what_is_appended_is_committed_when_every_in_sync_replica_has_it_on_disk(
+    bench: Bench,
+) -> None:
+    bench.lead()
+    end = bench.append(2)
+    bench.partition.when_committed(end, bench.waiter, "row")
+    bench.fetched(2, end)
+    bench.fetched(3, end)
+    assert not bench.waiter.told, "it is not on our own disk yet"
+    await asyncio.sleep(3)
+    assert bench.waiter.told == [("row", NONE)]
+    assert bench.partition.high_watermark == end
 
-    on_bench(check)
-
-
-def test_with_the_page_cache_policy_what_was_copied_counts_at_once() -> None:
-    async def check(bench: Bench) -> None:
-        told: list[int] = []
-        bench.log.append_replica(_stamped(bench, 0, 3), 0)
-        bench.partition.when_durable(3, lambda: told.append(3))
-        assert told == [3]
-
-    on_bench(check, LogConfig(page_cache=True))
+    end = bench.append()
+    bench.partition.when_committed(end, bench.waiter, "next")
+    await asyncio.sleep(3)
+    bench.fetched(2, end)
+    assert len(bench.waiter.told) == 1, "one of them has not fetched it"
+    bench.fetched(3, end)
+    assert bench.waiter.told[1:] == [("next", NONE)]
 
 
-def test_after_a_cut_nobody_waits_for_what_is_gone_and_the_role_is_due() -> None:
-    async def check(bench: Bench) -> None:
-        partition = bench.partition
-        bench.log.append_replica(_stamped(bench, 0, 3), 0)
-        partition.copied()
-        partition.learn_high_watermark(3)
-        told: list[int] = []
-        partition.when_durable(3, lambda: told.append(bench.log.end_offset))
-        async with partition.hold():
-            partition.is_cutting = True
-            bench.log.truncate_to(0, 0)
-            partition.is_cutting = False
-            partition.was_cut()
-        assert told == [0]
-        assert partition.high_watermark == 0
-        assert bench.ready == [partition]
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_acks_1_waits_for_our_own_disk_alone(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    assert not bench.partition.when_written(end, bench.waiter, "row")
+    await asyncio.sleep(3)
+    assert bench.waiter.told == [("row", NONE)]
+    assert bench.partition.high_watermark == 0
+    assert bench.partition.when_written(end, bench.waiter, "again")
 
 
-def test_a_failed_log_ends_every_wait() -> None:
-    async def check(bench: Bench) -> None:
-        bench.lead()
-        end = bench.append()
-        told: list[str] = []
-        bench.partition.when_committed(end, bench.waiter, "all")
-        bench.partition.when_written(end, bench.waiter, "one")
-        bench.partition.when_durable(end, lambda: told.append("copier"))
-        bench.log.fail("for the test")
-        bench.partition.advance()
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-        assert sorted(bench.waiter.told) == [("all", code), ("one", code)]
-        assert told == ["copier"]
-
-    on_bench(check)
-
-
-def test_a_new_leader_is_settled_when_what_it_found_is_committed() -> None:
-    async def check(bench: Bench) -> None:
-        bench.log.append_replica(_stamped(bench, 0, 3), 0)
-        bench.partition.copied()
-        await asyncio.sleep(3)
-        bench.lead()
-        assert not bench.partition.is_settled
-        bench.fetched(2, 3)
-        bench.fetched(3, 3)
-        assert bench.partition.is_settled
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_with_the_end_of_a_role_nobody_waits_for_it(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    bench.partition.when_committed(end, bench.waiter, "all")
+    bench.partition.when_written(end, bench.waiter, "one")
+    woken: list[str] = []
+    bench.partition.watch(lambda: woken.append("reader"))
+    bench.partition.watch_appends(lambda: woken.append("replica"))
+    bench.partition.follow(PartitionRecord((1, 2, 3), 2, (2, 3), 5, 11))
+    assert sorted(bench.waiter.told) == [("all", MOVED), ("one", MOVED)]
+    assert sorted(woken) == ["reader", "replica"]
+    await asyncio.sleep(3)
+    assert len(bench.waiter.told) == 2, "the sync that ends later tells nobody again"
+    assert bench.partition.leader_epoch == 5
 
 
-def test_an_epoch_that_only_others_have_ends_where_the_new_leaders_began() -> None:
-    async def check(bench: Bench) -> None:
-        bench.log.append_replica(_stamped(bench, 0, 3, epoch=1), 0)
-        bench.lead()  # In epoch 4; another led 2 or 3, and wrote what was never committed.
-        assert bench.partition.epoch_end(3) == (1, 3)
-        assert bench.partition.epoch_end(1) == (1, 3)
-        assert bench.partition.epoch_end(5) == (-1, -1)
-        bench.append()
-        assert bench.partition.epoch_end(3) == (1, 3)
-        assert bench.partition.epoch_end(4) == (4, 4)
+@run_with(on_bench)
+async def test_a_leader_that_is_elected_again_keeps_those_who_wait(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    bench.partition.when_committed(end, bench.waiter, "row")
+    bench.lead(PartitionRecord((1, 2, 3), 1, (1, 2), 5, 11))
+    assert bench.partition.leader_epoch == 5
+    await asyncio.sleep(3)
+    assert not bench.waiter.told, "fetches of the epoch before do not count"
+    bench.fetched(2, end)
+    assert bench.waiter.told == [("row", NONE)]
 
-    on_bench(check)
+
+@run_with(on_bench)
+async def test_when_too_few_are_left_those_who_wait_are_told(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    bench.partition.when_committed(end, bench.waiter, "row")
+    bench.lead(PartitionRecord((1, 2, 3), 1, (1,), 4, 11, elr=(2, 3)))
+    assert bench.waiter.told == [("row", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
+    await asyncio.sleep(3)
+    assert bench.partition.high_watermark == 0, "and nothing is committed meanwhile"
+    bench.lead(PartitionRecord((1, 2, 3), 1, (1, 2), 4, 12))
+    bench.fetched(2, end)
+    assert bench.partition.high_watermark == end
 
 
-def test_the_high_watermark_of_an_earlier_life_is_taken_as_far_as_the_log_goes() -> None:
-    async def check(bench: Bench) -> None:
-        bench.log.append_replica(_stamped(bench, 0, 3), 0)
-        home = PartitionHome(NodeId(1), Flusher(bench.disk, bench.workers, lambda error: None))
-        for known, taken in ((2, 2), (7, 3), (0, 0)):
-            partition = Partition(
-                "t", TopicId(bytes(16)), 0, bench.log, THREE, RULES, home, high_watermark=known
-            )
-            assert partition.high_watermark == taken
+@run_with(on_bench)
+async def test_a_node_that_is_not_sure_of_its_place_acknowledges_nothing(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    bench.partition.when_committed(end, bench.waiter, "all")
+    bench.partition.when_written(end, bench.waiter, "one")
+    bench.validity.valid_until = bench.loop.time() + 0.5
+    await asyncio.sleep(3)
+    assert bench.waiter.told == [("one", MOVED)]
+    bench.fetched(2, end)
+    bench.fetched(3, end)
+    assert bench.waiter.told[1:] == [("all", MOVED)]
+    assert not bench.partition.is_valid()
 
-    on_bench(check)
+
+@run_with(on_bench)
+async def test_fencing_tells_everybody_at_once(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    bench.partition.when_committed(end, bench.waiter, "all")
+    bench.partition.when_written(end, bench.waiter, "one")
+    bench.partition.fence()
+    assert sorted(bench.waiter.told) == [("all", MOVED), ("one", MOVED)]
+
+
+@run_with(on_bench)
+async def test_the_isr_is_looked_at_when_a_follower_has_caught_up(bench: Bench) -> None:
+    bench.lead(PartitionRecord((1, 2, 3), 1, (1, 2), 4, 10))
+    end = bench.append()
+    await asyncio.sleep(3)
+    bench.fetched(2, end)
+    assert bench.partition.high_watermark == end
+    bench.fetched(3, end - 1)
+    assert bench.due == []
+    bench.fetched(3, end)
+    assert bench.due == [bench.partition]
+
+
+@run_with(on_bench)
+async def test_a_stranger_does_not_count(bench: Bench) -> None:
+    bench.lead()
+    with pytest.raises(Refused) as refused:
+        bench.fetched(9, 0)
+    assert refused.value.code is MOVED
+
+
+@run_with(on_bench)
+async def test_appends_wake_those_who_copy(bench: Bench) -> None:
+    bench.lead()
+    woken: list[int] = []
+
+    def wake() -> None:
+        woken.append(bench.log.end_offset)
+
+    bench.partition.watch_appends(wake)
+    bench.append(2)
+    assert woken == [2]
+    bench.partition.unwatch_appends(wake)
+    bench.append()
+    assert woken == [2]
+
+
+@run_with(on_bench)
+async def test_a_follower_believes_its_leader_as_far_as_it_has_copied(bench: Bench) -> None:
+    partition = bench.partition
+    bench.log.append_replica(_stamped(bench, 0, 3), 0)
+    woken: list[int] = []
+    partition.watch(lambda: woken.append(partition.high_watermark))
+    partition.learn_high_watermark(2)
+    partition.learn_high_watermark(9)
+    partition.learn_high_watermark(1)
+    assert partition.high_watermark == 3
+    assert woken == [2, 3]
+
+
+@run_with(on_bench)
+async def test_what_was_copied_is_synced_and_then_told(bench: Bench) -> None:
+    told: list[int] = []
+    bench.log.append_replica(_stamped(bench, 0, 3), 0)
+    bench.partition.copied()
+    bench.partition.when_durable(3, lambda: told.append(bench.log.durable_offset))
+    assert told == []
+    await asyncio.sleep(3)
+    assert told == [3]
+    bench.partition.when_durable(3, lambda: told.append(-1))
+    assert told == [3, -1], "nothing to wait for"
+
+
+@run_with(on_bench, LogConfig(page_cache=True))
+async def test_with_the_page_cache_policy_what_was_copied_counts_at_once(bench: Bench) -> None:
+    told: list[int] = []
+    bench.log.append_replica(_stamped(bench, 0, 3), 0)
+    bench.partition.when_durable(3, lambda: told.append(3))
+    assert told == [3]
+
+
+@run_with(on_bench)
+async def test_after_a_cut_nobody_waits_for_what_is_gone_and_the_role_is_due(bench: Bench) -> None:
+    partition = bench.partition
+    bench.log.append_replica(_stamped(bench, 0, 3), 0)
+    partition.copied()
+    partition.learn_high_watermark(3)
+    told: list[int] = []
+    partition.when_durable(3, lambda: told.append(bench.log.end_offset))
+    async with partition.hold():
+        partition.is_cutting = True
+        bench.log.truncate_to(0, 0)
+        partition.is_cutting = False
+        partition.was_cut()
+    assert told == [0]
+    assert partition.high_watermark == 0
+    assert bench.ready == [partition]
+
+
+@run_with(on_bench)
+async def test_a_failed_log_ends_every_wait(bench: Bench) -> None:
+    bench.lead()
+    end = bench.append()
+    told: list[str] = []
+    bench.partition.when_committed(end, bench.waiter, "all")
+    bench.partition.when_written(end, bench.waiter, "one")
+    bench.partition.when_durable(end, lambda: told.append("copier"))
+    bench.log.fail("for the test")
+    bench.partition.advance()
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    assert sorted(bench.waiter.told) == [("all", code), ("one", code)]
+    assert told == ["copier"]
+
+
+@run_with(on_bench)
+async def test_a_new_leader_is_settled_when_what_it_found_is_committed(bench: Bench) -> None:
+    bench.log.append_replica(_stamped(bench, 0, 3), 0)
+    bench.partition.copied()
+    await asyncio.sleep(3)
+    bench.lead()
+    assert not bench.partition.is_settled
+    bench.fetched(2, 3)
+    bench.fetched(3, 3)
+    assert bench.partition.is_settled
+
+
+@run_with(on_bench)
+async def test_an_epoch_that_only_others_have_ends_where_the_new_leaders_began(
+    bench: Bench,
+) -> None:
+    bench.log.append_replica(_stamped(bench, 0, 3, epoch=1), 0)
+    bench.lead()  # In epoch 4; another led 2 or 3, and wrote what was never committed.
+    assert bench.partition.epoch_end(3) == (1, 3)
+    assert bench.partition.epoch_end(1) == (1, 3)
+    assert bench.partition.epoch_end(5) == (-1, -1)
+    bench.append()
+    assert bench.partition.epoch_end(3) == (1, 3)
+    assert bench.partition.epoch_end(4) == (4, 4)
+
+
+@run_with(on_bench)
+async def test_the_high_watermark_of_an_earlier_life_is_taken_as_far_as_the_log_goes(
+    bench: Bench,
+) -> None:
+    bench.log.append_replica(_stamped(bench, 0, 3), 0)
+    home = PartitionHome(NodeId(1), Flusher(bench.disk, bench.workers, lambda error: None))
+    for known, taken in ((2, 2), (7, 3), (0, 0)):
+        partition = Partition(
+            "t", TopicId(bytes(16)), 0, bench.log, THREE, RULES, home, high_watermark=known
+        )
+        assert partition.high_watermark == taken
 
 
 def _stamped(bench: Bench, offset: int, count: int, epoch: int = 3) -> memoryview:
@@ -368,17 +337,15 @@ def _stamped(bench: Bench, offset: int, count: int, epoch: int = 3) -> memoryvie
     return batch
 
 
-def test_leader_is_in_touch_while_it_hears_a_majority_or_all_in_sync() -> None:
-    async def check(bench: Bench) -> None:
-        assert not bench.partition.is_in_touch(), "it follows"
-        bench.lead()
-        bench.silent = {2}
-        assert bench.partition.is_in_touch()
-        bench.silent = {2, 3}
-        assert not bench.partition.is_in_touch()
-        bench.lead(PartitionRecord((1, 2, 3), 1, (1,), 4, 11))
-        assert bench.partition.is_in_touch(), "nobody else is in sync, so nobody else leads"
-        bench.validity.valid_until = 0.0
-        assert not bench.partition.is_in_touch()
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_leader_is_in_touch_while_it_hears_a_majority_or_all_in_sync(bench: Bench) -> None:
+    assert not bench.partition.is_in_touch(), "it follows"
+    bench.lead()
+    bench.silent = {2}
+    assert bench.partition.is_in_touch()
+    bench.silent = {2, 3}
+    assert not bench.partition.is_in_touch()
+    bench.lead(PartitionRecord((1, 2, 3), 1, (1,), 4, 11))
+    assert bench.partition.is_in_touch(), "nobody else is in sync, so nobody else leads"
+    bench.validity.valid_until = 0.0
+    assert not bench.partition.is_in_touch()

@@ -29,6 +29,7 @@ from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 
 NODE = NodeId(1)
 
@@ -135,16 +136,14 @@ def sim_disk(bench: Bench) -> SimDisk:
 # -- opening ----------------------------------------------------------------------------------
 
 
-def test_a_created_topic_is_served_when_its_revision_is_reached() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 7)
-        assert len(bench.partitions) == 7
-        assert [key for key, _ in bench.partitions.items()] == [("t", n) for n in range(7)]
-        await bench.write("t", 3)
-        directory = directory_of("t", bench.follower.image.topics["t"].id)
-        assert bench.disk.listdir(f"data/logs/{directory}") == [str(n) for n in range(7)]
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_created_topic_is_served_when_its_revision_is_reached(bench: Bench) -> None:
+    await bench.create("t", 7)
+    assert len(bench.partitions) == 7
+    assert [key for key, _ in bench.partitions.items()] == [("t", n) for n in range(7)]
+    await bench.write("t", 3)
+    directory = directory_of("t", bench.follower.image.topics["t"].id)
+    assert bench.disk.listdir(f"data/logs/{directory}") == [str(n) for n in range(7)]
 
 
 def test_what_was_created_survives_a_power_cut() -> None:
@@ -163,49 +162,43 @@ def test_what_was_created_survives_a_power_cut() -> None:
         on_bench(check, seed)
 
 
-def test_after_a_clean_stop_nothing_is_scanned() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        await bench.write("t", 5)
-        states = await bench.stop()
-        assert sorted(name.rpartition("/")[2] for name in states) == ["0", "1"]
-        # Without the state this file would be read, and the damage found.
-        path = next(p for p in sim_disk(bench).files() if p.endswith("/0/" + "0" * 20 + ".log"))
-        sim_disk(bench).damage(path, 0)
-        again = Bench(bench.loop, bench.disk, "data/logs")
-        again.store = bench.store
-        await again.start(states)
-        assert again.get("t").log.offline is None
-        assert again.get("t").log.end_offset == 5
-        await again.stop()
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_after_a_clean_stop_nothing_is_scanned(bench: Bench) -> None:
+    await bench.create("t", 2)
+    await bench.write("t", 5)
+    states = await bench.stop()
+    assert sorted(name.rpartition("/")[2] for name in states) == ["0", "1"]
+    # Without the state this file would be read, and the damage found.
+    path = next(p for p in sim_disk(bench).files() if p.endswith("/0/" + "0" * 20 + ".log"))
+    sim_disk(bench).damage(path, 0)
+    again = Bench(bench.loop, bench.disk, "data/logs")
+    again.store = bench.store
+    await again.start(states)
+    assert again.get("t").log.offline is None
+    assert again.get("t").log.end_offset == 5
+    await again.stop()
 
 
-def test_a_new_leader_epoch_is_written_down_before_the_first_append() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        assert bench.get("t").log.epochs.latest == 0
-        before = sim_disk(bench).operations
-        batch = memoryview(encode([Record(0, 1000, None, b"v", ())]))
-        bench.get("t").append(batch, read_header(batch), 0)
-        assert sim_disk(bench).operations == before + 1, "on the loop only the append itself"
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_new_leader_epoch_is_written_down_before_the_first_append(bench: Bench) -> None:
+    await bench.create("t")
+    assert bench.get("t").log.epochs.latest == 0
+    before = sim_disk(bench).operations
+    batch = memoryview(encode([Record(0, 1000, None, b"v", ())]))
+    bench.get("t").append(batch, read_header(batch), 0)
+    assert sim_disk(bench).operations == before + 1, "on the loop only the append itself"
 
 
-def test_partitions_that_are_added_are_opened() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 1)
-        first = bench.get("t")
-        image = bench.follower.image
-        await bench.reached(
-            await topics.create_partitions(bench.store, image, bench.random, "t", 3, None)
-        )
-        assert len(bench.partitions) == 3
-        assert bench.get("t") is first
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_partitions_that_are_added_are_opened(bench: Bench) -> None:
+    await bench.create("t", 1)
+    first = bench.get("t")
+    image = bench.follower.image
+    await bench.reached(
+        await topics.create_partitions(bench.store, image, bench.random, "t", 3, None)
+    )
+    assert len(bench.partitions) == 3
+    assert bench.get("t") is first
 
 
 def test_a_log_that_cannot_be_opened_is_tried_again_and_the_others_serve(
@@ -225,37 +218,33 @@ def test_a_log_that_cannot_be_opened_is_tried_again_and_the_others_serve(
     assert len(said) == 1, "once, not at every attempt"
 
 
-def test_a_directory_that_cannot_be_synced_is_not_served() -> None:
-    async def check(bench: Bench) -> None:
-        sim_disk(bench).inject(Fault("sync_dir", errno.EIO, path="t.", times=1000))
-        await bench.create("t", 1)
-        assert bench.partitions.get("t", 0) is None
-        sim_disk(bench).heal()
-        await asyncio.sleep(2 * RETRY_SECONDS)
-        await bench.write("t")
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_directory_that_cannot_be_synced_is_not_served(bench: Bench) -> None:
+    sim_disk(bench).inject(Fault("sync_dir", errno.EIO, path="t.", times=1000))
+    await bench.create("t", 1)
+    assert bench.partitions.get("t", 0) is None
+    sim_disk(bench).heal()
+    await asyncio.sleep(2 * RETRY_SECONDS)
+    await bench.write("t")
 
 
-def test_a_damaged_log_is_offline_and_the_others_serve() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("good")
-        await bench.create("bad")
-        for name in ("good", "bad"):
-            await bench.write(name, 3)
-        await bench.stop()
-        for path in sim_disk(bench).files():
-            if "/bad." in path and path.endswith(".log"):
-                bench.disk.unlink(path)
-        again = Bench(bench.loop, bench.disk, "data/logs")
-        again.store = bench.store
-        await again.start()
-        assert again.get("bad").log.offline is not None
-        assert again.get("good").log.end_offset == 3
-        states = await again.stop()
-        assert [name.partition(".")[0] for name in states] == ["good"]
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_damaged_log_is_offline_and_the_others_serve(bench: Bench) -> None:
+    await bench.create("good")
+    await bench.create("bad")
+    for name in ("good", "bad"):
+        await bench.write(name, 3)
+    await bench.stop()
+    for path in sim_disk(bench).files():
+        if "/bad." in path and path.endswith(".log"):
+            bench.disk.unlink(path)
+    again = Bench(bench.loop, bench.disk, "data/logs")
+    again.store = bench.store
+    await again.start()
+    assert again.get("bad").log.offline is not None
+    assert again.get("good").log.end_offset == 3
+    states = await again.stop()
+    assert [name.partition(".")[0] for name in states] == ["good"]
 
 
 def test_a_directory_of_nobody_is_left_alone_and_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -272,22 +261,20 @@ def test_a_directory_of_nobody_is_left_alone_and_reported(caplog: pytest.LogCapt
 # -- configs ----------------------------------------------------------------------------------
 
 
-def test_a_changed_topic_config_reaches_the_open_partition() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        assert not bench.partitions.any_look_inside
-        partition = bench.get("t")
-        await alter(bench, "t", {"max.message.bytes": "777", "cleanup.policy": "compact"})
-        assert bench.get("t") is partition
-        assert partition.rules.message_bytes_max == 777
-        assert partition.rules.keys_required
-        assert partition.log.config.cleanup_compact
-        assert bench.partitions.any_look_inside
-        await alter(bench, "t", {})
-        assert partition.rules.message_bytes_max != 777
-        assert not bench.partitions.any_look_inside
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_changed_topic_config_reaches_the_open_partition(bench: Bench) -> None:
+    await bench.create("t")
+    assert not bench.partitions.any_look_inside
+    partition = bench.get("t")
+    await alter(bench, "t", {"max.message.bytes": "777", "cleanup.policy": "compact"})
+    assert bench.get("t") is partition
+    assert partition.rules.message_bytes_max == 777
+    assert partition.rules.keys_required
+    assert partition.log.config.cleanup_compact
+    assert bench.partitions.any_look_inside
+    await alter(bench, "t", {})
+    assert partition.rules.message_bytes_max != 777
+    assert not bench.partitions.any_look_inside
 
 
 async def alter(bench: Bench, topic: str, values: dict[str, str]) -> None:
@@ -295,153 +282,139 @@ async def alter(bench: Bench, topic: str, values: dict[str, str]) -> None:
     await bench.reached(await config_changes.alter_topic(bench.store, topic, edit))
 
 
-def test_a_changed_broker_default_reaches_topics_that_do_not_set_it() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("plain")
-        await bench.create("own", max_message_bytes="5000")
-        edit = config_changes.replacing(Scope.BROKER, {"message.max.bytes": "9000"})
-        await bench.reached(await config_changes.alter_broker(bench.store, None, edit))
-        assert bench.get("plain").rules.message_bytes_max == 9000
-        assert bench.get("own").rules.message_bytes_max == 5000
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_changed_broker_default_reaches_topics_that_do_not_set_it(bench: Bench) -> None:
+    await bench.create("plain")
+    await bench.create("own", max_message_bytes="5000")
+    edit = config_changes.replacing(Scope.BROKER, {"message.max.bytes": "9000"})
+    await bench.reached(await config_changes.alter_broker(bench.store, None, edit))
+    assert bench.get("plain").rules.message_bytes_max == 9000
+    assert bench.get("own").rules.message_bytes_max == 5000
 
 
 # -- dropping and removing --------------------------------------------------------------------
 
 
-def test_a_deleted_topic_is_not_served_and_its_files_go() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        await bench.create("kept")
-        await bench.write("t", 3)
-        topic_id = bench.follower.image.topics["t"].id
+@run_with(on_bench)
+async def test_a_deleted_topic_is_not_served_and_its_files_go(bench: Bench) -> None:
+    await bench.create("t", 2)
+    await bench.create("kept")
+    await bench.write("t", 3)
+    topic_id = bench.follower.image.topics["t"].id
+    await bench.delete("t")
+    assert bench.partitions.get("t", 0) is None
+    await asyncio.sleep(1)
+    assert not [p for p in sim_disk(bench).files() if show_topic_id(topic_id) in p]
+    assert not bench.follower.image.deleted
+    assert len(bench.disk.listdir("data/logs")) == 1
+
+
+@run_with(on_bench)
+async def test_a_topic_stops_being_served_with_the_image_that_says_so(bench: Bench) -> None:
+    await bench.create("t")
+    old = bench.get("t")
+    bench.workers.delay_s = (10.0, 10.0)
+    opening = asyncio.ensure_future(bench.create("slow"))  # It keeps the reconciliation busy.
+    await asyncio.sleep(1)
+    deleted = await topics.delete_topic(bench.store, "t")
+    await bench.follower.reached(deleted)
+    new = topics.NewTopic("t", 1)
+    plan = topics.plan_topic(new, bench.follower.image, bench.configs, bench.random)
+    revision = await topics.create_topic(bench.store, plan)
+    await bench.follower.reached(revision)
+    assert not opening.done()
+    # Clients may know of the new topic by now: nothing of theirs may go to the old log.
+    assert bench.partitions.get("t", 0) is None
+    assert old.log.offline is not None
+    await opening
+    await bench.partitions.reached(revision)
+    assert bench.get("t").topic_id == bench.follower.image.topics["t"].id != old.topic_id
+
+
+@run_with(on_bench)
+async def test_a_topic_deleted_while_it_is_being_opened_is_never_served(bench: Bench) -> None:
+    bench.workers.delay_s = (5.0, 5.0)
+    new = topics.NewTopic("t", 1)
+    plan = topics.plan_topic(new, bench.follower.image, bench.configs, bench.random)
+    created = await topics.create_topic(bench.store, plan)
+    await bench.follower.reached(created)
+    await asyncio.sleep(1)
+    deleted = await topics.delete_topic(bench.store, "t")
+    await bench.partitions.reached(created)
+    assert bench.partitions.get("t", 0) is None
+    await bench.reached(deleted)
+    await asyncio.sleep(30)
+    assert bench.disk.listdir("data/logs") == []
+
+
+@run_with(on_bench)
+async def test_files_that_cannot_be_removed_are_tried_again(bench: Bench) -> None:
+    await bench.create("t")
+    await bench.write("t")
+    sim_disk(bench).inject(Fault("unlink", errno.EIO, times=2))
+    await bench.delete("t")
+    await bench.create("other")
+    await asyncio.sleep(RETRY_SECONDS * 4)
+    assert len(bench.disk.listdir("data/logs")) == 1
+    assert not bench.follower.image.deleted
+    assert not any(task.done() for task in bench.tasks)
+
+
+@run_with(on_bench)
+async def test_a_deletion_cut_short_by_a_crash_is_finished_at_the_next_start(bench: Bench) -> None:
+    await bench.create("t", 3)
+    await bench.write("t")
+    sim_disk(bench).inject(Fault("rmdir", errno.EIO, times=1000))
+    await bench.delete("t")
+    await asyncio.sleep(1)
+    await bench.stop()
+    sim_disk(bench).heal()
+    assert bench.disk.listdir("data/logs")
+    again = Bench(bench.loop, bench.disk, "data/logs")
+    again.store = bench.store
+    await again.start()
+    assert bench.disk.listdir("data/logs") == []
+    await again.stop()
+
+
+@run_with(run)
+async def test_a_deleted_topic_leaves_no_object_and_no_open_file_behind(
+    loop: SimLoop, *, tmp_path: Path
+) -> None:
+    disk = LocalDisk()
+    bench = Bench(loop, disk, str(tmp_path / "logs"))
+    await bench.register()
+    await bench.start()
+    await bench.create("t", 4)
+    await bench.write("t", 3)
+    await bench.create("policy", 1, flush_policy="page-cache")
+    await bench.write("policy", 3)
+    gone = weakref.ref(bench.get("t").log.segments.active.file)
+    assert disk.open_files > 0
+    gc.disable()  # Without the collector: there must be no circles to collect.
+    try:
         await bench.delete("t")
-        assert bench.partitions.get("t", 0) is None
+        await bench.delete("policy")
         await asyncio.sleep(1)
-        assert not [p for p in sim_disk(bench).files() if show_topic_id(topic_id) in p]
-        assert not bench.follower.image.deleted
-        assert len(bench.disk.listdir("data/logs")) == 1
-
-    on_bench(check)
-
-
-def test_a_topic_stops_being_served_with_the_image_that_says_so() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        old = bench.get("t")
-        bench.workers.delay_s = (10.0, 10.0)
-        opening = asyncio.ensure_future(bench.create("slow"))  # It keeps the reconciliation busy.
-        await asyncio.sleep(1)
-        deleted = await topics.delete_topic(bench.store, "t")
-        await bench.follower.reached(deleted)
-        new = topics.NewTopic("t", 1)
-        plan = topics.plan_topic(new, bench.follower.image, bench.configs, bench.random)
-        revision = await topics.create_topic(bench.store, plan)
-        await bench.follower.reached(revision)
-        assert not opening.done()
-        # Clients may know of the new topic by now: nothing of theirs may go to the old log.
-        assert bench.partitions.get("t", 0) is None
-        assert old.log.offline is not None
-        await opening
-        await bench.partitions.reached(revision)
-        assert bench.get("t").topic_id == bench.follower.image.topics["t"].id != old.topic_id
-
-    on_bench(check)
-
-
-def test_a_topic_deleted_while_it_is_being_opened_is_never_served() -> None:
-    async def check(bench: Bench) -> None:
-        bench.workers.delay_s = (5.0, 5.0)
-        new = topics.NewTopic("t", 1)
-        plan = topics.plan_topic(new, bench.follower.image, bench.configs, bench.random)
-        created = await topics.create_topic(bench.store, plan)
-        await bench.follower.reached(created)
-        await asyncio.sleep(1)
-        deleted = await topics.delete_topic(bench.store, "t")
-        await bench.partitions.reached(created)
-        assert bench.partitions.get("t", 0) is None
-        await bench.reached(deleted)
-        await asyncio.sleep(30)
-        assert bench.disk.listdir("data/logs") == []
-
-    on_bench(check)
-
-
-def test_files_that_cannot_be_removed_are_tried_again() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await bench.write("t")
-        sim_disk(bench).inject(Fault("unlink", errno.EIO, times=2))
-        await bench.delete("t")
-        await bench.create("other")
-        await asyncio.sleep(RETRY_SECONDS * 4)
-        assert len(bench.disk.listdir("data/logs")) == 1
-        assert not bench.follower.image.deleted
-        assert not any(task.done() for task in bench.tasks)
-
-    on_bench(check)
-
-
-def test_a_deletion_cut_short_by_a_crash_is_finished_at_the_next_start() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 3)
-        await bench.write("t")
-        sim_disk(bench).inject(Fault("rmdir", errno.EIO, times=1000))
-        await bench.delete("t")
-        await asyncio.sleep(1)
-        await bench.stop()
-        sim_disk(bench).heal()
-        assert bench.disk.listdir("data/logs")
-        again = Bench(bench.loop, bench.disk, "data/logs")
-        again.store = bench.store
-        await again.start()
-        assert bench.disk.listdir("data/logs") == []
-        await again.stop()
-
-    on_bench(check)
-
-
-def test_a_deleted_topic_leaves_no_object_and_no_open_file_behind(tmp_path: Path) -> None:
-    async def main(loop: SimLoop) -> None:
-        disk = LocalDisk()
-        bench = Bench(loop, disk, str(tmp_path / "logs"))
-        await bench.register()
-        await bench.start()
-        await bench.create("t", 4)
-        await bench.write("t", 3)
-        await bench.create("policy", 1, flush_policy="page-cache")
-        await bench.write("policy", 3)
-        gone = weakref.ref(bench.get("t").log.segments.active.file)
-        assert disk.open_files > 0
-        gc.disable()  # Without the collector: there must be no circles to collect.
-        try:
-            await bench.delete("t")
-            await bench.delete("policy")
-            await asyncio.sleep(1)
-            assert gone() is None
-            assert disk.open_files == 0
-        finally:
-            gc.enable()
-        await bench.stop()
-
-    run(main)
+        assert gone() is None
+        assert disk.open_files == 0
+    finally:
+        gc.enable()
+    await bench.stop()
 
 
 # -- failing and closing ----------------------------------------------------------------------
 
 
-def test_a_failed_read_takes_one_partition_offline() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        woken: list[str] = []
-        bench.get("t", 0).watch(lambda: woken.append("reader"))
-        bench.partitions.read_failed(bench.get("t", 0), OSError(errno.EIO, "bad sector"))
-        assert woken == ["reader"]
-        assert bench.get("t", 0).log.offline is not None
-        assert bench.get("t", 1).log.offline is None
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_failed_read_takes_one_partition_offline(bench: Bench) -> None:
+    await bench.create("t", 2)
+    woken: list[str] = []
+    bench.get("t", 0).watch(lambda: woken.append("reader"))
+    bench.partitions.read_failed(bench.get("t", 0), OSError(errno.EIO, "bad sector"))
+    assert woken == ["reader"]
+    assert bench.get("t", 0).log.offline is not None
+    assert bench.get("t", 1).log.offline is None
 
 
 def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_it(
@@ -468,13 +441,11 @@ def test_directories_carry_the_name_for_people_and_the_id_for_us() -> None:
     assert len(directory_of("x" * 249, topic_id)) < 255
 
 
-def test_listeners_run_after_every_reconciliation() -> None:
-    async def check(bench: Bench) -> None:
-        seen: list[int] = []
-        bench.partitions.on_change(lambda: seen.append(len(bench.partitions)))
-        await bench.create("t", 2)
-        assert seen[-1] == 2
-        await bench.delete("t")
-        assert seen[-1] == 0
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_listeners_run_after_every_reconciliation(bench: Bench) -> None:
+    seen: list[int] = []
+    bench.partitions.on_change(lambda: seen.append(len(bench.partitions)))
+    await bench.create("t", 2)
+    assert seen[-1] == 2
+    await bench.delete("t")
+    assert seen[-1] == 0

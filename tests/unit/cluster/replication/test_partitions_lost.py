@@ -12,6 +12,7 @@ from penstock.cluster.replication.high_watermark_checkpoint import FILE, FORMAT_
 from penstock.cluster.replication.partitions import RETRY_SECONDS
 from penstock.cluster.storage.log_directories import directory_of
 from simulation.disk import Fault, SimDisk
+from tests.run_with import run_with
 from tests.unit.cluster.replication.test_partitions import Bench, on_bench
 from tests.unit.cluster.replication.test_partitions_roles import OURS, become
 
@@ -25,170 +26,154 @@ def disk_of(bench: Bench) -> SimDisk:
     return bench.disk
 
 
-def test_a_replica_is_written_down_before_it_is_served() -> None:
-    async def check(bench: Bench) -> None:
-        served: list[bool] = []
+@run_with(on_bench)
+async def test_a_replica_is_written_down_before_it_is_served(bench: Bench) -> None:
+    served: list[bool] = []
 
-        def look() -> None:
-            known = HighWatermarks(bench.disk, "data").read()
-            served.extend(
-                name_of(bench, one.topic, one.index) in known for one in bench.partitions.replicas()
-            )
-
-        disk_of(bench).on_operation = look
-        await bench.create("t", 3)
-        await bench.create("u", 1)
-        disk_of(bench).on_operation = None
-        assert len(bench.partitions) == 4
-        assert all(served)
+    def look() -> None:
         known = HighWatermarks(bench.disk, "data").read()
-        assert sorted(known) == sorted(
-            [FORMAT_KEY, *(name_of(bench, "t", index) for index in range(3)), name_of(bench, "u")]
+        served.extend(
+            name_of(bench, one.topic, one.index) in known for one in bench.partitions.replicas()
         )
 
-    on_bench(check)
+    disk_of(bench).on_operation = look
+    await bench.create("t", 3)
+    await bench.create("u", 1)
+    disk_of(bench).on_operation = None
+    assert len(bench.partitions) == 4
+    assert all(served)
+    known = HighWatermarks(bench.disk, "data").read()
+    assert sorted(known) == sorted(
+        [FORMAT_KEY, *(name_of(bench, "t", index) for index in range(3)), name_of(bench, "u")]
+    )
 
 
-def test_a_replica_that_cannot_be_written_down_is_not_served() -> None:
-    async def check(bench: Bench) -> None:
-        disk_of(bench).inject(Fault("rename", path=FILE))
-        await bench.create("t")
-        assert bench.partitions.replica("t", 0) is None
-        await asyncio.sleep(RETRY_SECONDS + 1)
-        assert not bench.get("t").log.is_lost
-        assert name_of(bench) in HighWatermarks(bench.disk, "data").read()
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_replica_that_cannot_be_written_down_is_not_served(bench: Bench) -> None:
+    disk_of(bench).inject(Fault("rename", path=FILE))
+    await bench.create("t")
+    assert bench.partitions.replica("t", 0) is None
+    await asyncio.sleep(RETRY_SECONDS + 1)
+    assert not bench.get("t").log.is_lost
+    assert name_of(bench) in HighWatermarks(bench.disk, "data").read()
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("what", ["logs", "topic", "partition"])
-def test_the_only_replica_is_lost_with_its_directory_and_others_serve_on(
-    what: str, clean: bool
+@run_with(on_bench)
+async def test_the_only_replica_is_lost_with_its_directory_and_others_serve_on(
+    bench: Bench, *, what: str, clean: bool
 ) -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await bench.create("u")
-        await bench.write("t", 3)
-        await bench.write("u", 2)
-        await bench.partitions.save_watermarks()
-        name = name_of(bench)
-        path = {"logs": "", "topic": name.partition("/")[0], "partition": name}[what]
-        states = await bench.stop()
-        disk_of(bench).take_away(f"data/logs/{path}".rstrip("/"))
-        for _ in range(2):
-            later = Bench(bench.loop, bench.disk, bench.root)
-            later.store = bench.store
-            await later.start(states if clean else None)
-            lost = later.get("t")
-            assert lost.log.is_lost
-            assert lost.known_end == 3
-            other = later.get("u")
-            assert other.log.is_lost == (what == "logs")
-            assert what == "logs" or other.log.end_offset == 2
-            assert not bench.disk.exists(f"data/logs/{name}")
-            states = await later.stop()
-
-    on_bench(check)
-
-
-def test_an_older_versions_directory_without_entries_opens_as_it_is() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await bench.write("t", 3)
-        states = await bench.stop()
-        disk_of(bench).take_away(f"data/{FILE}")
+    await bench.create("t")
+    await bench.create("u")
+    await bench.write("t", 3)
+    await bench.write("u", 2)
+    await bench.partitions.save_watermarks()
+    name = name_of(bench)
+    path = {"logs": "", "topic": name.partition("/")[0], "partition": name}[what]
+    states = await bench.stop()
+    disk_of(bench).take_away(f"data/logs/{path}".rstrip("/"))
+    for _ in range(2):
         later = Bench(bench.loop, bench.disk, bench.root)
         later.store = bench.store
-        await later.start(states)
-        assert later.get("t").log.end_offset == 3
-        assert later.get("t").log.offline is None
-        await later.stop()
-
-    on_bench(check)
-
-
-def test_a_clean_stop_tells_what_was_there_without_any_entry() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await bench.write("t", 3)
-        name = name_of(bench)
-        states = await bench.stop()
-        disk_of(bench).take_away(f"data/{FILE}")
-        disk_of(bench).take_away(f"data/logs/{name}")
-        later = Bench(bench.loop, bench.disk, bench.root)
-        later.store = bench.store
-        await later.start(states)
-        assert later.get("t").log.is_lost
-        await later.stop()
-
-    on_bench(check)
+        await later.start(states if clean else None)
+        lost = later.get("t")
+        assert lost.log.is_lost
+        assert lost.known_end == 3
+        other = later.get("u")
+        assert other.log.is_lost == (what == "logs")
+        assert what == "logs" or other.log.end_offset == 2
+        assert not bench.disk.exists(f"data/logs/{name}")
+        states = await later.stop()
 
 
-def test_a_replica_that_moved_away_and_back_is_not_lost() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        await bench.write("t", 3)
-        await bench.partitions.save_watermarks()
-        await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
-        await bench.partitions.save_watermarks()
-        assert name_of(bench) not in HighWatermarks(bench.disk, "data").read()
-        await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
-        replica = bench.partitions.replica("t", 0)
-        assert replica is not None
-        assert (replica.log.is_lost, replica.log.end_offset) == (False, 0)
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_an_older_versions_directory_without_entries_opens_as_it_is(bench: Bench) -> None:
+    await bench.create("t")
+    await bench.write("t", 3)
+    states = await bench.stop()
+    disk_of(bench).take_away(f"data/{FILE}")
+    later = Bench(bench.loop, bench.disk, bench.root)
+    later.store = bench.store
+    await later.start(states)
+    assert later.get("t").log.end_offset == 3
+    assert later.get("t").log.offline is None
+    await later.stop()
 
 
-def test_what_is_not_synced_is_not_known() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        partition = bench.get("t")
-        partition.high_watermark = 5
-        assert partition.known_end == min(5, partition.log.synced_offset) == 0
+@run_with(on_bench)
+async def test_a_clean_stop_tells_what_was_there_without_any_entry(bench: Bench) -> None:
+    await bench.create("t")
+    await bench.write("t", 3)
+    name = name_of(bench)
+    states = await bench.stop()
+    disk_of(bench).take_away(f"data/{FILE}")
+    disk_of(bench).take_away(f"data/logs/{name}")
+    later = Bench(bench.loop, bench.disk, bench.root)
+    later.store = bench.store
+    await later.start(states)
+    assert later.get("t").log.is_lost
+    await later.stop()
 
-    on_bench(check)
+
+@run_with(on_bench)
+async def test_a_replica_that_moved_away_and_back_is_not_lost(bench: Bench) -> None:
+    await bench.create("t", 2)
+    await bench.write("t", 3)
+    await bench.partitions.save_watermarks()
+    await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
+    await bench.partitions.save_watermarks()
+    assert name_of(bench) not in HighWatermarks(bench.disk, "data").read()
+    await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
+    replica = bench.partitions.replica("t", 0)
+    assert replica is not None
+    assert (replica.log.is_lost, replica.log.end_offset) == (False, 0)
+
+
+@run_with(on_bench)
+async def test_what_is_not_synced_is_not_known(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    partition = bench.get("t")
+    partition.high_watermark = 5
+    assert partition.known_end == min(5, partition.log.synced_offset) == 0
 
 
 @pytest.mark.parametrize("what", ["gone", "damaged"])
-def test_a_lost_replica_goes_on_when_its_loss_is_accepted(what: str) -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await bench.write("t", 5)
-        await bench.partitions.save_watermarks()
-        name = name_of(bench)
-        await bench.stop()
-        path = f"data/logs/{name}"
-        if what == "gone":
-            disk_of(bench).take_away(path)
-        else:
-            segment = f"{path}/{0:020d}.log"
-            disk_of(bench).take_away(f"{path}/checkpoint")
-            disk_of(bench).flip_bit(segment, bench.disk.size(segment) * 8 // 2)
-        later = Bench(bench.loop, bench.disk, bench.root)
-        later.store = bench.store
-        await later.start(None)
-        assert later.get("t").log.is_lost
-        await asyncio.sleep(3 * RETRY_SECONDS)
-        assert later.get("t").log.is_lost, "nobody has accepted it"
-        accepted_losses.ask(bench.disk, "data", name)
-        await asyncio.sleep(2 * RETRY_SECONDS)
-        held = later.get("t")
-        start, end = (5, 5) if what == "gone" else (0, 2)
-        assert (held.log.offline, held.log.start_offset, held.log.end_offset) == (None, start, end)
-        await later.write("t", 1)
-        assert later.get("t").log.end_offset == end + 1
-        assert accepted_losses.asked(bench.disk, "data") == []
-        states = await later.stop()
-        again = Bench(bench.loop, bench.disk, bench.root)
-        again.store = bench.store
-        await again.start(states)
-        assert (again.get("t").log.offline, again.get("t").log.end_offset) == (None, end + 1)
-        await again.stop()
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_lost_replica_goes_on_when_its_loss_is_accepted(bench: Bench, *, what: str) -> None:
+    await bench.create("t")
+    await bench.write("t", 5)
+    await bench.partitions.save_watermarks()
+    name = name_of(bench)
+    await bench.stop()
+    path = f"data/logs/{name}"
+    if what == "gone":
+        disk_of(bench).take_away(path)
+    else:
+        segment = f"{path}/{0:020d}.log"
+        disk_of(bench).take_away(f"{path}/checkpoint")
+        disk_of(bench).flip_bit(segment, bench.disk.size(segment) * 8 // 2)
+    later = Bench(bench.loop, bench.disk, bench.root)
+    later.store = bench.store
+    await later.start(None)
+    assert later.get("t").log.is_lost
+    await asyncio.sleep(3 * RETRY_SECONDS)
+    assert later.get("t").log.is_lost, "nobody has accepted it"
+    accepted_losses.ask(bench.disk, "data", name)
+    await asyncio.sleep(2 * RETRY_SECONDS)
+    held = later.get("t")
+    start, end = (5, 5) if what == "gone" else (0, 2)
+    assert (held.log.offline, held.log.start_offset, held.log.end_offset) == (None, start, end)
+    await later.write("t", 1)
+    assert later.get("t").log.end_offset == end + 1
+    assert accepted_losses.asked(bench.disk, "data") == []
+    states = await later.stop()
+    again = Bench(bench.loop, bench.disk, bench.root)
+    again.store = bench.store
+    await again.start(states)
+    assert (again.get("t").log.offline, again.get("t").log.end_offset) == (None, end + 1)
+    await again.stop()
 
 
 def test_many_replicas_that_are_lost_are_told_in_one_line(
@@ -224,25 +209,23 @@ def test_many_replicas_that_are_lost_are_told_in_one_line(
     on_bench(check)
 
 
-def test_one_replica_that_is_lost_is_told_with_the_command_for_it(
-    caplog: pytest.LogCaptureFixture,
+@run_with(on_bench)
+async def test_one_replica_that_is_lost_is_told_with_the_command_for_it(
+    bench: Bench, *, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await bench.create("u")
-        await bench.partitions.save_watermarks()
-        name = name_of(bench)
-        await bench.stop()
-        disk_of(bench).take_away(f"data/logs/{name}")
-        later = Bench(bench.loop, bench.disk, bench.root)
-        later.store = bench.store
-        await later.start(None)
-        (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-        assert line.startswith("t-0 is offline: ")
-        assert "accept-loss t 0 --data data" in line
-        await later.stop()
-
-    on_bench(check)
+    await bench.create("t")
+    await bench.create("u")
+    await bench.partitions.save_watermarks()
+    name = name_of(bench)
+    await bench.stop()
+    disk_of(bench).take_away(f"data/logs/{name}")
+    later = Bench(bench.loop, bench.disk, bench.root)
+    later.store = bench.store
+    await later.start(None)
+    (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    assert line.startswith("t-0 is offline: ")
+    assert "accept-loss t 0 --data data" in line
+    await later.stop()
 
 
 def test_a_loss_is_accepted_only_of_what_cannot_be_copied() -> None:
@@ -256,18 +239,18 @@ def test_a_loss_is_accepted_only_of_what_cannot_be_copied() -> None:
     assert accepted_losses.is_possible(replace(chosen, unreconciled=(2,)), 1)
 
 
-def test_a_loss_is_not_accepted_for_a_replica_that_is_whole_or_counted_on() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        await become(bench, OURS)
-        accepted_losses.ask(bench.disk, "data", name_of(bench))
-        accepted_losses.ask(bench.disk, "data", name_of(bench, "t", 1))
-        held = bench.get("t")
-        bench.partitions.lose(held, 9, "it was shown")
-        await bench.create("u")
-        await asyncio.sleep(2 * RETRY_SECONDS)
-        assert bench.get("t") is held
-        assert held.log.is_lost
-        assert bench.get("t", 1).log.offline is None
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_loss_is_not_accepted_for_a_replica_that_is_whole_or_counted_on(
+    bench: Bench,
+) -> None:
+    await bench.create("t", 2)
+    await become(bench, OURS)
+    accepted_losses.ask(bench.disk, "data", name_of(bench))
+    accepted_losses.ask(bench.disk, "data", name_of(bench, "t", 1))
+    held = bench.get("t")
+    bench.partitions.lose(held, 9, "it was shown")
+    await bench.create("u")
+    await asyncio.sleep(2 * RETRY_SECONDS)
+    assert bench.get("t") is held
+    assert held.log.is_lost
+    assert bench.get("t", 1).log.offline is None

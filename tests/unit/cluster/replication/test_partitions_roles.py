@@ -12,6 +12,7 @@ from penstock.cluster.replication.isr import InSyncReplicas
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.storage.log_directories import directory_of
 from penstock.wire.records import Record, encode, read_header
+from tests.run_with import run_with
 from tests.unit.cluster.replication.test_partition import Waiter
 from tests.unit.cluster.replication.test_partitions import Bench, on_bench
 
@@ -45,211 +46,189 @@ async def again(bench: Bench, clean: bool) -> Bench:
     return later
 
 
-def test_only_what_is_led_is_got_and_every_replica_is_there() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        await become(bench, THEIRS)
-        assert bench.partitions.get("t", 0) is None
-        replica = bench.partitions.replica("t", 0)
-        assert replica is not None
-        assert not replica.is_leader
-        assert [p.index for p in bench.partitions.led()] == [1]
-        assert [p.index for p in bench.partitions.replicas()] == [0, 1]
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_only_what_is_led_is_got_and_every_replica_is_there(bench: Bench) -> None:
+    await bench.create("t", 2)
+    await become(bench, THEIRS)
+    assert bench.partitions.get("t", 0) is None
+    replica = bench.partitions.replica("t", 0)
+    assert replica is not None
+    assert not replica.is_leader
+    assert [p.index for p in bench.partitions.led()] == [1]
+    assert [p.index for p in bench.partitions.replicas()] == [0, 1]
 
 
-def test_roles_change_with_the_image_and_listeners_hear_of_it() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        partition = bench.get("t")
-        told: list[tuple[bool, int]] = []
-        bench.partitions.on_change(
-            lambda: told.append((partition.is_leader, partition.leader_epoch))
-        )
-        waiter = Waiter()
-        partition.when_committed(append(partition), waiter, "row")
-        revision = await put(bench, THEIRS)
-        await bench.follower.reached(revision)
-        assert bench.partitions.get("t", 0) is None, "before anything else was done about it"
-        assert told[0] == (False, 2)
-        assert waiter.told == [("row", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-        revision = await put(bench, replace(OURS, leader_epoch=3, partition_epoch=3))
-        await bench.follower.reached(revision)
-        assert bench.get("t") is partition
-        assert told[-1] == (True, 3)
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_roles_change_with_the_image_and_listeners_hear_of_it(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    partition = bench.get("t")
+    told: list[tuple[bool, int]] = []
+    bench.partitions.on_change(lambda: told.append((partition.is_leader, partition.leader_epoch)))
+    waiter = Waiter()
+    partition.when_committed(append(partition), waiter, "row")
+    revision = await put(bench, THEIRS)
+    await bench.follower.reached(revision)
+    assert bench.partitions.get("t", 0) is None, "before anything else was done about it"
+    assert told[0] == (False, 2)
+    assert waiter.told == [("row", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    revision = await put(bench, replace(OURS, leader_epoch=3, partition_epoch=3))
+    await bench.follower.reached(revision)
+    assert bench.get("t") is partition
+    assert told[-1] == (True, 3)
 
 
-def test_what_a_leader_knows_of_its_own_change_is_not_undone_by_an_older_image() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        partition = bench.get("t")
-        bench.partitions.learn(partition, replace(OURS, isr=(1, 2), partition_epoch=9))
-        await become(bench, replace(OURS, isr=(1, 3), partition_epoch=8))
-        assert partition.record.isr == (1, 2)
-        assert partition.leading is not None
-        assert partition.leading.record.isr == (1, 2)
-
-    on_bench(check)
-
-
-def test_a_replica_that_moved_away_goes_with_its_files_and_may_come_back_empty() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        await bench.write("t", 3)
-        await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
-        assert bench.partitions.replica("t", 0) is None
-        await asyncio.sleep(1)
-        directory = directory_of("t", bench.follower.image.topics["t"].id)
-        assert bench.disk.listdir(f"data/logs/{directory}") == ["1"]
-        await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
-        replica = bench.partitions.replica("t", 0)
-        assert replica is not None
-        assert replica.log.end_offset == 0
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_what_a_leader_knows_of_its_own_change_is_not_undone_by_an_older_image(
+    bench: Bench,
+) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    partition = bench.get("t")
+    bench.partitions.learn(partition, replace(OURS, isr=(1, 2), partition_epoch=9))
+    await become(bench, replace(OURS, isr=(1, 3), partition_epoch=8))
+    assert partition.record.isr == (1, 2)
+    assert partition.leading is not None
+    assert partition.leading.record.isr == (1, 2)
 
 
-def test_after_an_unclean_end_a_leader_does_not_go_on_in_its_epoch() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        later = await again(bench, clean=False)
-        replica = later.partitions.replica("t", 0)
-        assert replica is not None
-        assert later.partitions.get("t", 0) is None
-        await become(later, replace(OURS, isr=(1, 2), partition_epoch=2))
-        assert not replica.is_leader, "another ISR in the same epoch is not enough"
-        await become(later, replace(OURS, leader_epoch=2, partition_epoch=3))
-        assert later.get("t") is replica
-        await later.stop()
-
-    on_bench(check)
-
-
-def test_such_a_leader_asks_for_a_new_epoch_once_it_is_registered() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, replace(OURS, isr=(1, 2)))
-        later = await again(bench, clean=False)
-        isr = InSyncReplicas(1, later.store, later.follower, later.partitions, later.configs)
-        later.tasks.append(asyncio.ensure_future(isr.run()))
-        await asyncio.sleep(3)
-        partition = later.get("t")
-        assert partition.leader_epoch == 2
-        assert partition.record == PartitionRecord((1, 2, 3), 1, (1, 2), 2, 2)
-        await later.stop()
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_a_replica_that_moved_away_goes_with_its_files_and_may_come_back_empty(
+    bench: Bench,
+) -> None:
+    await bench.create("t", 2)
+    await bench.write("t", 3)
+    await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
+    assert bench.partitions.replica("t", 0) is None
+    await asyncio.sleep(1)
+    directory = directory_of("t", bench.follower.image.topics["t"].id)
+    assert bench.disk.listdir(f"data/logs/{directory}") == ["1"]
+    await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
+    replica = bench.partitions.replica("t", 0)
+    assert replica is not None
+    assert replica.log.end_offset == 0
 
 
-def test_after_a_clean_stop_a_leader_goes_on() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        later = await again(bench, clean=True)
-        assert later.get("t").leader_epoch == 1
-        await later.stop()
-
-    on_bench(check)
-
-
-def test_the_only_replica_goes_on_if_what_it_acknowledged_was_synced() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await bench.create("loose", flush_policy="page-cache")
-        later = await again(bench, clean=False)
-        assert later.get("t").is_leader
-        assert later.partitions.get("loose", 0) is None
-        await later.stop()
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_after_an_unclean_end_a_leader_does_not_go_on_in_its_epoch(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    later = await again(bench, clean=False)
+    replica = later.partitions.replica("t", 0)
+    assert replica is not None
+    assert later.partitions.get("t", 0) is None
+    await become(later, replace(OURS, isr=(1, 2), partition_epoch=2))
+    assert not replica.is_leader, "another ISR in the same epoch is not enough"
+    await become(later, replace(OURS, leader_epoch=2, partition_epoch=3))
+    assert later.get("t") is replica
+    await later.stop()
 
 
-def test_a_log_that_is_being_cut_leads_when_that_is_done() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, THEIRS)
-        replica = bench.partitions.replica("t", 0)
-        assert replica is not None
-        replica.is_cutting = True
-        await become(bench, replace(OURS, leader_epoch=3, partition_epoch=3))
-        assert bench.partitions.get("t", 0) is None
-        assert replica.leader_epoch == 3, "but those who ask with an older epoch are fenced"
-        replica.is_cutting = False
-        replica.was_cut()
-        assert bench.get("t") is replica
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_such_a_leader_asks_for_a_new_epoch_once_it_is_registered(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, replace(OURS, isr=(1, 2)))
+    later = await again(bench, clean=False)
+    isr = InSyncReplicas(1, later.store, later.follower, later.partitions, later.configs)
+    later.tasks.append(asyncio.ensure_future(isr.run()))
+    await asyncio.sleep(3)
+    partition = later.get("t")
+    assert partition.leader_epoch == 2
+    assert partition.record == PartitionRecord((1, 2, 3), 1, (1, 2), 2, 2)
+    await later.stop()
 
 
-def test_high_watermarks_are_known_in_the_next_life() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        partition = bench.get("t")
-        for _ in range(5):
-            append(partition)
-        await bench.flusher.drain()
-        now_s = bench.loop.time()
-        partition.replica_fetched(2, 1, 4, now_s)
-        partition.replica_fetched(3, 1, 3, now_s)
-        assert partition.high_watermark == 3
-        await bench.partitions.save_watermarks()
-        crashed = await again(bench, clean=False)
-        replica = crashed.partitions.replica("t", 0)
-        assert replica is not None
-        assert replica.high_watermark == 3
-        assert replica.log.end_offset == 5
-        await crashed.stop()
-
-    on_bench(check)
+@run_with(on_bench)
+async def test_after_a_clean_stop_a_leader_goes_on(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    later = await again(bench, clean=True)
+    assert later.get("t").leader_epoch == 1
+    await later.stop()
 
 
-def test_a_clean_stop_writes_the_high_watermarks_down() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        partition = bench.get("t")
+@run_with(on_bench)
+async def test_the_only_replica_goes_on_if_what_it_acknowledged_was_synced(bench: Bench) -> None:
+    await bench.create("t")
+    await bench.create("loose", flush_policy="page-cache")
+    later = await again(bench, clean=False)
+    assert later.get("t").is_leader
+    assert later.partitions.get("loose", 0) is None
+    await later.stop()
+
+
+@run_with(on_bench)
+async def test_a_log_that_is_being_cut_leads_when_that_is_done(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, THEIRS)
+    replica = bench.partitions.replica("t", 0)
+    assert replica is not None
+    replica.is_cutting = True
+    await become(bench, replace(OURS, leader_epoch=3, partition_epoch=3))
+    assert bench.partitions.get("t", 0) is None
+    assert replica.leader_epoch == 3, "but those who ask with an older epoch are fenced"
+    replica.is_cutting = False
+    replica.was_cut()
+    assert bench.get("t") is replica
+
+
+@run_with(on_bench)
+async def test_high_watermarks_are_known_in_the_next_life(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    partition = bench.get("t")
+    for _ in range(5):
         append(partition)
-        await bench.flusher.drain()
-        partition.replica_fetched(2, 1, 1, bench.loop.time())
-        partition.replica_fetched(3, 1, 1, bench.loop.time())
-        later = await again(bench, clean=True)
-        assert later.get("t").high_watermark == 1
-        await later.stop()
-
-    on_bench(check)
-
-
-def test_fencing_reaches_every_led_partition() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t")
-        await become(bench, OURS)
-        partition, waiter = bench.get("t"), Waiter()
-        partition.when_committed(append(partition), waiter, "row")
-        bench.partitions.fence()
-        assert waiter.told == [("row", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-
-    on_bench(check)
+    await bench.flusher.drain()
+    now_s = bench.loop.time()
+    partition.replica_fetched(2, 1, 4, now_s)
+    partition.replica_fetched(3, 1, 3, now_s)
+    assert partition.high_watermark == 3
+    await bench.partitions.save_watermarks()
+    crashed = await again(bench, clean=False)
+    replica = crashed.partitions.replica("t", 0)
+    assert replica is not None
+    assert replica.high_watermark == 3
+    assert replica.log.end_offset == 5
+    await crashed.stop()
 
 
-def test_one_log_that_was_not_closed_cleanly_is_enough_to_ask_for_a_new_epoch() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 2)
-        await become(bench, OURS)
-        await become(bench, OURS, 1)
-        states = await bench.stop()
-        name = next(name for name in states if name.endswith("/1"))
-        later = Bench(bench.loop, bench.disk, bench.root)
-        later.store = bench.store
-        await later.start({one: state for one, state in states.items() if one != name})
-        assert later.get("t", 0).is_leader
-        assert later.partitions.get("t", 1) is None
-        await later.stop()
+@run_with(on_bench)
+async def test_a_clean_stop_writes_the_high_watermarks_down(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    partition = bench.get("t")
+    append(partition)
+    await bench.flusher.drain()
+    partition.replica_fetched(2, 1, 1, bench.loop.time())
+    partition.replica_fetched(3, 1, 1, bench.loop.time())
+    later = await again(bench, clean=True)
+    assert later.get("t").high_watermark == 1
+    await later.stop()
 
-    on_bench(check)
+
+@run_with(on_bench)
+async def test_fencing_reaches_every_led_partition(bench: Bench) -> None:
+    await bench.create("t")
+    await become(bench, OURS)
+    partition, waiter = bench.get("t"), Waiter()
+    partition.when_committed(append(partition), waiter, "row")
+    bench.partitions.fence()
+    assert waiter.told == [("row", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+
+@run_with(on_bench)
+async def test_one_log_that_was_not_closed_cleanly_is_enough_to_ask_for_a_new_epoch(
+    bench: Bench,
+) -> None:
+    await bench.create("t", 2)
+    await become(bench, OURS)
+    await become(bench, OURS, 1)
+    states = await bench.stop()
+    name = next(name for name in states if name.endswith("/1"))
+    later = Bench(bench.loop, bench.disk, bench.root)
+    later.store = bench.store
+    await later.start({one: state for one, state in states.items() if one != name})
+    assert later.get("t", 0).is_leader
+    assert later.partitions.get("t", 1) is None
+    await later.stop()

@@ -14,6 +14,7 @@ from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 from tests.unit.client.model import HANG, ModelBroker
 
 QUESTION = MetadataRequest(topics=None)
@@ -55,87 +56,75 @@ def in_world(test: Callable[[World], Awaitable[None]]) -> None:
     run(main, 1, time_max=1000.0)
 
 
-def test_each_node_is_asked_where_it_registered() -> None:
-    async def test(world: World) -> None:
-        assert await world.ask(2) == 2
-        assert await world.ask(3) == 3
-
-    in_world(test)
+@run_with(in_world)
+async def test_each_node_is_asked_where_it_registered(world: World) -> None:
+    assert await world.ask(2) == 2
+    assert await world.ask(3) == 3
 
 
-def test_a_lane_shares_one_connection_however_many_ask_at_once() -> None:
-    async def test(world: World) -> None:
-        assert await asyncio.gather(*[world.ask(2) for _ in range(20)]) == [2] * 20
-        assert world.others[2].connections == 1
-        await world.ask(2, "another")
-        assert world.others[2].connections == 2
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_lane_shares_one_connection_however_many_ask_at_once(world: World) -> None:
+    assert await asyncio.gather(*[world.ask(2) for _ in range(20)]) == [2] * 20
+    assert world.others[2].connections == 1
+    await world.ask(2, "another")
+    assert world.others[2].connections == 2
 
 
-def test_a_connection_that_was_lost_is_made_again_for_the_next_who_asks() -> None:
-    async def test(world: World) -> None:
-        await world.ask(2)
-        asyncio.get_running_loop().net.reset("localhost", "node-2")  # type: ignore[attr-defined]
-        await asyncio.sleep(0.1)
-        assert await world.ask(2) == 2
-        assert world.others[2].connections == 2
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_connection_that_was_lost_is_made_again_for_the_next_who_asks(world: World) -> None:
+    await world.ask(2)
+    asyncio.get_running_loop().net.reset("localhost", "node-2")  # type: ignore[attr-defined]
+    await asyncio.sleep(0.1)
+    assert await world.ask(2) == 2
+    assert world.others[2].connections == 2
 
 
-def test_a_node_that_is_not_registered_cannot_be_asked() -> None:
-    async def test(world: World) -> None:
-        with pytest.raises(Unreachable, match="node 7 is not registered"):
-            await world.ask(7)
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_node_that_is_not_registered_cannot_be_asked(world: World) -> None:
+    with pytest.raises(Unreachable, match="node 7 is not registered"):
+        await world.ask(7)
 
 
 @pytest.mark.parametrize("epoch", [None, 2])
-def test_whoever_waits_for_a_life_that_is_over_hears_at_once(epoch: int | None) -> None:
-    async def test(world: World) -> None:
-        world.others[2].answers[MetadataRequest] = lambda _: HANG
-        waiting = asyncio.ensure_future(world.ask(2))
-        own = await world.peers.dial(2)
-        await asyncio.sleep(0.1)
-        world.show(world.record(3), *([world.record(2, epoch)] if epoch else []))
-        with pytest.raises(ConnectionLost):
-            await asyncio.wait_for(waiting, 0.1)
-        assert own.is_closed
-        assert await world.ask(3) == 3, "others are not disturbed"
-
-    in_world(test)
-
-
-def test_a_node_that_registers_anew_while_it_is_dialled_is_dialled_again() -> None:
-    async def test(world: World) -> None:
-        dialling = asyncio.ensure_future(world.peers.dial(2))
-        await asyncio.sleep(0)
-        world.show(world.record(2, epoch=2))
-        with pytest.raises(Unreachable, match="registered anew"):
-            await dialling
-        assert await world.ask(2) == 2
-
-    in_world(test)
+@run_with(in_world)
+async def test_whoever_waits_for_a_life_that_is_over_hears_at_once(
+    world: World, *, epoch: int | None
+) -> None:
+    world.others[2].answers[MetadataRequest] = lambda _: HANG
+    waiting = asyncio.ensure_future(world.ask(2))
+    own = await world.peers.dial(2)
+    await asyncio.sleep(0.1)
+    world.show(world.record(3), *([world.record(2, epoch)] if epoch else []))
+    with pytest.raises(ConnectionLost):
+        await asyncio.wait_for(waiting, 0.1)
+    assert own.is_closed
+    assert await world.ask(3) == 3, "others are not disturbed"
 
 
-def test_one_who_gives_up_does_not_take_the_connection_from_the_others() -> None:
-    async def test(world: World) -> None:
-        first = asyncio.ensure_future(world.ask(2))
-        second = asyncio.ensure_future(world.ask(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        assert await second == 2
+@run_with(in_world)
+async def test_a_node_that_registers_anew_while_it_is_dialled_is_dialled_again(
+    world: World,
+) -> None:
+    dialling = asyncio.ensure_future(world.peers.dial(2))
+    await asyncio.sleep(0)
+    world.show(world.record(2, epoch=2))
+    with pytest.raises(Unreachable, match="registered anew"):
+        await dialling
+    assert await world.ask(2) == 2
 
-    in_world(test)
+
+@run_with(in_world)
+async def test_one_who_gives_up_does_not_take_the_connection_from_the_others(world: World) -> None:
+    first = asyncio.ensure_future(world.ask(2))
+    second = asyncio.ensure_future(world.ask(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == 2
 
 
-def test_a_dialled_connection_has_its_own_patience() -> None:
-    async def test(world: World) -> None:
-        world.others[2].answers[MetadataRequest] = lambda _: HANG
-        connection = await world.peers.dial(2, timeout_ms=200)
-        with pytest.raises(RequestTimeout):
-            await asyncio.wait_for(connection.call(QUESTION, MetadataResponse), 0.3)
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_dialled_connection_has_its_own_patience(world: World) -> None:
+    world.others[2].answers[MetadataRequest] = lambda _: HANG
+    connection = await world.peers.dial(2, timeout_ms=200)
+    with pytest.raises(RequestTimeout):
+        await asyncio.wait_for(connection.call(QUESTION, MetadataResponse), 0.3)

@@ -14,6 +14,7 @@ from penstock.log.log import Log
 from penstock.wire.messages.fetch import FetchPartitionData, FetchRequest, FetchResponse
 from penstock.wire.records import Record, encode, read_header
 from simulation.disk import Fault
+from tests.run_with import run_with
 from tests.unit.cluster.replicas import (
     NODE,
     NOW_MS,
@@ -67,228 +68,220 @@ def condition(node: Node, copy: Partition) -> FollowerStatus:
         ("1 1 1", "1 1 1"),
     ],
 )
-def test_a_log_is_cut_where_the_epochs_part(ours: str, theirs: str) -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=9)
-        for number, epoch in enumerate(theirs.split()):
-            led.append(b"%d by the leader" % number, epoch=int(epoch))
-        copy = node.open("t", 1, epoch=9)
-        for number, epoch in enumerate(ours.split()):
-            same = theirs.split()[: number + 1] == ours.split()[: number + 1]
-            write(copy.log, int(epoch), b"%d by the leader" % number if same else b"ours")
+@run_with(replicate)
+async def test_a_log_is_cut_where_the_epochs_part(
+    node: Node, leader: ModelLeader, *, ours: str, theirs: str
+) -> None:
+    led = leader.lead("t", epoch=9)
+    for number, epoch in enumerate(theirs.split()):
+        led.append(b"%d by the leader" % number, epoch=int(epoch))
+    copy = node.open("t", 1, epoch=9)
+    for number, epoch in enumerate(ours.split()):
+        same = theirs.split()[: number + 1] == ours.split()[: number + 1]
+        write(copy.log, int(epoch), b"%d by the leader" % number if same else b"ours")
+    node.follow()
+    await agree(copy, led)
+
+
+@run_with(replicate)
+async def test_an_epoch_in_which_nothing_was_written_is_forgotten(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t", epoch=9)
+    for value in (b"a", b"b", b"c"):
+        led.append(value, epoch=4)
+    copy = node.open("t", 1, epoch=9)
+    write(copy.log, 4, b"a")
+    # Elected in epoch 5, and gone before the first write.
+    copy.log.begin_epoch(5)
+    node.follow()
+    await agree(copy, led)
+    assert copy.log.epochs.epochs == [4]
+
+
+@run_with(replicate)
+async def test_a_partition_that_leads_before_its_log_could_be_cut_keeps_it(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t", epoch=2)
+    led.append(b"a", epoch=1)
+    copy = node.open("t", 1, epoch=2)
+    for value in (b"a", b"b"):
+        write(copy.log, 1, value)
+    async with node.flusher.hold(copy.log):
         node.follow()
-        await agree(copy, led)
+        await until(lambda: node.fetchers.copied.cuts == 1)
+        node.elect(copy, NODE, 3)
+    await asyncio.sleep(1)
+    assert copy.is_leader
+    assert not copy.is_cutting
+    assert copy.log.end_offset == 2
 
-    replicate(scenario)
 
-
-def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=9)
-        for value in (b"a", b"b", b"c"):
-            led.append(value, epoch=4)
-        copy = node.open("t", 1, epoch=9)
-        write(copy.log, 4, b"a")
-        # Elected in epoch 5, and gone before the first write.
-        copy.log.begin_epoch(5)
+@run_with(replicate)
+async def test_the_next_leader_is_followed_when_the_cut_for_the_last_one_is_made(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t", epoch=2)
+    led.append(b"a", epoch=1)
+    copy = node.open("t", 1, epoch=2)
+    for value in (b"a", b"b"):
+        write(copy.log, 1, value)
+    async with node.flusher.hold(copy.log):
         node.follow()
-        await agree(copy, led)
-        assert copy.log.epochs.epochs == [4]
-
-    replicate(scenario)
-
-
-def test_a_partition_that_leads_before_its_log_could_be_cut_keeps_it() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=2)
-        led.append(b"a", epoch=1)
-        copy = node.open("t", 1, epoch=2)
-        for value in (b"a", b"b"):
-            write(copy.log, 1, value)
-        async with node.flusher.hold(copy.log):
-            node.follow()
-            await until(lambda: node.fetchers.copied.cuts == 1)
-            node.elect(copy, NODE, 3)
-        await asyncio.sleep(1)
-        assert copy.is_leader
-        assert not copy.is_cutting
-        assert copy.log.end_offset == 2
-
-    replicate(scenario)
-
-
-def test_the_next_leader_is_followed_when_the_cut_for_the_last_one_is_made() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=2)
-        led.append(b"a", epoch=1)
-        copy = node.open("t", 1, epoch=2)
-        for value in (b"a", b"b"):
-            write(copy.log, 1, value)
-        async with node.flusher.hold(copy.log):
-            node.follow()
-            await until(lambda: node.fetchers.copied.cuts == 1)
-            led.epoch = 3
-            led.append(b"c")
-            node.elect(copy, 1, 3)
-            await asyncio.sleep(0.1)
-            assert condition(node, copy) is FollowerStatus.BUSY
-        await agree(copy, led)
-
-    replicate(scenario)
+        await until(lambda: node.fetchers.copied.cuts == 1)
+        led.epoch = 3
+        led.append(b"c")
+        node.elect(copy, 1, 3)
+        await asyncio.sleep(0.1)
+        assert condition(node, copy) is FollowerStatus.BUSY
+    await agree(copy, led)
 
 
 # -- out of range -----------------------------------------------------------------------------
 
 
-def test_a_follower_that_was_left_behind_starts_over_where_the_leader_begins() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", segment_bytes=200)
-        for number in range(30):
-            led.append(b"%d" % number)
-        led.log.sync()
-        led.log.delete_before(20)
-        led.log.retain(NOW_MS, 30)
-        copy = node.open("t", 1)
-        write(copy.log, 1, b"0")
-        node.follow()
-        await until(lambda: copy.log.durable_offset == 30)
-        assert copy.log.start_offset == led.log.start_offset == 20
-        assert node.fetchers.copied.restarts == 1
+@run_with(replicate)
+async def test_a_follower_that_was_left_behind_starts_over_where_the_leader_begins(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t", segment_bytes=200)
+    for number in range(30):
+        led.append(b"%d" % number)
+    led.log.sync()
+    led.log.delete_before(20)
+    led.log.retain(NOW_MS, 30)
+    copy = node.open("t", 1)
+    write(copy.log, 1, b"0")
+    node.follow()
+    await until(lambda: copy.log.durable_offset == 30)
+    assert copy.log.start_offset == led.log.start_offset == 20
+    assert node.fetchers.copied.restarts == 1
 
-    replicate(scenario)
 
-
-def test_a_leader_that_begins_within_a_batch_is_followed_from_there() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        led.append(b"a", b"b", b"c", b"d")
-        led.append(b"e")
-        led.log.sync()
-        led.log.delete_before(2)
-        led.high_watermark = 5
-        copy = node.open("t", 1)
-        node.follow()
-        await until(lambda: copy.log.durable_offset == 5)
-        assert content(copy.log) == content(led.log)
-        await until(lambda: copy.log.start_offset == 2)
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_a_leader_that_begins_within_a_batch_is_followed_from_there(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t")
+    led.append(b"a", b"b", b"c", b"d")
+    led.append(b"e")
+    led.log.sync()
+    led.log.delete_before(2)
+    led.high_watermark = 5
+    copy = node.open("t", 1)
+    node.follow()
+    await until(lambda: copy.log.durable_offset == 5)
+    assert content(copy.log) == content(led.log)
+    await until(lambda: copy.log.start_offset == 2)
 
 
 # -- copying ----------------------------------------------------------------------------------
 
 
-def test_high_watermark_and_start_are_taken_over() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        for number in range(10):
-            led.append(b"%d" % number)
-        led.log.sync()
-        copy = node.open("t", 1)
-        node.follow()
-        led.high_watermark = 7
-        await until(lambda: copy.high_watermark == 7)
-        led.log.delete_before(9)
-        leader.append("t", b"x")
-        await until(lambda: copy.log.start_offset == 7)
-        led.high_watermark = 10
-        leader.append("t", b"x")
-        await until(lambda: copy.log.start_offset == 9)
-        leader.append("t", b"x")
-        await until(lambda: led.asked[-1].log_start_offset == 9)
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_high_watermark_and_start_are_taken_over(node: Node, leader: ModelLeader) -> None:
+    led = leader.lead("t")
+    for number in range(10):
+        led.append(b"%d" % number)
+    led.log.sync()
+    copy = node.open("t", 1)
+    node.follow()
+    led.high_watermark = 7
+    await until(lambda: copy.high_watermark == 7)
+    led.log.delete_before(9)
+    leader.append("t", b"x")
+    await until(lambda: copy.log.start_offset == 7)
+    led.high_watermark = 10
+    leader.append("t", b"x")
+    await until(lambda: copy.log.start_offset == 9)
+    leader.append("t", b"x")
+    await until(lambda: led.asked[-1].log_start_offset == 9)
 
 
-def test_damaged_bytes_are_never_appended() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        led.append(b"a")
-        copy = node.open("t", 1)
-        spoilt = is_armed = 0
+@run_with(replicate)
+async def test_damaged_bytes_are_never_appended(node: Node, leader: ModelLeader) -> None:
+    led = leader.lead("t")
+    led.append(b"a")
+    copy = node.open("t", 1)
+    spoilt = is_armed = 0
 
-        def spoil(row: FetchPartitionData) -> None:
-            nonlocal spoilt
-            if is_armed and row.records and spoilt < 5:
-                spoilt += 1
-                assert isinstance(row.records, bytes | memoryview)
-                data = bytearray(row.records)
-                data[-1 - spoilt] ^= 0x40
-                row.records = bytes(data)
+    def spoil(row: FetchPartitionData) -> None:
+        nonlocal spoilt
+        if is_armed and row.records and spoilt < 5:
+            spoilt += 1
+            assert isinstance(row.records, bytes | memoryview)
+            data = bytearray(row.records)
+            data[-1 - spoilt] ^= 0x40
+            row.records = bytes(data)
 
-        answer_through(leader, spoil)
-        node.follow()
-        await agree(copy, led)
-        is_armed = 1
-        leader.append("t", b"good", b"good")
-        leader.append("t", b"good")
-        await agree(copy, led)
-        assert spoilt == 5
-        assert node.fetchers.copied.batches_refused >= 5
-
-    replicate(scenario)
+    answer_through(leader, spoil)
+    node.follow()
+    await agree(copy, led)
+    is_armed = 1
+    leader.append("t", b"good", b"good")
+    leader.append("t", b"good")
+    await agree(copy, led)
+    assert spoilt == 5
+    assert node.fetchers.copied.batches_refused >= 5
 
 
 @pytest.mark.parametrize("epoch", [0, 2, 99])
-def test_a_batch_of_an_impossible_epoch_is_refused(epoch: int) -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        led.append(b"a")
-        copy = node.open("t", 1)
-        spoilt = is_armed = 0
+@run_with(replicate)
+async def test_a_batch_of_an_impossible_epoch_is_refused(
+    node: Node, leader: ModelLeader, *, epoch: int
+) -> None:
+    led = leader.lead("t")
+    led.append(b"a")
+    copy = node.open("t", 1)
+    spoilt = is_armed = 0
 
-        def spoil(row: FetchPartitionData) -> None:
-            nonlocal spoilt
-            if is_armed and row.records and spoilt < 3:
-                spoilt += 1
-                assert isinstance(row.records, bytes | memoryview)
-                data = bytearray(row.records)
-                data[12:16] = epoch.to_bytes(4, "big")  # It is not under the checksum.
-                row.records = bytes(data)
+    def spoil(row: FetchPartitionData) -> None:
+        nonlocal spoilt
+        if is_armed and row.records and spoilt < 3:
+            spoilt += 1
+            assert isinstance(row.records, bytes | memoryview)
+            data = bytearray(row.records)
+            data[12:16] = epoch.to_bytes(4, "big")  # It is not under the checksum.
+            row.records = bytes(data)
 
-        answer_through(leader, spoil)
-        node.follow()
-        await agree(copy, led)
-        is_armed = 1
-        leader.append("t", b"good")
-        await agree(copy, led)
-        assert spoilt == 3
-        assert copy.log.epochs.epochs == [1]
-
-    replicate(scenario)
-
-
-def test_a_full_disk_is_waited_out() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        led.append(b"a")
-        copy = node.open("t", 1)
-        node.follow()
-        await agree(copy, led)
-        node.disk.inject(Fault("append", errno.ENOSPC, times=3))
-        leader.append("t", b"b")
-        await agree(copy, led)
-
-    replicate(scenario)
+    answer_through(leader, spoil)
+    node.follow()
+    await agree(copy, led)
+    is_armed = 1
+    leader.append("t", b"good")
+    await agree(copy, led)
+    assert spoilt == 3
+    assert copy.log.epochs.epochs == [1]
 
 
-def test_a_log_that_fails_is_not_asked_for_any_more() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t")
-        leader.lead("u")
-        copy, other = node.open("t", 1), node.open("u", 1)
-        node.follow()
-        await until(lambda: bool(leader.parked))
-        copy.log.quarantine("a bit has flipped")
-        leader.append("t", b"a")
-        leader.append("u", b"a")
-        await until(lambda: other.log.durable_offset == 1)
-        assert condition(node, copy) is FollowerStatus.BROKEN
-        before = len(leader.seen)
-        await asyncio.sleep(5)
-        assert len(leader.seen) - before < 15
+@run_with(replicate)
+async def test_a_full_disk_is_waited_out(node: Node, leader: ModelLeader) -> None:
+    led = leader.lead("t")
+    led.append(b"a")
+    copy = node.open("t", 1)
+    node.follow()
+    await agree(copy, led)
+    node.disk.inject(Fault("append", errno.ENOSPC, times=3))
+    leader.append("t", b"b")
+    await agree(copy, led)
 
-    replicate(scenario)
+
+@run_with(replicate)
+async def test_a_log_that_fails_is_not_asked_for_any_more(node: Node, leader: ModelLeader) -> None:
+    leader.lead("t")
+    leader.lead("u")
+    copy, other = node.open("t", 1), node.open("u", 1)
+    node.follow()
+    await until(lambda: bool(leader.parked))
+    copy.log.quarantine("a bit has flipped")
+    leader.append("t", b"a")
+    leader.append("u", b"a")
+    await until(lambda: other.log.durable_offset == 1)
+    assert condition(node, copy) is FollowerStatus.BROKEN
+    before = len(leader.seen)
+    await asyncio.sleep(5)
+    assert len(leader.seen) - before < 15
 
 
 def expel(copy: Partition, *, eligible: bool = False) -> None:
@@ -298,118 +291,118 @@ def expel(copy: Partition, *, eligible: bool = False) -> None:
     copy.follow(replace(record, isr=(record.leader,), elr=elr))
 
 
-def test_a_log_that_failed_is_copied_anew_once_nobody_counts_on_it() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        for number in range(10):
-            led.append(b"%d" % number)
-        copy = node.open("t", 1)
+@run_with(replicate)
+async def test_a_log_that_failed_is_copied_anew_once_nobody_counts_on_it(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t")
+    for number in range(10):
+        led.append(b"%d" % number)
+    copy = node.open("t", 1)
+    node.follow()
+    await agree(copy, led)
+    copy.log.quarantine("a bit has flipped")
+    leader.append("t", b"x")
+    await until(lambda: condition(node, copy) is FollowerStatus.BROKEN)
+    for eligible in (True, True):
         node.follow()
-        await agree(copy, led)
-        copy.log.quarantine("a bit has flipped")
-        leader.append("t", b"x")
-        await until(lambda: condition(node, copy) is FollowerStatus.BROKEN)
-        for eligible in (True, True):
-            node.follow()
-            await asyncio.sleep(1)
-            assert copy.log.offline is not None, "it may hold what nobody else has"
-            expel(copy, eligible=eligible)
-        expel(copy)
+        await asyncio.sleep(1)
+        assert copy.log.offline is not None, "it may hold what nobody else has"
+        expel(copy, eligible=eligible)
+    expel(copy)
+    node.follow()
+    await agree(copy, led)
+    assert copy.log.offline is None
+    assert node.fetchers.copied.restored == 1
+    leader.append("t", b"y")
+    await agree(copy, led)
+
+
+@run_with(replicate)
+async def test_a_log_that_cannot_be_made_anew_is_tried_again_later(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t")
+    led.append(b"a")
+    copy = node.open("t", 1)
+    node.follow()
+    await agree(copy, led)
+    copy.log.quarantine("a bit has flipped")
+    leader.append("t", b"x")
+    await until(lambda: condition(node, copy) is FollowerStatus.BROKEN)
+    expel(copy)
+    node.disk.inject(Fault("rename", errno.EIO, path="t-0"))
+    node.follow()
+    for _ in range(3):
+        await asyncio.sleep(1)
         node.follow()
-        await agree(copy, led)
-        assert copy.log.offline is None
-        assert node.fetchers.copied.restored == 1
-        leader.append("t", b"y")
-        await agree(copy, led)
-
-    replicate(scenario)
-
-
-def test_a_log_that_cannot_be_made_anew_is_tried_again_later() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        led.append(b"a")
-        copy = node.open("t", 1)
-        node.follow()
-        await agree(copy, led)
-        copy.log.quarantine("a bit has flipped")
-        leader.append("t", b"x")
-        await until(lambda: condition(node, copy) is FollowerStatus.BROKEN)
-        expel(copy)
-        node.disk.inject(Fault("rename", errno.EIO, path="t-0"))
-        node.follow()
-        for _ in range(3):
-            await asyncio.sleep(1)
-            node.follow()
-        assert copy.log.offline is not None
-        await agree(copy, led, seconds=10)
-
-    replicate(scenario)
+    assert copy.log.offline is not None
+    await agree(copy, led, seconds=10)
 
 
 # -- images that differ -----------------------------------------------------------------------
 
 
-def test_a_leader_that_does_not_know_of_its_election_yet_is_asked_again_soon() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=1)
-        led.append(b"a")
-        copy = node.open("t", 1, epoch=2)
-        node.follow()
-        await asyncio.sleep(0.3)
-        assert copy.log.end_offset == 0
-        led.epoch = 2
-        await until(lambda: copy.log.durable_offset == 1, seconds=1.0)
-
-    replicate(scenario)
-
-
-def test_a_follower_with_an_old_epoch_waits_for_the_image() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=5)
-        led.append(b"a")
-        copy = node.open("t", 1, epoch=4)
-        node.follow()
-        await asyncio.sleep(5)
-        assert copy.log.end_offset == 0
-        node.elect(copy, 1, 5)
-        await until(lambda: copy.log.durable_offset == 1, seconds=0.05)
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_a_leader_that_does_not_know_of_its_election_yet_is_asked_again_soon(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t", epoch=1)
+    led.append(b"a")
+    copy = node.open("t", 1, epoch=2)
+    node.follow()
+    await asyncio.sleep(0.3)
+    assert copy.log.end_offset == 0
+    led.epoch = 2
+    await until(lambda: copy.log.durable_offset == 1, seconds=1.0)
 
 
-def test_a_partition_that_fails_at_the_leader_does_not_hold_up_the_others() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        copy, missing = node.open("t", 1), node.open("missing", 1)
-        node.follow()
-        for _ in range(9):
-            leader.append("t", b"x")
-            await until(lambda: copy.log.durable_offset == led.log.end_offset, seconds=0.1)
-        assert missing.log.end_offset == 0
-        leader.lead("missing").append(b"x")
-        await until(lambda: missing.log.durable_offset == 1, seconds=1.5)
+@run_with(replicate)
+async def test_a_follower_with_an_old_epoch_waits_for_the_image(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t", epoch=5)
+    led.append(b"a")
+    copy = node.open("t", 1, epoch=4)
+    node.follow()
+    await asyncio.sleep(5)
+    assert copy.log.end_offset == 0
+    node.elect(copy, 1, 5)
+    await until(lambda: copy.log.durable_offset == 1, seconds=0.05)
 
-    replicate(scenario)
+
+@run_with(replicate)
+async def test_a_partition_that_fails_at_the_leader_does_not_hold_up_the_others(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t")
+    copy, missing = node.open("t", 1), node.open("missing", 1)
+    node.follow()
+    for _ in range(9):
+        leader.append("t", b"x")
+        await until(lambda: copy.log.durable_offset == led.log.end_offset, seconds=0.1)
+    assert missing.log.end_offset == 0
+    leader.lead("missing").append(b"x")
+    await until(lambda: missing.log.durable_offset == 1, seconds=1.5)
 
 
-def test_an_error_nobody_knows_is_asked_about_ever_more_slowly() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t")
-        led.append(b"a")
-        copy = node.open("t", 1)
+@run_with(replicate)
+async def test_an_error_nobody_knows_is_asked_about_ever_more_slowly(
+    node: Node, leader: ModelLeader
+) -> None:
+    led = leader.lead("t")
+    led.append(b"a")
+    copy = node.open("t", 1)
 
-        def refuse(row: FetchPartitionData) -> None:
-            row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    def refuse(row: FetchPartitionData) -> None:
+        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
-        answer_through(leader, refuse)
-        node.follow()
-        await asyncio.sleep(10)
-        assert len(led.fetched) < 40
-        leader.answers[FetchRequest] = leader.serve
-        await until(lambda: copy.log.durable_offset == 1, seconds=1.5)
-
-    replicate(scenario)
+    answer_through(leader, refuse)
+    node.follow()
+    await asyncio.sleep(10)
+    assert len(led.fetched) < 40
+    leader.answers[FetchRequest] = leader.serve
+    await until(lambda: copy.log.durable_offset == 1, seconds=1.5)
 
 
 def answer_through(leader: ModelLeader, change: Change) -> None:

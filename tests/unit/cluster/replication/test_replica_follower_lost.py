@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.partition import Partition
+from tests.run_with import run_with
 from tests.unit.cluster.replicas import Led, ModelLeader, Node, replicate, until
 from tests.unit.cluster.replication.test_replica_follower import agree, expel, write
 
@@ -22,24 +23,24 @@ def behind(node: Node, leader: ModelLeader) -> tuple[Partition, Led]:
     return copy, led
 
 
-def test_a_follower_is_not_cut_below_its_high_watermark() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        copy, _ = behind(node, leader)
-        node.follow()
-        await until(lambda: node.fetchers.copied.cuts_refused > 0)
-        before = len(leader.seen)
-        await asyncio.sleep(20)
-        assert len(leader.seen) - before < 10, "it does not ask again and again"
-        assert (copy.log.end_offset, copy.log.offline) == (3, None)
-        assert copy.high_watermark == 2
-        # The next leader has everything: it is followed at once.
-        led = leader.led[copy.topic_id, 0]
-        led.append(b"b", epoch=1)
-        led.epoch = 10
-        node.elect(copy, 1, 10)
-        await agree(copy, led)
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_a_follower_is_not_cut_below_its_high_watermark(
+    node: Node, leader: ModelLeader
+) -> None:
+    copy, _ = behind(node, leader)
+    node.follow()
+    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    before = len(leader.seen)
+    await asyncio.sleep(20)
+    assert len(leader.seen) - before < 10, "it does not ask again and again"
+    assert (copy.log.end_offset, copy.log.offline) == (3, None)
+    assert copy.high_watermark == 2
+    # The next leader has everything: it is followed at once.
+    led = leader.led[copy.topic_id, 0]
+    led.append(b"b", epoch=1)
+    led.epoch = 10
+    node.elect(copy, 1, 10)
+    await agree(copy, led)
 
 
 def elected_uncleanly(record: PartitionRecord, epoch: int) -> PartitionRecord:
@@ -49,94 +50,92 @@ def elected_uncleanly(record: PartitionRecord, epoch: int) -> PartitionRecord:
     return replace(record, isr=isr, is_recovering=True, unclean_epoch=epoch, unreconciled=others)
 
 
-def test_after_an_unclean_election_a_follower_is_cut_below_its_high_watermark() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        copy, led = behind(node, leader)
-        copy.follow(elected_uncleanly(copy.record, 9))
-        node.follow()
-        await agree(copy, led)
-        assert copy.high_watermark == 1
+@run_with(replicate)
+async def test_after_an_unclean_election_a_follower_is_cut_below_its_high_watermark(
+    node: Node, leader: ModelLeader
+) -> None:
+    copy, led = behind(node, leader)
+    copy.follow(elected_uncleanly(copy.record, 9))
+    node.follow()
+    await agree(copy, led)
+    assert copy.high_watermark == 1
 
-    replicate(scenario)
 
-
-def test_an_unclean_election_that_a_follower_took_part_in_allows_no_cut_later() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        copy, _ = behind(node, leader)
-        copy.follow(elected_uncleanly(copy.record, 1))
-        node.follow()
-        await until(lambda: node.fetchers.copied.cuts_refused > 0)
-        assert copy.log.end_offset == 3
-
-    replicate(scenario)
+@run_with(replicate)
+async def test_an_unclean_election_that_a_follower_took_part_in_allows_no_cut_later(
+    node: Node, leader: ModelLeader
+) -> None:
+    copy, _ = behind(node, leader)
+    copy.follow(elected_uncleanly(copy.record, 1))
+    node.follow()
+    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    assert copy.log.end_offset == 3
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_follower_that_was_in_sync_since_an_unclean_election_keeps_what_was_committed(
-    is_damaged: bool,
+@run_with(replicate)
+async def test_a_follower_that_was_in_sync_since_an_unclean_election_keeps_what_was_committed(
+    node: Node, leader: ModelLeader, *, is_damaged: bool
 ) -> None:
     """It has no record of that leader, and another replica has yet to follow."""
 
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        copy, _ = behind(node, leader)
-        record = elected_uncleanly(copy.record, 9)
-        copy.follow(replace(record, replicas=(*record.replicas, 3), unreconciled=(3,)))
-        if is_damaged:
-            copy.log.quarantine("a bit has flipped")
-        node.follow()
-        await until(lambda: node.fetchers.copied.cuts_refused > 0)
-        await asyncio.sleep(20)
-        assert copy.log.end_offset == 3
-        assert node.fetchers.copied.restored == 0
-
-    replicate(scenario)
-
-
-def test_what_is_known_is_lowered_on_disk_before_the_cut() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        saved: list[tuple[int, int]] = []
-
-        async def save() -> None:
-            saved.append((copy.known_end, copy.log.end_offset))
-
-        object.__setattr__(node.home, "save_known", save)
-        copy, led = behind(node, leader)
-        copy.follow(elected_uncleanly(copy.record, 9))
-        node.follow()
-        await agree(copy, led)
-        assert saved == [(1, 3)]
-        assert copy.known_end == 1
-
-    replicate(scenario)
-
-
-def test_a_log_that_is_empty_does_not_move_back_behind_its_high_watermark() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("t", epoch=9).append(b"a", epoch=1)
-        copy = node.open("t", 1, epoch=9)
-        copy.log.start_over(5)
-        copy.was_cut()
-        assert copy.high_watermark == 5
-        node.follow()
-        await until(lambda: node.fetchers.copied.cuts_refused > 0)
-        assert (copy.log.start_offset, copy.log.end_offset) == (5, 5)
-
-    replicate(scenario)
-
-
-def test_a_damaged_log_is_kept_while_the_leader_lacks_what_was_committed() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        copy, led = behind(node, leader)
+    copy, _ = behind(node, leader)
+    record = elected_uncleanly(copy.record, 9)
+    copy.follow(replace(record, replicas=(*record.replicas, 3), unreconciled=(3,)))
+    if is_damaged:
         copy.log.quarantine("a bit has flipped")
-        expel(copy)
-        node.follow()
-        await until(lambda: node.fetchers.copied.cuts_refused > 0)
-        await asyncio.sleep(20)
-        assert node.fetchers.copied.restored == 0
-        assert node.disk.exists("data/t-0"), "its files may hold what nobody else has"
-        leader.append("t", b"b")
-        await agree(copy, led, seconds=20)
-        assert node.fetchers.copied.restored == 1
-        assert copy.known_end == 2 or copy.high_watermark <= 2
+    node.follow()
+    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    await asyncio.sleep(20)
+    assert copy.log.end_offset == 3
+    assert node.fetchers.copied.restored == 0
 
-    replicate(scenario)
+
+@run_with(replicate)
+async def test_what_is_known_is_lowered_on_disk_before_the_cut(
+    node: Node, leader: ModelLeader
+) -> None:
+    saved: list[tuple[int, int]] = []
+
+    async def save() -> None:
+        saved.append((copy.known_end, copy.log.end_offset))
+
+    object.__setattr__(node.home, "save_known", save)
+    copy, led = behind(node, leader)
+    copy.follow(elected_uncleanly(copy.record, 9))
+    node.follow()
+    await agree(copy, led)
+    assert saved == [(1, 3)]
+    assert copy.known_end == 1
+
+
+@run_with(replicate)
+async def test_a_log_that_is_empty_does_not_move_back_behind_its_high_watermark(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.lead("t", epoch=9).append(b"a", epoch=1)
+    copy = node.open("t", 1, epoch=9)
+    copy.log.start_over(5)
+    copy.was_cut()
+    assert copy.high_watermark == 5
+    node.follow()
+    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    assert (copy.log.start_offset, copy.log.end_offset) == (5, 5)
+
+
+@run_with(replicate)
+async def test_a_damaged_log_is_kept_while_the_leader_lacks_what_was_committed(
+    node: Node, leader: ModelLeader
+) -> None:
+    copy, led = behind(node, leader)
+    copy.log.quarantine("a bit has flipped")
+    expel(copy)
+    node.follow()
+    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    await asyncio.sleep(20)
+    assert node.fetchers.copied.restored == 0
+    assert node.disk.exists("data/t-0"), "its files may hold what nobody else has"
+    leader.append("t", b"b")
+    await agree(copy, led, seconds=20)
+    assert node.fetchers.copied.restored == 1
+    assert copy.known_end == 2 or copy.high_watermark <= 2

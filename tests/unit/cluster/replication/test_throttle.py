@@ -11,6 +11,7 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.throttle import Throttle
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import in_new_loop, run_with
 from tests.unit.cluster.replicas import ModelLeader, Node, content, replicate, topic_id, until
 
 RATE = {"follower.replication.throttled.rate": "1000000"}
@@ -36,35 +37,31 @@ def test_a_throttle_lets_its_rate_through() -> None:
     assert taken == pytest.approx(11_000, rel=0.05), "ten seconds' worth, and what it held"
 
 
-def test_a_rate_of_nothing_lets_nothing_through() -> None:
-    async def main(loop: SimLoop) -> None:
-        throttle = limited("0")
-        assert throttle.wait_s() == 0.0
-        throttle.record(1)
-        await asyncio.sleep(1e6)
-        assert throttle.wait_s() == 1.0
-
-    run(main)
+@run_with(run)
+async def test_a_rate_of_nothing_lets_nothing_through(loop: SimLoop) -> None:
+    throttle = limited("0")
+    assert throttle.wait_s() == 0.0
+    throttle.record(1)
+    await asyncio.sleep(1e6)
+    assert throttle.wait_s() == 1.0
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [("0:9,1:8", {0}), ("*", {0, 1}), ("", set()), (" 1:9 , 0:9", {0, 1}), ("1:7", set())],
 )
-def test_a_list_names_the_replicas_of_this_node(text: str, named: set[int]) -> None:
-    async def main() -> None:
-        follower = MetadataWatcher(SimStore(SimEtcd(1)))
-        configs = {"leader.replication.throttled.replicas": text}
-        topic = TopicImage("t", topic_id("t"), configs, (), {}, (), 1)
-        follower.image = replace(EMPTY, topics={"t": topic})
-        limited = BrokerConfigs({"leader.replication.throttled.rate": "5"})
-        throttle = Throttle("leader", 9, limited, follower)
-        assert {index for index in (0, 1) if throttle.names("t", index)} == named
-        assert not throttle.names("unknown", 0)
-        free = Throttle("leader", 9, BrokerConfigs({}), follower)
-        assert not any(free.names("t", index) for index in (0, 1)), "no rate, no throttle"
-
-    asyncio.run(main())
+@run_with(in_new_loop)
+async def test_a_list_names_the_replicas_of_this_node(*, text: str, named: set[int]) -> None:
+    follower = MetadataWatcher(SimStore(SimEtcd(1)))
+    configs = {"leader.replication.throttled.replicas": text}
+    topic = TopicImage("t", topic_id("t"), configs, (), {}, (), 1)
+    follower.image = replace(EMPTY, topics={"t": topic})
+    limited = BrokerConfigs({"leader.replication.throttled.rate": "5"})
+    throttle = Throttle("leader", 9, limited, follower)
+    assert {index for index in (0, 1) if throttle.names("t", index)} == named
+    assert not throttle.names("unknown", 0)
+    free = Throttle("leader", 9, BrokerConfigs({}), follower)
+    assert not any(free.names("t", index) for index in (0, 1)), "no rate, no throttle"
 
 
 def throttled(node: Node) -> None:
@@ -73,34 +70,32 @@ def throttled(node: Node) -> None:
     node.follower.image = replace(node.follower.image, topics={"t": topic})
 
 
-def test_a_replica_that_catches_up_is_held_back_and_one_in_sync_is_not() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        throttled(node)
-        led, other = leader.lead("t"), leader.lead("t", 1)
-        for _ in range(100):
-            led.append(b"x" * 100_000)
-            other.append(b"x" * 100_000)
-        copy = node.open("t", 1, in_sync=False)
-        free = node.open("t", 1, 1, in_sync=False)
-        began_s = node.loop.time()
-        node.follow()
-        await until(lambda: free.log.durable_offset == 100, seconds=2)
-        assert copy.log.durable_offset < 40
-        await until(lambda: copy.log.durable_offset == 100, seconds=20)
-        assert 8.0 < node.loop.time() - began_s < 11.0
-        assert content(copy.log) == content(led.log)
+@run_with(replicate, configs=RATE)
+async def test_a_replica_that_catches_up_is_held_back_and_one_in_sync_is_not(
+    node: Node, leader: ModelLeader
+) -> None:
+    throttled(node)
+    led, other = leader.lead("t"), leader.lead("t", 1)
+    for _ in range(100):
+        led.append(b"x" * 100_000)
+        other.append(b"x" * 100_000)
+    copy = node.open("t", 1, in_sync=False)
+    free = node.open("t", 1, 1, in_sync=False)
+    began_s = node.loop.time()
+    node.follow()
+    await until(lambda: free.log.durable_offset == 100, seconds=2)
+    assert copy.log.durable_offset < 40
+    await until(lambda: copy.log.durable_offset == 100, seconds=20)
+    assert 8.0 < node.loop.time() - began_s < 11.0
+    assert content(copy.log) == content(led.log)
 
-    replicate(scenario, configs=RATE)
 
-
-def test_a_replica_in_sync_is_never_held_back() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        throttled(node)
-        led = leader.lead("t")
-        for _ in range(100):
-            led.append(b"x" * 100_000)
-        copy = node.open("t", 1)
-        node.follow()
-        await until(lambda: copy.log.durable_offset == 100, seconds=2)
-
-    replicate(scenario, configs=RATE)
+@run_with(replicate, configs=RATE)
+async def test_a_replica_in_sync_is_never_held_back(node: Node, leader: ModelLeader) -> None:
+    throttled(node)
+    led = leader.lead("t")
+    for _ in range(100):
+        led.append(b"x" * 100_000)
+    copy = node.open("t", 1)
+    node.follow()
+    await until(lambda: copy.log.durable_offset == 100, seconds=2)

@@ -14,6 +14,7 @@ from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, 
 from penstock.cluster.replication import unclean_restart
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
+from tests.run_with import run_with
 
 
 async def create(store: SimStore, name: str, *born: PartitionRecord, **configs: str) -> None:
@@ -33,36 +34,32 @@ async def states(store: SimStore, name: str) -> list[PartitionRecord]:
     return list(load(*await store.range(store_keys.ALL)).topics[name].partitions)
 
 
-def test_it_leaves_what_others_can_lead_and_keeps_what_only_it_has() -> None:
-    async def main(loop: SimLoop) -> None:
-        store = SimStore(SimEtcd(loop.seed))
-        await register(store, 2, 3)
-        await create(store, "shared", *[birth((1, 2, 3))] * 300)
-        await create(store, "own", birth((1,)))
-        await create(store, "cached", birth((1,)), flush_policy="page-cache")
-        await create(store, "foreign", birth((2, 3)))
-        assert await unclean_restart.come_back(store, BrokerConfigs(), 1) == 301
-        for record in await states(store, "shared"):
-            assert (record.leader, record.isr, record.leader_epoch) == (2, (2, 3), 1)
-        assert await states(store, "own") == [birth((1,))]
-        [cached] = await states(store, "cached")
-        assert (cached.leader, cached.isr, cached.last_known_elr) == (-1, (), (1,))
-        assert await states(store, "foreign") == [birth((2, 3))]
-        # Once is enough.
-        assert await unclean_restart.come_back(store, BrokerConfigs(), 1) == 0
-
-    run(main)
+@run_with(run)
+async def test_it_leaves_what_others_can_lead_and_keeps_what_only_it_has(loop: SimLoop) -> None:
+    store = SimStore(SimEtcd(loop.seed))
+    await register(store, 2, 3)
+    await create(store, "shared", *[birth((1, 2, 3))] * 300)
+    await create(store, "own", birth((1,)))
+    await create(store, "cached", birth((1,)), flush_policy="page-cache")
+    await create(store, "foreign", birth((2, 3)))
+    assert await unclean_restart.come_back(store, BrokerConfigs(), 1) == 301
+    for record in await states(store, "shared"):
+        assert (record.leader, record.isr, record.leader_epoch) == (2, (2, 3), 1)
+    assert await states(store, "own") == [birth((1,))]
+    [cached] = await states(store, "cached")
+    assert (cached.leader, cached.isr, cached.last_known_elr) == (-1, (), (1,))
+    assert await states(store, "foreign") == [birth((2, 3))]
+    # Once is enough.
+    assert await unclean_restart.come_back(store, BrokerConfigs(), 1) == 0
 
 
-def test_a_new_directory_keeps_nothing() -> None:
-    async def main(loop: SimLoop) -> None:
-        store = SimStore(SimEtcd(loop.seed))
-        await create(store, "own", birth((1,)))
-        assert await unclean_restart.come_back(store, BrokerConfigs(), 1, is_empty=True) == 1
-        [record] = await states(store, "own")
-        assert (record.leader, record.isr, record.elr, record.last_known_elr) == (-1, (), (), ())
-
-    run(main)
+@run_with(run)
+async def test_a_new_directory_keeps_nothing(loop: SimLoop) -> None:
+    store = SimStore(SimEtcd(loop.seed))
+    await create(store, "own", birth((1,)))
+    assert await unclean_restart.come_back(store, BrokerConfigs(), 1, is_empty=True) == 1
+    [record] = await states(store, "own")
+    assert (record.leader, record.isr, record.elr, record.last_known_elr) == (-1, (), (), ())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -85,17 +82,15 @@ def test_it_goes_on_until_the_store_has_taken_everything(seed: int) -> None:
     run(main, seed)
 
 
-def test_a_lost_replica_is_given_up_where_there_is_another() -> None:
-    async def main(loop: SimLoop) -> None:
-        store = SimStore(SimEtcd(loop.seed))
-        await create(store, "own", birth((1,)))
-        await create(store, "shared", birth((1, 2, 3)), birth((2, 1, 3)))
-        lost = [("own", 0), ("shared", 0), ("gone", 0), ("shared", 9)]
-        assert await unclean_restart.give_up(store, BrokerConfigs(), 1, lost) == 1
-        first, second = await states(store, "shared")
-        assert (first.leader, first.isr, first.last_known_elr) == (-1, (2, 3), ())
-        assert second == birth((2, 1, 3)), "it is whole"
-        assert await states(store, "own") == [birth((1,))], "nobody else has it"
-        assert await unclean_restart.give_up(store, BrokerConfigs(), 1, lost) == 0
-
-    run(main)
+@run_with(run)
+async def test_a_lost_replica_is_given_up_where_there_is_another(loop: SimLoop) -> None:
+    store = SimStore(SimEtcd(loop.seed))
+    await create(store, "own", birth((1,)))
+    await create(store, "shared", birth((1, 2, 3)), birth((2, 1, 3)))
+    lost = [("own", 0), ("shared", 0), ("gone", 0), ("shared", 9)]
+    assert await unclean_restart.give_up(store, BrokerConfigs(), 1, lost) == 1
+    first, second = await states(store, "shared")
+    assert (first.leader, first.isr, first.last_known_elr) == (-1, (2, 3), ())
+    assert second == birth((2, 1, 3)), "it is whole"
+    assert await states(store, "own") == [birth((1,))], "nobody else has it"
+    assert await unclean_restart.give_up(store, BrokerConfigs(), 1, lost) == 0

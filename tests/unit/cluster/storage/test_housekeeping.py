@@ -23,6 +23,7 @@ from simulation.clock import SimClock
 from simulation.disk import Fault, SimDisk
 from simulation.loop import SimLoop
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 MINUTE = 60
@@ -244,44 +245,42 @@ def on_kept(test: Callable[[Kept], Awaitable[None]], **configs: str) -> None:
 # -- the disk ---------------------------------------------------------------------------------
 
 
-def test_writes_are_refused_while_the_disk_is_nearly_full_and_taken_again() -> None:
-    async def check(kept: Kept) -> None:
-        disk, partitions = kept.node.disk, kept.node.ctx.partitions
-        await asyncio.sleep(2)
-        assert partitions.write_refusal is None
-        disk.capacity_bytes = disk.used_bytes + 10 * MIB
-        await asyncio.sleep(2)
-        assert partitions.write_refusal is not None
-        assert "10 MiB" in partitions.write_refusal
-        disk.capacity_bytes += 1 << 30
-        await asyncio.sleep(2)
-        assert partitions.write_refusal is None
-
-    on_kept(check)
+@run_with(on_kept)
+async def test_writes_are_refused_while_the_disk_is_nearly_full_and_taken_again(kept: Kept) -> None:
+    disk, partitions = kept.node.disk, kept.node.ctx.partitions
+    await asyncio.sleep(2)
+    assert partitions.write_refusal is None
+    disk.capacity_bytes = disk.used_bytes + 10 * MIB
+    await asyncio.sleep(2)
+    assert partitions.write_refusal is not None
+    assert "10 MiB" in partitions.write_refusal
+    disk.capacity_bytes += 1 << 30
+    await asyncio.sleep(2)
+    assert partitions.write_refusal is None
 
 
-def test_writes_are_slowed_at_the_first_watermark_and_refused_at_the_second() -> None:
-    async def check(kept: Kept) -> None:
-        disk, pressure = kept.node.disk, kept.node.ctx.partitions.pressure
-        await kept.fill([bytes(500_000)])
-        delays = []
-        for percent in (90, 95.5, 97, 98.5):
-            disk.capacity_bytes = int(disk.used_bytes * 100 / percent)
-            await asyncio.sleep(2)
-            assert pressure.refusal is None
-            delays.append(pressure.delay_s)
-        assert delays[0] == 0
-        assert delays == sorted(delays)
-        assert delays[1] < delays[3] <= 1
-        disk.capacity_bytes = int(disk.used_bytes * 100 / 99.5)
+@run_with(on_kept, disk_reserve_bytes="0")
+async def test_writes_are_slowed_at_the_first_watermark_and_refused_at_the_second(
+    kept: Kept,
+) -> None:
+    disk, pressure = kept.node.disk, kept.node.ctx.partitions.pressure
+    await kept.fill([bytes(500_000)])
+    delays = []
+    for percent in (90, 95.5, 97, 98.5):
+        disk.capacity_bytes = int(disk.used_bytes * 100 / percent)
         await asyncio.sleep(2)
-        assert "disk.watermark.refuse.percent" in (pressure.refusal or "")
-        assert pressure.delay_s == 0
-        disk.capacity_bytes = disk.used_bytes * 10
-        await asyncio.sleep(2)
-        assert not pressure.is_on
-
-    on_kept(check, disk_reserve_bytes="0")
+        assert pressure.refusal is None
+        delays.append(pressure.delay_s)
+    assert delays[0] == 0
+    assert delays == sorted(delays)
+    assert delays[1] < delays[3] <= 1
+    disk.capacity_bytes = int(disk.used_bytes * 100 / 99.5)
+    await asyncio.sleep(2)
+    assert "disk.watermark.refuse.percent" in (pressure.refusal or "")
+    assert pressure.delay_s == 0
+    disk.capacity_bytes = disk.used_bytes * 10
+    await asyncio.sleep(2)
+    assert not pressure.is_on
 
 
 def test_watermarks_at_a_hundred_are_none() -> None:
@@ -298,141 +297,123 @@ def test_watermarks_at_a_hundred_are_none() -> None:
 # -- retention --------------------------------------------------------------------------------
 
 
-def test_old_segments_go_and_their_files_after_the_delay() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.fill([b"a", b"b", b"c"])
-        await asyncio.sleep(30 * MINUTE)
-        await kept.fill([b"d"])
-        await asyncio.sleep(32 * MINUTE)
-        assert kept.get().log.start_offset == 3
-        assert kept.upkeep.segments_removed == 3
-        assert not kept.files(".deleted")
-        assert len(kept.files(".log")) == 2
-
-    on_kept(check, log_retention_ms=str(3_600_000))
+@run_with(on_kept, log_retention_ms=str(3600000))
+async def test_old_segments_go_and_their_files_after_the_delay(kept: Kept) -> None:
+    await kept.fill([b"a", b"b", b"c"])
+    await asyncio.sleep(30 * MINUTE)
+    await kept.fill([b"d"])
+    await asyncio.sleep(32 * MINUTE)
+    assert kept.get().log.start_offset == 3
+    assert kept.upkeep.segments_removed == 3
+    assert not kept.files(".deleted")
+    assert len(kept.files(".log")) == 2
 
 
-def test_files_are_removed_soon_after_their_delay_and_not_at_the_next_round() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.fill([b"a", b"b"])
-        while not kept.files(".deleted"):
-            await asyncio.sleep(1)
-        await asyncio.sleep(50)
-        assert kept.files(".deleted")
-        await asyncio.sleep(15)
-        assert not kept.files(".deleted")
-
-    on_kept(check, log_retention_ms="1000", log_retention_check_interval_ms="3000000")
-
-
-def test_a_reader_below_the_new_start_is_woken() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.fill([b"a", b"b"])
-        woken: list[int] = []
-        kept.get().watch(lambda: woken.append(kept.get().log.start_offset))
-        await asyncio.sleep(10 * MINUTE)
-        assert woken == [2]
-
-    on_kept(check, log_retention_ms="1000")
+@run_with(on_kept, log_retention_ms="1000", log_retention_check_interval_ms="3000000")
+async def test_files_are_removed_soon_after_their_delay_and_not_at_the_next_round(
+    kept: Kept,
+) -> None:
+    await kept.fill([b"a", b"b"])
+    while not kept.files(".deleted"):
+        await asyncio.sleep(1)
+    await asyncio.sleep(50)
+    assert kept.files(".deleted")
+    await asyncio.sleep(15)
+    assert not kept.files(".deleted")
 
 
-def test_a_topic_deleted_before_its_old_files_went_disturbs_nobody() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.node.create("other", 1)
-        await kept.fill([b"a", b"b"])
-        await kept.fill([b"a", b"b"], "other")
-        while not kept.files(".deleted"):
-            await asyncio.sleep(1)
-        await kept.node.delete("t")
-        await asyncio.sleep(10 * MINUTE)
-        assert not kept.files(".deleted")
-        assert kept.get("other").log.start_offset == 2
-
-    on_kept(check, log_retention_ms="1000")
+@run_with(on_kept, log_retention_ms="1000")
+async def test_a_reader_below_the_new_start_is_woken(kept: Kept) -> None:
+    await kept.fill([b"a", b"b"])
+    woken: list[int] = []
+    kept.get().watch(lambda: woken.append(kept.get().log.start_offset))
+    await asyncio.sleep(10 * MINUTE)
+    assert woken == [2]
 
 
-def test_what_cannot_be_removed_is_tried_again() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.fill([b"a", b"b"])
-        kept.node.disk.inject(Fault("unlink", errno.EIO, path=".deleted", times=3))
-        await asyncio.sleep(10 * MINUTE)
-        assert not kept.files(".deleted")
-
-    on_kept(check, log_retention_ms="1000")
-
-
-def test_retention_that_fails_for_one_log_goes_on_with_the_next() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.node.create("other", 1)
-        await kept.fill([b"a", b"b"])
-        await kept.fill([b"a", b"b"], "other")
-        kept.node.disk.inject(Fault("rename", errno.EIO, path="/t.", times=1000))
-        await asyncio.sleep(15 * MINUTE)
-        assert kept.get("other").log.start_offset == 2
-
-    on_kept(check, log_retention_ms="1000")
+@run_with(on_kept, log_retention_ms="1000")
+async def test_a_topic_deleted_before_its_old_files_went_disturbs_nobody(kept: Kept) -> None:
+    await kept.node.create("other", 1)
+    await kept.fill([b"a", b"b"])
+    await kept.fill([b"a", b"b"], "other")
+    while not kept.files(".deleted"):
+        await asyncio.sleep(1)
+    await kept.node.delete("t")
+    await asyncio.sleep(10 * MINUTE)
+    assert not kept.files(".deleted")
+    assert kept.get("other").log.start_offset == 2
 
 
-def test_files_that_cannot_be_removed_keep_no_others_on_the_disk() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.node.create("other", 1)
-        await kept.fill([b"a", b"b"])
-        await kept.fill([b"a", b"b"], "other")
-        kept.node.disk.inject(Fault("unlink", errno.EIO, path="/t.", times=1000))
-        await asyncio.sleep(10 * MINUTE)
-        stuck = kept.files(".deleted")
-        assert stuck
-        assert all("/t." in path for path in stuck)
-
-    on_kept(check, log_retention_ms="1000")
+@run_with(on_kept, log_retention_ms="1000")
+async def test_what_cannot_be_removed_is_tried_again(kept: Kept) -> None:
+    await kept.fill([b"a", b"b"])
+    kept.node.disk.inject(Fault("unlink", errno.EIO, path=".deleted", times=3))
+    await asyncio.sleep(10 * MINUTE)
+    assert not kept.files(".deleted")
 
 
-def test_an_offline_log_is_left_alone() -> None:
-    async def check(kept: Kept) -> None:
-        await kept.fill([b"a", b"b"])
-        before = kept.files("/t.")
-        kept.node.ctx.partitions.read_failed(kept.get(), OSError(errno.EIO, "bad sector"))
-        await asyncio.sleep(10 * MINUTE)
-        assert kept.files("/t.") == before
+@run_with(on_kept, log_retention_ms="1000")
+async def test_retention_that_fails_for_one_log_goes_on_with_the_next(kept: Kept) -> None:
+    await kept.node.create("other", 1)
+    await kept.fill([b"a", b"b"])
+    await kept.fill([b"a", b"b"], "other")
+    kept.node.disk.inject(Fault("rename", errno.EIO, path="/t.", times=1000))
+    await asyncio.sleep(15 * MINUTE)
+    assert kept.get("other").log.start_offset == 2
 
-    on_kept(check, log_retention_ms="1000")
+
+@run_with(on_kept, log_retention_ms="1000")
+async def test_files_that_cannot_be_removed_keep_no_others_on_the_disk(kept: Kept) -> None:
+    await kept.node.create("other", 1)
+    await kept.fill([b"a", b"b"])
+    await kept.fill([b"a", b"b"], "other")
+    kept.node.disk.inject(Fault("unlink", errno.EIO, path="/t.", times=1000))
+    await asyncio.sleep(10 * MINUTE)
+    stuck = kept.files(".deleted")
+    assert stuck
+    assert all("/t." in path for path in stuck)
+
+
+@run_with(on_kept, log_retention_ms="1000")
+async def test_an_offline_log_is_left_alone(kept: Kept) -> None:
+    await kept.fill([b"a", b"b"])
+    before = kept.files("/t.")
+    kept.node.ctx.partitions.read_failed(kept.get(), OSError(errno.EIO, "bad sector"))
+    await asyncio.sleep(10 * MINUTE)
+    assert kept.files("/t.") == before
 
 
 # -- producers --------------------------------------------------------------------------------
 
 
-def test_producers_that_fell_silent_are_forgotten() -> None:
-    async def check(kept: Kept) -> None:
-        partition = kept.get()
-        now_ms = kept.node.ctx.clock.now_ms()
-        batch = memoryview(
-            encode(
-                [Record(0, now_ms, None, b"v", ())],
-                producer_id=5,
-                producer_epoch=0,
-                base_sequence=0,
-            )
+@run_with(on_kept, producer_id_expiration_ms=str(10 * 60000))
+async def test_producers_that_fell_silent_are_forgotten(kept: Kept) -> None:
+    partition = kept.get()
+    now_ms = kept.node.ctx.clock.now_ms()
+    batch = memoryview(
+        encode(
+            [Record(0, now_ms, None, b"v", ())],
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=0,
         )
-        partition.append(batch, read_header(batch), now_ms)
-        await asyncio.sleep(5 * MINUTE)
-        assert 5 in partition.log.producers.by_id
-        await asyncio.sleep(20 * MINUTE)
-        assert 5 not in partition.log.producers.by_id
-
-    on_kept(check, producer_id_expiration_ms=str(10 * 60_000))
+    )
+    partition.append(batch, read_header(batch), now_ms)
+    await asyncio.sleep(5 * MINUTE)
+    assert 5 in partition.log.producers.by_id
+    await asyncio.sleep(20 * MINUTE)
+    assert 5 not in partition.log.producers.by_id
 
 
 # -- failures --------------------------------------------------------------------------------------
 
 
-def test_a_failure_that_took_the_log_offline_is_told_to_those_who_wait() -> None:
-    async def check(kept: Kept) -> None:
-        woken: list[str] = []
-        kept.get().watch(lambda: woken.append("reader"))
-        kept.get().log.fail("a rename failed half way")
-        kept.upkeep.failed("retention", kept.get(), OSError(errno.EIO, "rename"))
-        assert woken == ["reader"]
-        kept.upkeep.failed("retention", kept.get(), Corrupt("no batch"))
-        assert woken == ["reader", "reader"]
-
-    on_kept(check)
+@run_with(on_kept)
+async def test_a_failure_that_took_the_log_offline_is_told_to_those_who_wait(kept: Kept) -> None:
+    woken: list[str] = []
+    kept.get().watch(lambda: woken.append("reader"))
+    kept.get().log.fail("a rename failed half way")
+    kept.upkeep.failed("retention", kept.get(), OSError(errno.EIO, "rename"))
+    assert woken == ["reader"]
+    kept.upkeep.failed("retention", kept.get(), Corrupt("no batch"))
+    assert woken == ["reader", "reader"]

@@ -16,6 +16,7 @@ from simulation.disk import Fault, SimDisk
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 
 NODE = NodeId(1)
 TOPIC = TopicId(bytes([7]) * 16)
@@ -60,98 +61,84 @@ def on_bench(work: Callable[[Bench], Awaitable[None]]) -> None:
     run(main)
 
 
-def test_a_replica_that_moved_away_is_removed() -> None:
-    async def work(bench: Bench) -> None:
-        parent = bench.fill()
-        image = await bench.put(birth((1, 2)), birth((2, 3)), birth((1,)))
-        bench.clearing.leave(TOPIC, 1)
-        assert await bench.clearing.clear_moved(image)
-        assert bench.disk.listdir(parent) == ["0", "2"]
-
-    on_bench(work)
+@run_with(on_bench)
+async def test_a_replica_that_moved_away_is_removed(bench: Bench) -> None:
+    parent = bench.fill()
+    image = await bench.put(birth((1, 2)), birth((2, 3)), birth((1,)))
+    bench.clearing.leave(TOPIC, 1)
+    assert await bench.clearing.clear_moved(image)
+    assert bench.disk.listdir(parent) == ["0", "2"]
 
 
-def test_a_replica_that_came_back_meanwhile_keeps_its_files() -> None:
-    async def work(bench: Bench) -> None:
-        parent = bench.fill()
-        image = await bench.put(birth((1, 2)), birth((1, 3)), birth((1,)))
-        bench.clearing.leave(TOPIC, 1)
-        assert await bench.clearing.clear_moved(image)
-        assert bench.disk.listdir(parent) == ["0", "1", "2"]
-
-    on_bench(work)
+@run_with(on_bench)
+async def test_a_replica_that_came_back_meanwhile_keeps_its_files(bench: Bench) -> None:
+    parent = bench.fill()
+    image = await bench.put(birth((1, 2)), birth((1, 3)), birth((1,)))
+    bench.clearing.leave(TOPIC, 1)
+    assert await bench.clearing.clear_moved(image)
+    assert bench.disk.listdir(parent) == ["0", "1", "2"]
 
 
-def test_what_moved_while_the_node_was_away_is_found() -> None:
-    async def work(bench: Bench) -> None:
-        parent = bench.fill()
-        stranger = bench.fill(TopicId(bytes([9]) * 16), "mine")
-        bench.disk.mkdir(f"{parent}/notes")
-        bench.disk.mkdir(f"{parent}/77")
-        image = await bench.put(birth((2,)), birth((1,)), birth((3,)))
-        await bench.clearing.look(image)
-        assert await bench.clearing.clear_moved(image)
-        # What is not known to be ours to remove stays.
-        assert bench.disk.listdir(parent) == ["1", "77", "notes"]
-        assert bench.disk.listdir(stranger) == ["0", "1", "2"]
-
-    on_bench(work)
+@run_with(on_bench)
+async def test_what_moved_while_the_node_was_away_is_found(bench: Bench) -> None:
+    parent = bench.fill()
+    stranger = bench.fill(TopicId(bytes([9]) * 16), "mine")
+    bench.disk.mkdir(f"{parent}/notes")
+    bench.disk.mkdir(f"{parent}/77")
+    image = await bench.put(birth((2,)), birth((1,)), birth((3,)))
+    await bench.clearing.look(image)
+    assert await bench.clearing.clear_moved(image)
+    # What is not known to be ours to remove stays.
+    assert bench.disk.listdir(parent) == ["1", "77", "notes"]
+    assert bench.disk.listdir(stranger) == ["0", "1", "2"]
 
 
-def test_what_the_disk_refuses_is_tried_again() -> None:
-    async def work(bench: Bench) -> None:
-        parent = bench.fill()
-        image = await bench.put(birth((2,)), birth((1,)), birth((1,)))
-        bench.clearing.leave(TOPIC, 0)
-        bench.disk.inject(Fault("unlink", errno.EIO))
-        assert not await bench.clearing.clear_moved(image)
-        assert await bench.clearing.clear_moved(image)
-        assert bench.disk.listdir(parent) == ["1", "2"]
-
-    on_bench(work)
+@run_with(on_bench)
+async def test_what_the_disk_refuses_is_tried_again(bench: Bench) -> None:
+    parent = bench.fill()
+    image = await bench.put(birth((2,)), birth((1,)), birth((1,)))
+    bench.clearing.leave(TOPIC, 0)
+    bench.disk.inject(Fault("unlink", errno.EIO))
+    assert not await bench.clearing.clear_moved(image)
+    assert await bench.clearing.clear_moved(image)
+    assert bench.disk.listdir(parent) == ["1", "2"]
 
 
-def test_a_removal_that_a_crash_cut_short_is_finished_by_the_next_start() -> None:
-    async def work(bench: Bench) -> None:
-        parent = bench.fill()
-        image = await bench.put(birth((1,)), birth((1,)), birth((1,)))
-        # The replica was on its way out, and has come back since.
-        bench.disk.mkdir(f"{parent}/.0.moved")
-        bench.disk.open(f"{parent}/.0.moved/0.log", create=True).close()
-        await bench.again(bench.loop).look(image)
-        assert bench.disk.listdir(parent) == ["0", "1", "2"]
-
-    on_bench(work)
+@run_with(on_bench)
+async def test_a_removal_that_a_crash_cut_short_is_finished_by_the_next_start(bench: Bench) -> None:
+    parent = bench.fill()
+    image = await bench.put(birth((1,)), birth((1,)), birth((1,)))
+    # The replica was on its way out, and has come back since.
+    bench.disk.mkdir(f"{parent}/.0.moved")
+    bench.disk.open(f"{parent}/.0.moved/0.log", create=True).close()
+    await bench.again(bench.loop).look(image)
+    assert bench.disk.listdir(parent) == ["0", "1", "2"]
 
 
-def test_a_deleted_topic_is_removed_once_and_confirmed() -> None:
-    async def work(bench: Bench) -> None:
-        parent = bench.fill()
-        note = store_keys.encode(DeletedRecord("t", 3, (1, 2)))
-        await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
-        image = await bench.image()
-        assert await bench.clearing.clear_deleted(image)
-        assert bench.disk.listdir(parent) == []
-        image = await bench.image()
-        assert image.deleted[TOPIC].confirmed == (1,)
-        before = bench.etcd.space.revision
-        assert await bench.clearing.clear_deleted(image)
-        assert await bench.again(bench.loop).clear_deleted(image)
-        assert bench.etcd.space.revision == before
-
-    on_bench(work)
+@run_with(on_bench)
+async def test_a_deleted_topic_is_removed_once_and_confirmed(bench: Bench) -> None:
+    parent = bench.fill()
+    note = store_keys.encode(DeletedRecord("t", 3, (1, 2)))
+    await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
+    image = await bench.image()
+    assert await bench.clearing.clear_deleted(image)
+    assert bench.disk.listdir(parent) == []
+    image = await bench.image()
+    assert image.deleted[TOPIC].confirmed == (1,)
+    before = bench.etcd.space.revision
+    assert await bench.clearing.clear_deleted(image)
+    assert await bench.again(bench.loop).clear_deleted(image)
+    assert bench.etcd.space.revision == before
 
 
-def test_a_deletion_that_cannot_be_confirmed_is_tried_again() -> None:
-    async def work(bench: Bench) -> None:
-        bench.fill()
-        note = store_keys.encode(DeletedRecord("t", 3, (1,)))
-        await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
-        image = await bench.image()
-        bench.etcd.down = True
-        assert not await bench.clearing.clear_deleted(image)
-        bench.etcd.down = False
-        assert await bench.clearing.clear_deleted(image)
-        assert (await bench.image()).deleted == {}
-
-    on_bench(work)
+@run_with(on_bench)
+async def test_a_deletion_that_cannot_be_confirmed_is_tried_again(bench: Bench) -> None:
+    bench.fill()
+    note = store_keys.encode(DeletedRecord("t", 3, (1,)))
+    await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
+    image = await bench.image()
+    bench.etcd.down = True
+    assert not await bench.clearing.clear_deleted(image)
+    bench.etcd.down = False
+    assert await bench.clearing.clear_deleted(image)
+    assert (await bench.image()).deleted == {}

@@ -18,6 +18,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -96,129 +97,107 @@ def play(scene: Callable[[Room], Awaitable[None]], **configs: str) -> None:
     on_node(test, configs=CONFIGS)
 
 
-def test_where_no_group_has_a_position_nothing_goes() -> None:
-    async def scene(room: Room) -> None:
+@run_with(play)
+async def test_where_no_group_has_a_position_nothing_goes(room: Room) -> None:
+    assert await room.start_after_a_look() == 0
+
+
+@run_with(play)
+async def test_what_the_slowest_group_has_finished_goes(room: Room) -> None:
+    await room.finish("fast", (0, 9))
+    await room.finish("slow", (0, 3), (6, 7))
+    assert await room.start_after_a_look() == 4
+    assert room.keeper.records_deleted == 4
+    await change(await room.queue("slow"), lambda m, now: m.accept("slow", 4, 5, now))
+    assert await room.start_after_a_look() == 8
+
+
+@run_with(play)
+async def test_a_consumer_group_that_has_committed_counts_too(room: Room) -> None:
+    await room.finish("fast", (0, 9))
+    await room.commit("plain", 6)
+    assert await room.start_after_a_look() == 6
+
+
+@run_with(play, retention_ack_groups="fast")
+async def test_only_groups_that_are_named_count_where_some_are(room: Room) -> None:
+    await room.finish("fast", (0, 4))
+    await room.commit("plain", 2)
+    assert await room.start_after_a_look() == 5
+
+
+@run_with(play, retention_ack_groups="fast,late")
+async def test_a_named_group_without_a_position_keeps_everything(room: Room) -> None:
+    await room.finish("fast", (0, 9))
+    assert await room.start_after_a_look() == 0
+    await room.commit("late", 3)
+    assert await room.start_after_a_look() == 3
+
+
+@run_with(play)
+async def test_a_group_whose_queue_is_closed_still_counts(room: Room) -> None:
+    await room.finish("fast", (0, 9))
+    await room.finish("asleep", (0, 1))
+    room.node.ctx.queue.queues.close()
+    assert await room.start_after_a_look() == 2
+
+
+@run_with(play)
+async def test_what_is_not_kept_yet_does_not_count(room: Room) -> None:
+    queue = await room.queue("g")
+    await take(queue, "g")
+    queue.change(lambda m, now: m.accept("g", 0, 9, now), lambda refused: None)
+    # It is decided, and may yet be lost with the node.
+    assert queue.machine.kept.start == 10
+    assert queue.kept_start == 0
+    while queue.kept_start == 0:
+        await asyncio.sleep(0.001)
+    assert queue.kept_start == 10
+
+
+@run_with(play)
+async def test_a_record_on_its_way_to_the_dead_letters_is_needed(room: Room) -> None:
+    queue = await room.queue("g")
+    await take(queue, "g")
+    await change(queue, lambda m, now: m.reject("g", 0, 0, now))
+    await change(queue, lambda m, now: m.accept("g", 1, 9, now))
+    if queue.machine.kept.archived:
         assert await room.start_after_a_look() == 0
-
-    play(scene)
-
-
-def test_what_the_slowest_group_has_finished_goes() -> None:
-    async def scene(room: Room) -> None:
-        await room.finish("fast", (0, 9))
-        await room.finish("slow", (0, 3), (6, 7))
-        assert await room.start_after_a_look() == 4
-        assert room.keeper.records_deleted == 4
-        await change(await room.queue("slow"), lambda m, now: m.accept("slow", 4, 5, now))
-        assert await room.start_after_a_look() == 8
-
-    play(scene)
+    while queue.machine.kept.archived or queue.kept_start < 10:
+        await asyncio.sleep(0.01)
+    assert await room.start_after_a_look() == 10
 
 
-def test_a_consumer_group_that_has_committed_counts_too() -> None:
-    async def scene(room: Room) -> None:
-        await room.finish("fast", (0, 9))
-        await room.commit("plain", 6)
-        assert await room.start_after_a_look() == 6
-
-    play(scene)
-
-
-def test_only_groups_that_are_named_count_where_some_are() -> None:
-    async def scene(room: Room) -> None:
-        await room.finish("fast", (0, 4))
-        await room.commit("plain", 2)
-        assert await room.start_after_a_look() == 5
-
-    play(scene, retention_ack_groups="fast")
+@run_with(play)
+async def test_nothing_goes_while_a_shard_of_positions_is_not_heard_of(room: Room) -> None:
+    await room.finish("fast", (0, 9))
+    host = room.node.ctx.group.groups.host
+    index, seat = next(iter(host.seats.items()))
+    del host.seats[index]
+    assert await room.start_after_a_look() == 0
+    host.seats[index] = seat
+    assert await room.start_after_a_look() == 10
 
 
-def test_a_named_group_without_a_position_keeps_everything() -> None:
-    async def scene(room: Room) -> None:
-        await room.finish("fast", (0, 9))
-        assert await room.start_after_a_look() == 0
-        await room.commit("late", 3)
-        assert await room.start_after_a_look() == 3
-
-    play(scene, retention_ack_groups="fast,late")
-
-
-def test_a_group_whose_queue_is_closed_still_counts() -> None:
-    async def scene(room: Room) -> None:
-        await room.finish("fast", (0, 9))
-        await room.finish("asleep", (0, 1))
-        room.node.ctx.queue.queues.close()
-        assert await room.start_after_a_look() == 2
-
-    play(scene)
+@run_with(on_node, configs=CONFIGS)
+async def test_other_topics_are_left_alone(node: Node) -> None:
+    room = Room(node)
+    await node.create("t", 1)
+    await node.produce("t", 10)
+    await node.ctx.group.groups.ensure()
+    await room.finish("fast", (0, 9))
+    assert await room.start_after_a_look() == 0
 
 
-def test_what_is_not_kept_yet_does_not_count() -> None:
-    async def scene(room: Room) -> None:
-        queue = await room.queue("g")
-        await take(queue, "g")
-        queue.change(lambda m, now: m.accept("g", 0, 9, now), lambda refused: None)
-        # It is decided, and may yet be lost with the node.
-        assert queue.machine.kept.start == 10
-        assert queue.kept_start == 0
-        while queue.kept_start == 0:
-            await asyncio.sleep(0.001)
-        assert queue.kept_start == 10
-
-    play(scene)
-
-
-def test_a_record_on_its_way_to_the_dead_letters_is_needed() -> None:
-    async def scene(room: Room) -> None:
-        queue = await room.queue("g")
-        await take(queue, "g")
-        await change(queue, lambda m, now: m.reject("g", 0, 0, now))
-        await change(queue, lambda m, now: m.accept("g", 1, 9, now))
-        if queue.machine.kept.archived:
-            assert await room.start_after_a_look() == 0
-        while queue.machine.kept.archived or queue.kept_start < 10:
-            await asyncio.sleep(0.01)
-        assert await room.start_after_a_look() == 10
-
-    play(scene)
-
-
-def test_nothing_goes_while_a_shard_of_positions_is_not_heard_of() -> None:
-    async def scene(room: Room) -> None:
-        await room.finish("fast", (0, 9))
-        host = room.node.ctx.group.groups.host
-        index, seat = next(iter(host.seats.items()))
-        del host.seats[index]
-        assert await room.start_after_a_look() == 0
-        host.seats[index] = seat
-        assert await room.start_after_a_look() == 10
-
-    play(scene)
-
-
-def test_other_topics_are_left_alone() -> None:
-    async def test(node: Node) -> None:
-        room = Room(node)
-        await node.create("t", 1)
-        await node.produce("t", 10)
-        await node.ctx.group.groups.ensure()
-        await room.finish("fast", (0, 9))
-        assert await room.start_after_a_look() == 0
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_the_disk_is_freed_when_all_is_finished() -> None:
-    async def scene(room: Room) -> None:
-        await room.finish("g", (0, 9))
-        assert await room.start_after_a_look() == 10
-        # The last segment was rolled, and goes once its successor is durable.
-        await asyncio.sleep(1)
-        room.upkeep.retain(room.partition, 0)
-        assert room.partition.log.size_bytes == 0
-        assert room.partition.log.end_offset == 10
-
-    play(scene)
+@run_with(play)
+async def test_the_disk_is_freed_when_all_is_finished(room: Room) -> None:
+    await room.finish("g", (0, 9))
+    assert await room.start_after_a_look() == 10
+    # The last segment was rolled, and goes once its successor is durable.
+    await asyncio.sleep(1)
+    room.upkeep.retain(room.partition, 0)
+    assert room.partition.log.size_bytes == 0
+    assert room.partition.log.end_offset == 10
 
 
 SHARE = GroupPosition(PositionKind.SHARE, "a", "t", 0)

@@ -8,52 +8,47 @@ from penstock.coordinator.queues.admin import ChangeKind, Told, answer_of, told_
 from penstock.coordinator.queues.open_queues import QueueStanding
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import QueueCall
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, change, key_of, on_node, opened, take
 
 
-def test_every_queue_gets_its_own_answer() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 5)
-        missing = QueueKey("g", b"x" * 16, 0)
-        beyond = QueueKey("g", queue.key.topic_id, 9)
-        other = await key_of(node, "other")
-        told = await node.ctx.queue.queue_admin.describe([missing, queue.key, beyond, other])
-        assert isinstance(told[0], Refused)
-        assert told[0].code is ErrorCode.UNKNOWN_TOPIC_ID
-        assert told[1] == QueueStanding(0, queue.leader_epoch, 5)
-        assert isinstance(told[2], Refused)
-        assert told[2].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert told[3] is None
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_every_queue_gets_its_own_answer(node: Node) -> None:
+    queue = await opened(node, 5)
+    missing = QueueKey("g", b"x" * 16, 0)
+    beyond = QueueKey("g", queue.key.topic_id, 9)
+    other = await key_of(node, "other")
+    told = await node.ctx.queue.queue_admin.describe([missing, queue.key, beyond, other])
+    assert isinstance(told[0], Refused)
+    assert told[0].code is ErrorCode.UNKNOWN_TOPIC_ID
+    assert told[1] == QueueStanding(0, queue.leader_epoch, 5)
+    assert isinstance(told[2], Refused)
+    assert told[2].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert told[3] is None
 
 
-def test_queues_are_moved_forgotten_and_woken() -> None:
-    async def test(node: Node) -> None:
-        admin = node.ctx.queue.queue_admin
-        queue = await opened(node, 5)
-        await take(queue)
-        await change(queue, lambda m, now: m.accept("a", 0, 4, now))
-        assert await admin.move([(queue.key, 3)]) == [None]
-        assert await admin.describe([queue.key]) == [QueueStanding(3, queue.leader_epoch, 2)]
-        assert node.ctx.queue.queues.find(queue.key) is None
-        assert await admin.wake([queue.key]) == [None]
-        assert node.ctx.queue.queues.find(queue.key) is not None
-        assert await admin.forget([queue.key]) == [None]
-        assert await admin.describe([queue.key]) == [None]
-        (told,) = await admin.wake([queue.key])
-        assert isinstance(told, Refused)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_queues_are_moved_forgotten_and_woken(node: Node) -> None:
+    admin = node.ctx.queue.queue_admin
+    queue = await opened(node, 5)
+    await take(queue)
+    await change(queue, lambda m, now: m.accept("a", 0, 4, now))
+    assert await admin.move([(queue.key, 3)]) == [None]
+    assert await admin.describe([queue.key]) == [QueueStanding(3, queue.leader_epoch, 2)]
+    assert node.ctx.queue.queues.find(queue.key) is None
+    assert await admin.wake([queue.key]) == [None]
+    assert node.ctx.queue.queues.find(queue.key) is not None
+    assert await admin.forget([queue.key]) == [None]
+    assert await admin.describe([queue.key]) == [None]
+    (told,) = await admin.wake([queue.key])
+    assert isinstance(told, Refused)
 
 
-def test_a_call_that_is_none_is_refused() -> None:
-    async def test(node: Node) -> None:
-        call = QueueCall(kind=9, group_id="g", topic_id=TopicId(b"x" * 16), partition=0)
-        (answer,) = await node.ctx.queue.queue_admin.answer_all([call])
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_call_that_is_none_is_refused(node: Node) -> None:
+    call = QueueCall(kind=9, group_id="g", topic_id=TopicId(b"x" * 16), partition=0)
+    (answer,) = await node.ctx.queue.queue_admin.answer_all([call])
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(

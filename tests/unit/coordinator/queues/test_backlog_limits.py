@@ -7,6 +7,7 @@ import pytest
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.storage.write_pressure import Policy, WritePressure
 from penstock.coordinator.queues.backlog_limits import BacklogLimits, bytes_since
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 from tests.unit.coordinator.queues.test_ack_retention import Room
 
@@ -40,72 +41,60 @@ def play(scene: Callable[[Watched], Awaitable[None]], **configs: str) -> None:
     on_node(test, configs=CONFIGS)
 
 
-def test_what_no_group_has_read_is_all_backlog() -> None:
-    async def scene(watched: Watched) -> None:
-        assert watched.partition.log.size_bytes > 400
-        assert await watched.is_full()
-        full = watched.pressure.full("t", 0)
-        assert full is not None
-        assert full.policy is Policy.BLOCK
-        assert "max.backlog.bytes allows 400" in full.reason
-
-    play(scene)
+@run_with(play)
+async def test_what_no_group_has_read_is_all_backlog(watched: Watched) -> None:
+    assert watched.partition.log.size_bytes > 400
+    assert await watched.is_full()
+    full = watched.pressure.full("t", 0)
+    assert full is not None
+    assert full.policy is Policy.BLOCK
+    assert "max.backlog.bytes allows 400" in full.reason
 
 
-def test_the_policy_is_the_topics() -> None:
-    async def scene(watched: Watched) -> None:
-        assert await watched.is_full()
-        full = watched.pressure.full("t", 0)
-        assert full is not None
-        assert full.policy is Policy.REJECT
-
-    play(scene, max_backlog_policy="reject")
+@run_with(play, max_backlog_policy="reject")
+async def test_the_policy_is_the_topics(watched: Watched) -> None:
+    assert await watched.is_full()
+    full = watched.pressure.full("t", 0)
+    assert full is not None
+    assert full.policy is Policy.REJECT
 
 
-def test_producers_go_on_when_the_slowest_group_has_caught_up() -> None:
-    async def scene(watched: Watched) -> None:
-        await watched.commit("fast", RECORDS)
-        await watched.commit("slow", 1)
-        assert await watched.is_full()
-        await watched.commit("slow", 8)
-        assert not await watched.is_full()
-        assert not watched.pressure.is_on
-
-    play(scene)
+@run_with(play)
+async def test_producers_go_on_when_the_slowest_group_has_caught_up(watched: Watched) -> None:
+    await watched.commit("fast", RECORDS)
+    await watched.commit("slow", 1)
+    assert await watched.is_full()
+    await watched.commit("slow", 8)
+    assert not await watched.is_full()
+    assert not watched.pressure.is_on
 
 
-def test_a_share_group_counts_from_its_first_unfinished_record() -> None:
-    async def scene(watched: Watched) -> None:
-        await watched.finish("workers", (0, 1), (5, 9))
-        assert await watched.is_full()
-        await watched.finish("others", (0, 9))
-        assert await watched.is_full()
-
-    play(scene)
+@run_with(play)
+async def test_a_share_group_counts_from_its_first_unfinished_record(watched: Watched) -> None:
+    await watched.finish("workers", (0, 1), (5, 9))
+    assert await watched.is_full()
+    await watched.finish("others", (0, 9))
+    assert await watched.is_full()
 
 
-def test_a_topic_without_a_maximum_is_never_full() -> None:
-    async def scene(watched: Watched) -> None:
-        assert not await watched.is_full()
-
-    play(scene, max_backlog_bytes="-1")
+@run_with(play, max_backlog_bytes="-1")
+async def test_a_topic_without_a_maximum_is_never_full(watched: Watched) -> None:
+    assert not await watched.is_full()
 
 
-def test_a_topic_that_is_deleted_holds_nobody_up() -> None:
-    async def scene(watched: Watched) -> None:
-        assert await watched.is_full()
-        await watched.node.delete("t")
-        assert not await watched.is_full()
-
-    play(scene)
+@run_with(play)
+async def test_a_topic_that_is_deleted_holds_nobody_up(watched: Watched) -> None:
+    assert await watched.is_full()
+    await watched.node.delete("t")
+    assert not await watched.is_full()
 
 
 @pytest.mark.parametrize("offset", range(RECORDS + 1))
-def test_bytes_from_an_offset_on_are_told_without_reading(offset: int) -> None:
-    async def scene(watched: Watched) -> None:
-        partition: Partition = watched.partition
-        size = partition.log.size_bytes
-        expected = size * (RECORDS - offset) / RECORDS
-        assert bytes_since(partition.log, offset) == pytest.approx(expected, abs=size / RECORDS)
-
-    play(scene)
+@run_with(play)
+async def test_bytes_from_an_offset_on_are_told_without_reading(
+    watched: Watched, *, offset: int
+) -> None:
+    partition: Partition = watched.partition
+    size = partition.log.size_bytes
+    expected = size * (RECORDS - offset) / RECORDS
+    assert bytes_since(partition.log, offset) == pytest.approx(expected, abs=size / RECORDS)

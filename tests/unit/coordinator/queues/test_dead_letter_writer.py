@@ -12,6 +12,7 @@ from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.state.queues.delivery import Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_state import Burial
 from penstock.wire.records import Record, batches, decode
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -53,30 +54,26 @@ def header(record: Record, name: str) -> bytes | None:
     return dict(record.headers)[f"penstock-dlq-{name}"]
 
 
-def test_what_is_given_up_is_copied_and_then_finished() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 3)
-        await reject(queue, 2)
-        await asyncio.sleep(1)
-        found = letters(node)
-        assert [record.value for record in found] == [b"v0", b"v1"]
-        assert [header(record, "offset") for record in found] == [b"0", b"1"]
-        assert {header(record, "group") for record in found} == {b"g"}
-        assert queue.machine.kept.start == 2
-        assert len(node.ctx.image.topics["t.dlq"].partitions) == 1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_given_up_is_copied_and_then_finished(node: Node) -> None:
+    queue = await opened(node, 3)
+    await reject(queue, 2)
+    await asyncio.sleep(1)
+    found = letters(node)
+    assert [record.value for record in found] == [b"v0", b"v1"]
+    assert [header(record, "offset") for record in found] == [b"0", b"1"]
+    assert {header(record, "group") for record in found} == {b"g"}
+    assert queue.machine.kept.start == 2
+    assert len(node.ctx.image.topics["t.dlq"].partitions) == 1
 
 
-def test_a_group_may_name_another_topic_for_its_letters() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 1, errors_deadletterqueue_topic_name="graves")
-        await reject(queue, 1)
-        await asyncio.sleep(1)
-        assert [record.value for record in letters(node, "graves")] == [b"v0"]
-        assert "t.dlq" not in node.ctx.image.topics
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_may_name_another_topic_for_its_letters(node: Node) -> None:
+    queue = await opened(node, 1, errors_deadletterqueue_topic_name="graves")
+    await reject(queue, 1)
+    await asyncio.sleep(1)
+    assert [record.value for record in letters(node, "graves")] == [b"v0"]
+    assert "t.dlq" not in node.ctx.image.topics
 
 
 def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
@@ -99,76 +96,72 @@ def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
     assert [one.message for one in caplog.records if one.name == "penstock.queues"] == []
 
 
-def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_letters(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_node, configs=CONFIGS)
+async def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_letters(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dead-lettered message's headers come on top of a record that is as large as its topic
     takes; the leader of the dead-letter topic, on another node, refuses what is too large."""
 
-    async def test(node: Node) -> None:
-        await node.create("t.dlq", 1, max_message_bytes="1500")
-        queue = await opened(node)
-        await append(node, (("own", b"h" * 1_400),), (("own", b"h" * 1_400),))
-        posting = node.ctx.queue.queues._burials._posting
-        write = posting.append
+    await node.create("t.dlq", 1, max_message_bytes="1500")
+    queue = await opened(node)
+    await append(node, (("own", b"h" * 1_400),), (("own", b"h" * 1_400),))
+    posting = node.ctx.queue.queues._burials._posting
+    write = posting.append
 
-        async def strict(topic: TopicImage, index: int, batch: memoryview) -> int:
-            if len(batch) > int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"]):
-                raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
-            return await write(topic, index, batch)
+    async def strict(topic: TopicImage, index: int, batch: memoryview) -> int:
+        if len(batch) > int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"]):
+            raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
+        return await write(topic, index, batch)
 
-        monkeypatch.setattr(posting, "append", strict)
+    monkeypatch.setattr(posting, "append", strict)
+    await reject(queue, 2)
+    await asyncio.sleep(5)
+    assert [header(record, "offset") for record in letters(node)] == [b"0", b"1"]
+    assert queue.machine.kept.start == 2
+    limit = int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"])
+    assert limit == 1_048_588 + HEADER_BYTES
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_batches_follow_each_other_with_one_producer(node: Node) -> None:
+    queue = await opened(node, 6)
+    for _ in range(3):
         await reject(queue, 2)
-        await asyncio.sleep(5)
-        assert [header(record, "offset") for record in letters(node)] == [b"0", b"1"]
-        assert queue.machine.kept.start == 2
-        limit = int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"])
-        assert limit == 1_048_588 + HEADER_BYTES
-
-    on_node(test, configs=CONFIGS)
+        await asyncio.sleep(1)
+    assert [record.value for record in letters(node)] == [b"v%d" % n for n in range(6)]
+    burial = queue.machine.kept.burial
+    assert burial is not None
+    assert (burial.sequence, burial.offsets) == (6, ())
 
 
-def test_batches_follow_each_other_with_one_producer() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 6)
-        for _ in range(3):
-            await reject(queue, 2)
-            await asyncio.sleep(1)
-        assert [record.value for record in letters(node)] == [b"v%d" % n for n in range(6)]
-        burial = queue.machine.kept.burial
-        assert burial is not None
-        assert (burial.sequence, burial.offsets) == (6, ())
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue() -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue(
+    node: Node,
+) -> None:
     """Whether it was written before or not: there is one copy in the end."""
 
-    async def test(node: Node) -> None:
-        await node.create("t.dlq", 1)
-        for is_written in (False, True):
-            queue = await opened(node, 4)
-            taking = await take(queue, "a", 2)
-            first, last = taking.offsets
-            place = node.ctx.image.topics["t.dlq"].id
-            producer_id = await node.ctx.transaction.producer_ids.next()
-            plan = Burial(producer_id, place, 0, 0, (first, last), 5)
-            done: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
-            queue.change(lambda m, now: _given_up(m, plan, now), done.set_result)  # noqa: B023
-            assert await done is None
-            if is_written:
-                # As far as this life of the queue gets: it is closed before it hears of it.
-                while len(letters(node)) < 4:
-                    await asyncio.sleep(0)
-            queue.close(CLOSED)
-            queue = await node.ctx.queue.queues.open(queue.key)
-            await asyncio.sleep(1)
-            assert queue.machine.kept.start == last + 1
-        values = [record.value for record in letters(node)]
-        assert values == [b"v0", b"v1", b"v2", b"v3"]
-
-    on_node(test, configs=CONFIGS)
+    await node.create("t.dlq", 1)
+    for is_written in (False, True):
+        queue = await opened(node, 4)
+        taking = await take(queue, "a", 2)
+        first, last = taking.offsets
+        place = node.ctx.image.topics["t.dlq"].id
+        producer_id = await node.ctx.transaction.producer_ids.next()
+        plan = Burial(producer_id, place, 0, 0, (first, last), 5)
+        done: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+        queue.change(lambda m, now: _given_up(m, plan, now), done.set_result)  # noqa: B023
+        assert await done is None
+        if is_written:
+            # As far as this life of the queue gets: it is closed before it hears of it.
+            while len(letters(node)) < 4:
+                await asyncio.sleep(0)
+        queue.close(CLOSED)
+        queue = await node.ctx.queue.queues.open(queue.key)
+        await asyncio.sleep(1)
+        assert queue.machine.kept.start == last + 1
+    values = [record.value for record in letters(node)]
+    assert values == [b"v0", b"v1", b"v2", b"v3"]
 
 
 def _given_up(machine: Delivery, plan: Burial, now_ms: int) -> DeliveryOutcome:
@@ -181,94 +174,82 @@ def _planned(machine: Delivery, plan: Burial) -> DeliveryOutcome:
     return DeliveryOutcome(machine.plan_burial(plan))
 
 
-def test_a_topic_that_went_and_came_again_gets_letters_again() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 2)
-        await reject(queue, 1)
-        await asyncio.sleep(1)
-        await node.delete("t.dlq")
-        await reject(queue, 1)
-        await asyncio.sleep(1)
-        assert [record.value for record in letters(node)] == [b"v1"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_topic_that_went_and_came_again_gets_letters_again(node: Node) -> None:
+    queue = await opened(node, 2)
+    await reject(queue, 1)
+    await asyncio.sleep(1)
+    await node.delete("t.dlq")
+    await reject(queue, 1)
+    await asyncio.sleep(1)
+    assert [record.value for record in letters(node)] == [b"v1"]
 
 
-def test_a_producer_that_the_log_does_not_know_is_replaced() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 2)
-        await reject(queue, 1)
-        await asyncio.sleep(1)
-        burial = queue.machine.kept.burial
-        assert burial is not None
-        wrong = Burial(burial.producer_id, burial.topic_id, 0, 77)
-        queue.change(lambda m, now: _planned(m, wrong), lambda _: None)
-        await reject(queue, 1)
-        await asyncio.sleep(2)
-        assert [record.value for record in letters(node)] == [b"v0", b"v1"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_producer_that_the_log_does_not_know_is_replaced(node: Node) -> None:
+    queue = await opened(node, 2)
+    await reject(queue, 1)
+    await asyncio.sleep(1)
+    burial = queue.machine.kept.burial
+    assert burial is not None
+    wrong = Burial(burial.producer_id, burial.topic_id, 0, 77)
+    queue.change(lambda m, now: _planned(m, wrong), lambda _: None)
+    await reject(queue, 1)
+    await asyncio.sleep(2)
+    assert [record.value for record in letters(node)] == [b"v0", b"v1"]
 
 
-def test_letters_wait_while_the_disk_is_full() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 1)
-        node.ctx.partitions.write_refusal = "full"
-        await reject(queue, 1)
-        await asyncio.sleep(5)
-        assert letters(node) == []
-        node.ctx.partitions.write_refusal = None
-        await asyncio.sleep(30)
-        assert [record.value for record in letters(node)] == [b"v0"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_letters_wait_while_the_disk_is_full(node: Node) -> None:
+    queue = await opened(node, 1)
+    node.ctx.partitions.write_refusal = "full"
+    await reject(queue, 1)
+    await asyncio.sleep(5)
+    assert letters(node) == []
+    node.ctx.partitions.write_refusal = None
+    await asyncio.sleep(30)
+    assert [record.value for record in letters(node)] == [b"v0"]
 
 
-def test_a_letter_whose_record_is_gone_is_still_told_of() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 2)
-        await node.create("t.dlq", 1)
-        node.ctx.partitions.write_refusal = "full"
-        await reject(queue, 1)
-        await asyncio.sleep(1)
-        assert queue.machine.kept.burial is not None
-        await queue.partition.delete_before(1)
-        node.ctx.partitions.write_refusal = None
-        await asyncio.sleep(30)
-        (letter,) = letters(node)
-        assert letter.value is None
-        assert header(letter, "offset") == b"0"
-        assert queue.machine.kept.start == 1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_letter_whose_record_is_gone_is_still_told_of(node: Node) -> None:
+    queue = await opened(node, 2)
+    await node.create("t.dlq", 1)
+    node.ctx.partitions.write_refusal = "full"
+    await reject(queue, 1)
+    await asyncio.sleep(1)
+    assert queue.machine.kept.burial is not None
+    await queue.partition.delete_before(1)
+    node.ctx.partitions.write_refusal = None
+    await asyncio.sleep(30)
+    (letter,) = letters(node)
+    assert letter.value is None
+    assert header(letter, "offset") == b"0"
+    assert queue.machine.kept.start == 1
 
 
-def test_many_letters_go_in_several_batches() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node)
-        await append(node, *[()] * 1_200)
-        taking = await take(queue, "a", 1_200)
-        assert len(taking.offsets) == 1_200
-        assert await change(queue, lambda m, now: m.reject("a", 0, 1_199, now)) is None
-        await asyncio.sleep(5)
-        assert partition_of(node).high_watermark == 1_200
-        assert queue.machine.kept.start == 1_200
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_many_letters_go_in_several_batches(node: Node) -> None:
+    queue = await opened(node)
+    await append(node, *[()] * 1_200)
+    taking = await take(queue, "a", 1_200)
+    assert len(taking.offsets) == 1_200
+    assert await change(queue, lambda m, now: m.reject("a", 0, 1_199, now)) is None
+    await asyncio.sleep(5)
+    assert partition_of(node).high_watermark == 1_200
+    assert queue.machine.kept.start == 1_200
 
 
-def test_what_was_small_on_its_way_here_is_small_among_the_letters() -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_what_was_small_on_its_way_here_is_small_among_the_letters(node: Node) -> None:
     """Else a rejected record would be a way to fill the disk with a thousandth of the bytes."""
 
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await pack(node, 8 << 20, 8 << 20)
-        queue = await opened(node, share_auto_offset_reset="earliest")
-        await asyncio.sleep(1)
-        await reject(queue, 2)
-        await asyncio.sleep(1)
-        found = letters(node)
-        assert [len(record.value or b"") for record in found] == [8 << 20, 8 << 20]
-        assert partition_of(node).log.size_bytes < 1 << 20
-
-    on_node(test, configs=CONFIGS)
+    await node.create("t", 1)
+    await pack(node, 8 << 20, 8 << 20)
+    queue = await opened(node, share_auto_offset_reset="earliest")
+    await asyncio.sleep(1)
+    await reject(queue, 2)
+    await asyncio.sleep(1)
+    found = letters(node)
+    assert [len(record.value or b"") for record in found] == [8 << 20, 8 << 20]
+    assert partition_of(node).log.size_bytes < 1 << 20

@@ -12,6 +12,7 @@ from penstock.coordinator.queues.gauges import (
 )
 from penstock.coordinator.queues.inspection import Inspection
 from penstock.coordinator.queues.policy import DEAD_LETTERS
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -24,61 +25,53 @@ from tests.unit.coordinator.queueing import (
 )
 
 
-def test_open_queues_are_counted_by_group_and_topic() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 6)
-        await take(queue, count=2)
-        await change(queue, lambda m, now: m.accept("a", 0, 0, now))
-        watch = QueueWatch(node.ctx.queue.queues)
-        await watch.look()
-        assert watch.queues == {("g", "t"): QueueGauge(5, 4, 1, 0, 1_000)}
-        assert watch.letters == {}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_open_queues_are_counted_by_group_and_topic(node: Node) -> None:
+    queue = await opened(node, 6)
+    await take(queue, count=2)
+    await change(queue, lambda m, now: m.accept("a", 0, 0, now))
+    watch = QueueWatch(node.ctx.queue.queues)
+    await watch.look()
+    assert watch.queues == {("g", "t"): QueueGauge(5, 4, 1, 0, 1_000)}
+    assert watch.letters == {}
 
 
-def test_a_queue_that_nobody_reads_is_not_forgotten() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 3)
-        watch = QueueWatch(node.ctx.queue.queues)
-        await watch.look()
-        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        await node.produce("t", 4)
-        await watch.look()
-        depth = watch.queues["g", "t"]
-        assert (depth.unfinished, depth.oldest_ms) == (queue.partition.high_watermark, 1_000)
-        await node.ctx.queue.queues.forget(queue.key)
-        await watch.look()
-        assert watch.queues == {}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_nobody_reads_is_not_forgotten(node: Node) -> None:
+    queue = await opened(node, 3)
+    watch = QueueWatch(node.ctx.queue.queues)
+    await watch.look()
+    queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    await node.produce("t", 4)
+    await watch.look()
+    depth = watch.queues["g", "t"]
+    assert (depth.unfinished, depth.oldest_ms) == (queue.partition.high_watermark, 1_000)
+    await node.ctx.queue.queues.forget(queue.key)
+    await watch.look()
+    assert watch.queues == {}
 
 
-def test_letters_count_until_they_are_settled() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t.dlq", 1)
-        await node.create("t", 1)
-        await node.produce("t.dlq", 4)
-        watch = QueueWatch(node.ctx.queue.queues)
-        await watch.look()
-        assert watch.letters == {"t.dlq": QueueGauge(4, 4, 0, 0, 1_000)}
-        key = await key_of(node, DEAD_LETTERS, "t.dlq")
-        await inspection.finish(node.ctx.queue.queues, key, [(0, 3)])
-        await watch.look()
-        assert watch.letters == {"t.dlq": QueueGauge()}
-        assert watch.queues == {}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_letters_count_until_they_are_settled(node: Node) -> None:
+    await node.create("t.dlq", 1)
+    await node.create("t", 1)
+    await node.produce("t.dlq", 4)
+    watch = QueueWatch(node.ctx.queue.queues)
+    await watch.look()
+    assert watch.letters == {"t.dlq": QueueGauge(4, 4, 0, 0, 1_000)}
+    key = await key_of(node, DEAD_LETTERS, "t.dlq")
+    await inspection.finish(node.ctx.queue.queues, key, [(0, 3)])
+    await watch.look()
+    assert watch.letters == {"t.dlq": QueueGauge()}
+    assert watch.queues == {}
 
 
-def test_a_topic_that_a_group_names_is_one_of_dead_letters() -> None:
-    async def test(node: Node) -> None:
-        for name in ("t", "t.dlq", "morgue"):
-            await node.create(name, 1)
-        await configure(node, "g", errors_deadletterqueue_topic_name="morgue")
-        assert sorted(one.name for one in letter_topics(node.ctx.image)) == ["morgue", "t.dlq"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_topic_that_a_group_names_is_one_of_dead_letters(node: Node) -> None:
+    for name in ("t", "t.dlq", "morgue"):
+        await node.create(name, 1)
+    await configure(node, "g", errors_deadletterqueue_topic_name="morgue")
+    assert sorted(one.name for one in letter_topics(node.ctx.image)) == ["morgue", "t.dlq"]
 
 
 def test_beyond_the_bound_names_are_added_up() -> None:

@@ -9,6 +9,7 @@ from penstock.coordinator.queues import log_feed
 from penstock.state.queues.policy import Order, QueuePolicy
 from penstock.wire.control_batches import encode_marker
 from penstock.wire.records import Codec, Columns, Record, decode, encode, read_header
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -23,86 +24,80 @@ from tests.unit.coordinator.queues.test_open_queue import world
 from tests.unit.log.building import unreadable
 
 
-def test_aborted_records_are_for_nobody_where_only_committed_ones_are_read() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, committed_only=True)
-        taking = Taking(count=100)
-        here.queue.take(taking)
-        for producer_id, is_committed in ((5, False), (6, True)):
-            batch = encode(
-                [Record(0, 1, None, b"v", ())],
+@run_with(on_node, configs=CONFIGS)
+async def test_aborted_records_are_for_nobody_where_only_committed_ones_are_read(
+    node: Node,
+) -> None:
+    here = await world(node, committed_only=True)
+    taking = Taking(count=100)
+    here.queue.take(taking)
+    for producer_id, is_committed in ((5, False), (6, True)):
+        batch = encode(
+            [Record(0, 1, None, b"v", ())],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        partition = here.queue.partition
+        view = memoryview(batch)
+        partition.append(view, read_header(view), 1)
+        await asyncio.sleep(0.1)
+        assert taking.offsets == []
+        marker = memoryview(
+            encode_marker(
+                committed=is_committed,
                 producer_id=producer_id,
                 producer_epoch=0,
-                base_sequence=0,
-                transactional=True,
+                coordinator_epoch=0,
+                timestamp=1,
             )
-            partition = here.queue.partition
-            view = memoryview(batch)
-            partition.append(view, read_header(view), 1)
-            await asyncio.sleep(0.1)
-            assert taking.offsets == []
-            marker = memoryview(
-                encode_marker(
-                    committed=is_committed,
-                    producer_id=producer_id,
-                    producer_epoch=0,
-                    coordinator_epoch=0,
-                    timestamp=1,
-                )
-            )
-            partition.append(marker, read_header(marker), 1)
-            await asyncio.sleep(0.1)
-        assert taking.offsets == [2]
-        here.queue.change(lambda m, now: m.accept("a", 2, 2, now), lambda _: None)
-        assert here.queue.machine.kept.start == 4
-
-    on_node(test, configs=CONFIGS)
+        )
+        partition.append(marker, read_header(marker), 1)
+        await asyncio.sleep(0.1)
+    assert taking.offsets == [2]
+    here.queue.change(lambda m, now: m.accept("a", 2, 2, now), lambda _: None)
+    assert here.queue.machine.kept.start == 4
 
 
-def test_a_full_machine_is_shown_no_more_until_there_is_room() -> None:
-    async def test(node: Node) -> None:
-        policy = QueuePolicy(order=Order.KEY, entries_max=4, lock_ms=60_000)
-        here = await world(node, 10, policy=policy)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_full_machine_is_shown_no_more_until_there_is_room(node: Node) -> None:
+    policy = QueuePolicy(order=Order.KEY, entries_max=4, lock_ms=60_000)
+    here = await world(node, 10, policy=policy)
+    taking = Taking(count=100)
+    here.queue.take(taking)
+    await asyncio.sleep(0.1)
+    assert here.queue.machine.end < 12
+    seen = list(taking.offsets)
+    while len(seen) < 10:
+        for offset in taking.offsets:
+            here.queue.change(lambda m, now: m.accept("a", offset, offset, now), lambda _: None)  # noqa: B023
         taking = Taking(count=100)
         here.queue.take(taking)
         await asyncio.sleep(0.1)
-        assert here.queue.machine.end < 12
-        seen = list(taking.offsets)
-        while len(seen) < 10:
-            for offset in taking.offsets:
-                here.queue.change(lambda m, now: m.accept("a", offset, offset, now), lambda _: None)  # noqa: B023
-            taking = Taking(count=100)
-            here.queue.take(taking)
-            await asyncio.sleep(0.1)
-            seen += taking.offsets
-        assert seen == list(range(10))
-
-    on_node(test, configs=CONFIGS)
+        seen += taking.offsets
+    assert seen == list(range(10))
 
 
-def test_what_retention_removes_is_finished() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 5)
-        await here.queue.partition.delete_before(3)
-        await asyncio.sleep(0.1)
-        assert here.queue.machine.kept.start == 3
-        taking = Taking(count=100)
-        here.queue.take(taking)
-        assert taking.offsets == [3, 4]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_retention_removes_is_finished(node: Node) -> None:
+    here = await world(node, 5)
+    await here.queue.partition.delete_before(3)
+    await asyncio.sleep(0.1)
+    assert here.queue.machine.kept.start == 3
+    taking = Taking(count=100)
+    here.queue.take(taking)
+    assert taking.offsets == [3, 4]
 
 
-def test_a_backlog_larger_than_a_chunk_is_shown_to_its_end() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node)
-        for _ in range(30):
-            await append(node, (("mine", b"x" * 100_000),))
-        again = await world_again(node)
-        assert here.queue.machine.end == 30
-        assert again == 30
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_backlog_larger_than_a_chunk_is_shown_to_its_end(node: Node) -> None:
+    here = await world(node)
+    for _ in range(30):
+        await append(node, (("mine", b"x" * 100_000),))
+    again = await world_again(node)
+    assert here.queue.machine.end == 30
+    assert again == 30
 
 
 async def world_again(node: Node) -> int:
@@ -112,41 +107,37 @@ async def world_again(node: Node) -> int:
     return queue.machine.end
 
 
-def test_a_log_that_cannot_be_read_closes_the_queue() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 3)
-        here.queue.partition.log.fail("gone")
-        here.queue._feed._position = 0
-        here.queue._feed.soon()
-        await asyncio.sleep(0.1)
-        assert here.queue.is_closed
-        assert here.closed == [here.queue]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_log_that_cannot_be_read_closes_the_queue(node: Node) -> None:
+    here = await world(node, 3)
+    here.queue.partition.log.fail("gone")
+    here.queue._feed._position = 0
+    here.queue._feed.soon()
+    await asyncio.sleep(0.1)
+    assert here.queue.is_closed
+    assert here.closed == [here.queue]
 
 
-def test_delays_are_found_again_from_the_middle_of_a_batch_on() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 2)
-        now_ms = here.queue.time.now_ms()
-        due = (now_ms + 100, now_ms + 200, now_ms + 60_000)
-        await append(node, *((("penstock-deliver-at", b"%d" % due_ms),) for due_ms in due))
-        taking = Taking(count=100)
-        here.queue.take(taking)
-        await asyncio.sleep(0.05)
-        assert taking.offsets == [0, 1]
-        assert here.queue.machine.delayed_count == 3
-        await node.ctx.queue.queues.move(await key_of(node, "second"), 3)
-        second = await opened(node, group="second")
-        await asyncio.sleep(0.01)
-        assert (second.machine.delayed_count, second.machine.end) == (2, 5)
-        taking = Taking(count=100)
-        second.take(taking)
-        assert taking.offsets == []
-        await asyncio.sleep(0.3)
-        assert taking.offsets == [3]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_delays_are_found_again_from_the_middle_of_a_batch_on(node: Node) -> None:
+    here = await world(node, 2)
+    now_ms = here.queue.time.now_ms()
+    due = (now_ms + 100, now_ms + 200, now_ms + 60_000)
+    await append(node, *((("penstock-deliver-at", b"%d" % due_ms),) for due_ms in due))
+    taking = Taking(count=100)
+    here.queue.take(taking)
+    await asyncio.sleep(0.05)
+    assert taking.offsets == [0, 1]
+    assert here.queue.machine.delayed_count == 3
+    await node.ctx.queue.queues.move(await key_of(node, "second"), 3)
+    second = await opened(node, group="second")
+    await asyncio.sleep(0.01)
+    assert (second.machine.delayed_count, second.machine.end) == (2, 5)
+    taking = Taking(count=100)
+    second.take(taking)
+    assert taking.offsets == []
+    await asyncio.sleep(0.3)
+    assert taking.offsets == [3]
 
 
 def test_nonsense_that_somebody_wrote_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from penstock.state.queues.delivery_headers import Intake
 from penstock.state.queues.delivery_state import QueueState, Snapshot, decode_ops, decode_snapshot
 from penstock.state.queues.policy import QueuePolicy
 from penstock.state.queues.state_shard import QueueKey
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, on_node
 
 
@@ -90,176 +91,158 @@ async def world(
     return made
 
 
-def test_who_waits_is_served_as_soon_as_something_is_committed() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node)
-        taking = Taking()
+@run_with(on_node, configs=CONFIGS)
+async def test_who_waits_is_served_as_soon_as_something_is_committed(node: Node) -> None:
+    here = await world(node)
+    taking = Taking()
+    here.queue.take(taking)
+    await asyncio.sleep(1)
+    assert taking.offsets == []
+    await append(node, (), ())
+    await asyncio.sleep(0.01)
+    assert taking.offsets == [0, 1]
+    assert taking.is_kept
+    assert here.queue.waiting == 0
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_nobody_takes_more_than_an_equal_share_while_others_wait(node: Node) -> None:
+    here = await world(node)
+    takers = [Taking(name, 100) for name in "abcd"]
+    for taker in takers:
+        here.queue.take(taker)
+    await append(node, *[()] * 10)
+    await asyncio.sleep(0.01)
+    assert [len(taker.offsets) for taker in takers] == [3, 3, 2, 2]
+    assert sorted(o for taker in takers for o in taker.offsets) == list(range(10))
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_who_waits_no_longer_gets_nothing(node: Node) -> None:
+    here = await world(node)
+    first, second, third = Taking("a"), Taking("b", 0), Taking("c")
+    for taker in (first, second, third):
+        here.queue.take(taker)
+    here.queue.forget(first)
+    assert not here.queue.is_waiting(first)
+    await append(node, ())
+    await asyncio.sleep(0.01)
+    assert (first.offsets, second.offsets, third.offsets) == ([], [], [0])
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_what_one_turn_decides_is_kept_as_one_delta_and_told_after_it(node: Node) -> None:
+    here = await world(node, 6)
+    here.keeper.is_prompt = False
+    takers = [Taking("a", 2), Taking("b", 2)]
+    for taker in takers:
+        here.queue.take(taker)
+    await asyncio.sleep(0.01)
+    assert len(here.keeper.written) == 1
+    assert [taker.is_kept for taker in takers] == [False, False]
+    here.keeper.futures[0].set_result(1)
+    await asyncio.sleep(0)
+    assert [taker.is_kept for taker in takers] == [True, True]
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_kept_brings_the_same_state_back(node: Node) -> None:
+    here = await world(node, 20)
+    for number in range(6):
+        taking = Taking("a", 2)
         here.queue.take(taking)
-        await asyncio.sleep(1)
-        assert taking.offsets == []
-        await append(node, (), ())
-        await asyncio.sleep(0.01)
-        assert taking.offsets == [0, 1]
-        assert taking.is_kept
-        assert here.queue.waiting == 0
-
-    on_node(test, configs=CONFIGS)
+        offset = taking.offsets[0]
+        if number % 2:
+            here.queue.change(lambda m, now: m.accept("a", offset, offset, now), lambda _: None)  # noqa: B023
+        await asyncio.sleep(0.2)
+    assert here.keeper.replay().snapshot() == here.queue.machine.kept.snapshot()
+    numbers = [number for number, _, is_snapshot in here.keeper.written if not is_snapshot]
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_nobody_takes_more_than_an_equal_share_while_others_wait() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node)
-        takers = [Taking(name, 100) for name in "abcd"]
-        for taker in takers:
-            here.queue.take(taker)
-        await append(node, *[()] * 10)
-        await asyncio.sleep(0.01)
-        assert [len(taker.offsets) for taker in takers] == [3, 3, 2, 2]
-        assert sorted(o for taker in takers for o in taker.offsets) == list(range(10))
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_who_waits_no_longer_gets_nothing() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node)
-        first, second, third = Taking("a"), Taking("b", 0), Taking("c")
-        for taker in (first, second, third):
-            here.queue.take(taker)
-        here.queue.forget(first)
-        assert not here.queue.is_waiting(first)
-        await append(node, ())
-        await asyncio.sleep(0.01)
-        assert (first.offsets, second.offsets, third.offsets) == ([], [], [0])
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_what_one_turn_decides_is_kept_as_one_delta_and_told_after_it() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 6)
-        here.keeper.is_prompt = False
-        takers = [Taking("a", 2), Taking("b", 2)]
-        for taker in takers:
-            here.queue.take(taker)
-        await asyncio.sleep(0.01)
-        assert len(here.keeper.written) == 1
-        assert [taker.is_kept for taker in takers] == [False, False]
-        here.keeper.futures[0].set_result(1)
-        await asyncio.sleep(0)
-        assert [taker.is_kept for taker in takers] == [True, True]
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_what_is_kept_brings_the_same_state_back() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 20)
-        for number in range(6):
-            taking = Taking("a", 2)
-            here.queue.take(taking)
-            offset = taking.offsets[0]
-            if number % 2:
-                here.queue.change(lambda m, now: m.accept("a", offset, offset, now), lambda _: None)  # noqa: B023
-            await asyncio.sleep(0.2)
-        assert here.keeper.replay().snapshot() == here.queue.machine.kept.snapshot()
-        numbers = [number for number, _, is_snapshot in here.keeper.written if not is_snapshot]
-        assert numbers == list(range(1, len(numbers) + 1))
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_deltas_as_large_as_a_snapshot_are_followed_by_one() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 1)
-        text = "x" * 500
-        while not any(is_snapshot for _, _, is_snapshot in here.keeper.written):
-            here.queue.take(Taking("a"))
-            here.queue.change(
-                lambda m, now: m.release(
-                    "a", 0, 0, now, delay_ms=0, error_class=text, error_message=text
-                ),
-                lambda _: None,
-            )
-            here.queue.machine.kept.failures.clear()
-            await asyncio.sleep(0.001)
-        sizes = [len(payload) for _, payload, _ in here.keeper.written[:-1]]
-        assert SNAPSHOT_BYTES_MIN <= sum(sizes) < SNAPSHOT_BYTES_MIN + 4_000
-        number = here.keeper.written[-1][0]
-        assert number == here.keeper.written[-2][0]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_deltas_as_large_as_a_snapshot_are_followed_by_one(node: Node) -> None:
+    here = await world(node, 1)
+    text = "x" * 500
+    while not any(is_snapshot for _, _, is_snapshot in here.keeper.written):
+        here.queue.take(Taking("a"))
+        here.queue.change(
+            lambda m, now: m.release(
+                "a", 0, 0, now, delay_ms=0, error_class=text, error_message=text
+            ),
+            lambda _: None,
+        )
+        here.queue.machine.kept.failures.clear()
+        await asyncio.sleep(0.001)
+    sizes = [len(payload) for _, payload, _ in here.keeper.written[:-1]]
+    assert SNAPSHOT_BYTES_MIN <= sum(sizes) < SNAPSHOT_BYTES_MIN + 4_000
+    number = here.keeper.written[-1][0]
+    assert number == here.keeper.written[-2][0]
 
 
 @pytest.mark.parametrize("is_known_at_once", [True, False])
-def test_a_queue_that_cannot_be_kept_closes_and_tells_everybody(is_known_at_once: bool) -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 1)
-        refusal = Refused(ErrorCode.FENCED_STATE_EPOCH)
-        here.keeper.is_prompt = False
-        if is_known_at_once:
-            here.keeper.refusal = refusal
-        taking, waiting = Taking("a"), Taking("b")
-        here.queue.take(taking)
-        here.queue.take(waiting)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_cannot_be_kept_closes_and_tells_everybody(
+    node: Node, *, is_known_at_once: bool
+) -> None:
+    here = await world(node, 1)
+    refusal = Refused(ErrorCode.FENCED_STATE_EPOCH)
+    here.keeper.is_prompt = False
+    if is_known_at_once:
+        here.keeper.refusal = refusal
+    taking, waiting = Taking("a"), Taking("b")
+    here.queue.take(taking)
+    here.queue.take(waiting)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if not is_known_at_once:
+        assert not here.queue.is_closed
+        here.keeper.futures[0].set_exception(refusal)
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        if not is_known_at_once:
-            assert not here.queue.is_closed
-            here.keeper.futures[0].set_exception(refusal)
-            await asyncio.sleep(0)
-        assert here.queue.is_closed
-        assert here.closed == [here.queue]
-        for taker in (taking, waiting):
-            assert taker.refused is not None
-            assert taker.refused.code is ErrorCode.FENCED_STATE_EPOCH
-            assert not taker.is_kept
-        with pytest.raises(Refused):
-            here.queue.take(Taking())
-        with pytest.raises(Refused):
-            here.queue.change(lambda m, now: m.tick(now), lambda _: None)
-
-    on_node(test, configs=CONFIGS)
+    assert here.queue.is_closed
+    assert here.closed == [here.queue]
+    for taker in (taking, waiting):
+        assert taker.refused is not None
+        assert taker.refused.code is ErrorCode.FENCED_STATE_EPOCH
+        assert not taker.is_kept
+    with pytest.raises(Refused):
+        here.queue.take(Taking())
+    with pytest.raises(Refused):
+        here.queue.change(lambda m, now: m.tick(now), lambda _: None)
 
 
-def test_a_lease_that_runs_out_goes_to_the_next_without_being_asked() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 1)
-        first, second = Taking("a"), Taking("b")
-        here.queue.take(first)
-        here.queue.take(second)
-        await asyncio.sleep(0.9)
-        assert second.offsets == []
-        await asyncio.sleep(0.2)
-        assert [(one.first, one.delivery_count) for one in second.given] == [(0, 2)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lease_that_runs_out_goes_to_the_next_without_being_asked(node: Node) -> None:
+    here = await world(node, 1)
+    first, second = Taking("a"), Taking("b")
+    here.queue.take(first)
+    here.queue.take(second)
+    await asyncio.sleep(0.9)
+    assert second.offsets == []
+    await asyncio.sleep(0.2)
+    assert [(one.first, one.delivery_count) for one in second.given] == [(0, 2)]
 
 
-def test_records_that_are_given_up_are_told_of_once_that_is_kept() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 1)
-        here.queue.take(Taking("a"))
-        await asyncio.sleep(0)
-        here.keeper.is_prompt = False
-        here.queue.change(lambda m, now: m.reject("a", 0, 0, now), lambda _: None)
-        await asyncio.sleep(0.1)
-        assert here.buried == []
-        here.keeper.futures[-1].set_result(0)
-        await asyncio.sleep(0)
-        assert here.buried == [here.queue]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_records_that_are_given_up_are_told_of_once_that_is_kept(node: Node) -> None:
+    here = await world(node, 1)
+    here.queue.take(Taking("a"))
+    await asyncio.sleep(0)
+    here.keeper.is_prompt = False
+    here.queue.change(lambda m, now: m.reject("a", 0, 0, now), lambda _: None)
+    await asyncio.sleep(0.1)
+    assert here.buried == []
+    here.keeper.futures[-1].set_result(0)
+    await asyncio.sleep(0)
+    assert here.buried == [here.queue]
 
 
-def test_a_queue_ends_with_its_partitions_leadership() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node)
-        taking = Taking()
-        here.queue.take(taking)
-        await node.delete("t")
-        assert here.queue.is_closed
-        assert taking.refused is not None
-        assert taking.refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_ends_with_its_partitions_leadership(node: Node) -> None:
+    here = await world(node)
+    taking = Taking()
+    here.queue.take(taking)
+    await node.delete("t")
+    assert here.queue.is_closed
+    assert taking.refused is not None
+    assert taking.refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

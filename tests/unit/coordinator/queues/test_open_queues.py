@@ -7,6 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queues.open_queues import IDLE_SECONDS, SWEEP_SECONDS
 from penstock.state.queues.state_shard import QueueKey
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -31,220 +32,194 @@ CLOSED = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     ("reset", "wanted"),
     [("earliest", [0, 1, 2, 3]), ("latest", [3]), ("by_duration:PT1H", [2, 3])],
 )
-def test_a_new_group_begins_where_it_is_told(reset: str, wanted: list[int]) -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        now_ms = node.ctx.clock.now_ms()
-        await node.produce("t", 3, timestamp=now_ms - 3 * 3_000_000, step=3_000_000)
-        queue = await opened(node, share_auto_offset_reset=reset)
-        await append(node, ())
-        assert (await take(queue)).offsets == wanted
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_where_a_group_begins_is_kept_before_anything_is_delivered() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 3, share_auto_offset_reset="latest")
-        queue.close(CLOSED)
-        await append(node, ())
-        queue = await node.ctx.queue.queues.open(queue.key)
-        assert (await take(queue)).offsets == [3]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_new_group_begins_where_it_is_told(
+    node: Node, *, reset: str, wanted: list[int]
+) -> None:
+    await node.create("t", 1)
+    now_ms = node.ctx.clock.now_ms()
+    await node.produce("t", 3, timestamp=now_ms - 3 * 3_000_000, step=3_000_000)
+    queue = await opened(node, share_auto_offset_reset=reset)
+    await append(node, ())
+    assert (await take(queue)).offsets == wanted
 
 
-def test_a_queue_that_is_opened_again_goes_on_where_it_was() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 10)
-        await take(queue, "a", 6)
-        assert await change(queue, lambda m, now: m.accept("a", 0, 2, now)) is None
-        assert await change(queue, lambda m, now: m.release("a", 3, 3, now, delay_ms=0)) is None
-        before = queue.machine.kept.snapshot()
-        queue.close(CLOSED)
-        again = await node.ctx.queue.queues.open(queue.key)
-        assert again is not queue
-        assert again.machine.kept.snapshot() == before
-        taking = await take(again, "b", 9)
-        assert taking.offsets == [3, 6, 7, 8, 9]
-        assert [one.delivery_count for one in taking.given] == [2, 1]
-        assert await values(node, again, taking) == [b"v3", b"v6", b"v7", b"v8", b"v9"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_where_a_group_begins_is_kept_before_anything_is_delivered(node: Node) -> None:
+    queue = await opened(node, 3, share_auto_offset_reset="latest")
+    queue.close(CLOSED)
+    await append(node, ())
+    queue = await node.ctx.queue.queues.open(queue.key)
+    assert (await take(queue)).offsets == [3]
 
 
-def test_whoever_asks_at_once_gets_the_same_queue() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        key = await key_of(node)
-        queues = await asyncio.gather(*(node.ctx.queue.queues.open(key) for _ in range(5)))
-        assert len(set(map(id, queues))) == 1
-        assert node.ctx.queue.queues.find(key) is queues[0]
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_queue_needs_a_partition_that_is_led_here() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        topic_id = node.ctx.image.topics["t"].id
-        for key, code in (
-            (QueueKey("g", b"x" * 16, 0), ErrorCode.UNKNOWN_TOPIC_ID),
-            (QueueKey("g", topic_id, 1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            (QueueKey("g", topic_id, -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ):
-            with pytest.raises(Refused) as refused:
-                await node.ctx.queue.queues.open(key)
-            assert refused.value.code is code
-            assert node.ctx.queue.queues.find(key) is None
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_is_opened_again_goes_on_where_it_was(node: Node) -> None:
+    queue = await opened(node, 10)
+    await take(queue, "a", 6)
+    assert await change(queue, lambda m, now: m.accept("a", 0, 2, now)) is None
+    assert await change(queue, lambda m, now: m.release("a", 3, 3, now, delay_ms=0)) is None
+    before = queue.machine.kept.snapshot()
+    queue.close(CLOSED)
+    again = await node.ctx.queue.queues.open(queue.key)
+    assert again is not queue
+    assert again.machine.kept.snapshot() == before
+    taking = await take(again, "b", 9)
+    assert taking.offsets == [3, 6, 7, 8, 9]
+    assert [one.delivery_count for one in taking.given] == [2, 1]
+    assert await values(node, again, taking) == [b"v3", b"v6", b"v7", b"v8", b"v9"]
 
 
-def test_a_queue_that_does_not_exist_is_not_made_by_waking_it() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
+@run_with(on_node, configs=CONFIGS)
+async def test_whoever_asks_at_once_gets_the_same_queue(node: Node) -> None:
+    await node.create("t", 1)
+    key = await key_of(node)
+    queues = await asyncio.gather(*(node.ctx.queue.queues.open(key) for _ in range(5)))
+    assert len(set(map(id, queues))) == 1
+    assert node.ctx.queue.queues.find(key) is queues[0]
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_needs_a_partition_that_is_led_here(node: Node) -> None:
+    await node.create("t", 1)
+    topic_id = node.ctx.image.topics["t"].id
+    for key, code in (
+        (QueueKey("g", b"x" * 16, 0), ErrorCode.UNKNOWN_TOPIC_ID),
+        (QueueKey("g", topic_id, 1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (QueueKey("g", topic_id, -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
         with pytest.raises(Refused) as refused:
-            await node.ctx.queue.queues.open(await key_of(node), creates=False)
-        assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-        assert await node.ctx.queue.queues.describe(await key_of(node)) is None
-
-    on_node(test, configs=CONFIGS)
+            await node.ctx.queue.queues.open(key)
+        assert refused.value.code is code
+        assert node.ctx.queue.queues.find(key) is None
 
 
-def test_a_repeated_id_is_not_delivered_even_if_the_first_is_long_finished() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node)
-        same = (("penstock-dedup-id", b"once"),)
-        await append(node, same)
-        await take(queue)
-        assert await change(queue, lambda m, now: m.accept("a", 0, 0, now)) is None
-        queue.close(CLOSED)
-        queue = await node.ctx.queue.queues.open(queue.key)
-        await append(node, same)
-        await append(node, ())
-        assert (await take(queue)).offsets == [2]
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_does_not_exist_is_not_made_by_waking_it(node: Node) -> None:
+    await node.create("t", 1)
+    with pytest.raises(Refused) as refused:
+        await node.ctx.queue.queues.open(await key_of(node), creates=False)
+    assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert await node.ctx.queue.queues.describe(await key_of(node)) is None
 
-    on_node(test, configs=CONFIGS)
+
+@run_with(on_node, configs=CONFIGS)
+async def test_a_repeated_id_is_not_delivered_even_if_the_first_is_long_finished(
+    node: Node,
+) -> None:
+    queue = await opened(node)
+    same = (("penstock-dedup-id", b"once"),)
+    await append(node, same)
+    await take(queue)
+    assert await change(queue, lambda m, now: m.accept("a", 0, 0, now)) is None
+    queue.close(CLOSED)
+    queue = await node.ctx.queue.queues.open(queue.key)
+    await append(node, same)
+    await append(node, ())
+    assert (await take(queue)).offsets == [2]
 
 
 # -- closing and configs ----------------------------------------------------------------------
 
 
-def test_a_queue_that_nobody_needs_is_closed_after_a_while() -> None:
-    async def test(node: Node) -> None:
-        idle = await opened(node, 2)
-        held = await opened(node, group="h", share_record_lock_duration_ms="3600000")
-        await take(held, "a", 1)
-        await asyncio.sleep(IDLE_SECONDS + 2 * SWEEP_SECONDS)
-        assert idle.is_closed
-        assert not held.is_closed
-        assert [queue.key.group for queue in node.ctx.queue.queues.queues()] == ["h"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_nobody_needs_is_closed_after_a_while(node: Node) -> None:
+    idle = await opened(node, 2)
+    held = await opened(node, group="h", share_record_lock_duration_ms="3600000")
+    await take(held, "a", 1)
+    await asyncio.sleep(IDLE_SECONDS + 2 * SWEEP_SECONDS)
+    assert idle.is_closed
+    assert not held.is_closed
+    assert [queue.key.group for queue in node.ctx.queue.queues.queues()] == ["h"]
 
 
-def test_a_changed_config_holds_from_the_next_record_on() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 2)
-        assert queue.machine.policy.lock_ms == 30_000
-        assert node.ctx.queue.queues.lease_settings("g").lock_ms == 30_000
-        await configure(node, "g", share_record_lock_duration_ms="50000")
-        assert not queue.is_closed
-        assert queue.machine.policy.lock_ms == 50_000
-        assert node.ctx.queue.queues.lease_settings("g").lock_ms == 50_000
-        await unconfigure(node, "g")
-        assert queue.machine.policy.lock_ms == 30_000
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_changed_config_holds_from_the_next_record_on(node: Node) -> None:
+    queue = await opened(node, 2)
+    assert queue.machine.policy.lock_ms == 30_000
+    assert node.ctx.queue.queues.lease_settings("g").lock_ms == 30_000
+    await configure(node, "g", share_record_lock_duration_ms="50000")
+    assert not queue.is_closed
+    assert queue.machine.policy.lock_ms == 50_000
+    assert node.ctx.queue.queues.lease_settings("g").lock_ms == 50_000
+    await unconfigure(node, "g")
+    assert queue.machine.policy.lock_ms == 30_000
 
 
-def test_a_change_of_what_is_visible_builds_the_queue_anew() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 2)
-        await configure(node, "g", share_isolation_level="read_committed")
-        assert queue.is_closed
-        again = await node.ctx.queue.queues.open(queue.key)
-        assert again.committed_only
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_change_of_what_is_visible_builds_the_queue_anew(node: Node) -> None:
+    queue = await opened(node, 2)
+    await configure(node, "g", share_isolation_level="read_committed")
+    assert queue.is_closed
+    again = await node.ctx.queue.queues.open(queue.key)
+    assert again.committed_only
 
 
-def test_the_state_goes_with_the_topic() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 2)
-        host = node.ctx.queue.queues.keeping.host
-        assert sum(len(shard) for _, shard in host.active()) == 1
-        await node.delete("t")
-        assert queue.is_closed
-        await asyncio.sleep(0.1)
-        assert sum(len(shard) for _, shard in host.active()) == 0
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_the_state_goes_with_the_topic(node: Node) -> None:
+    queue = await opened(node, 2)
+    host = node.ctx.queue.queues.keeping.host
+    assert sum(len(shard) for _, shard in host.active()) == 1
+    await node.delete("t")
+    assert queue.is_closed
+    await asyncio.sleep(0.1)
+    assert sum(len(shard) for _, shard in host.active()) == 0
 
 
 # -- administration ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_it_is_known_where_a_queue_stands(is_open: bool) -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 10)
-        await take(queue, "a", 10)
-        await change(queue, lambda m, now: m.accept("a", 0, 3, now))
-        await change(queue, lambda m, now: m.accept("a", 6, 6, now))
-        if not is_open:
-            queue.close(CLOSED)
-        found = await node.ctx.queue.queues.describe(queue.key)
-        assert found is not None
-        assert (found.start_offset, found.lag) == (4, 5)
-        assert found.leader_epoch == queue.leader_epoch
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_it_is_known_where_a_queue_stands(node: Node, *, is_open: bool) -> None:
+    queue = await opened(node, 10)
+    await take(queue, "a", 10)
+    await change(queue, lambda m, now: m.accept("a", 0, 3, now))
+    await change(queue, lambda m, now: m.accept("a", 6, 6, now))
+    if not is_open:
+        queue.close(CLOSED)
+    found = await node.ctx.queue.queues.describe(queue.key)
+    assert found is not None
+    assert (found.start_offset, found.lag) == (4, 5)
+    assert found.leader_epoch == queue.leader_epoch
 
 
-def test_a_queue_whose_start_is_moved_begins_anew_there() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 10)
-        await take(queue, "a", 10)
-        await change(queue, lambda m, now: m.accept("a", 0, 8, now))
-        await node.ctx.queue.queues.move(queue.key, 7)
-        assert queue.is_closed
-        again = await node.ctx.queue.queues.open(queue.key)
-        taking = await take(again, "b")
-        assert taking.offsets == [7, 8, 9]
-        assert [one.delivery_count for one in taking.given] == [1]
-        await node.ctx.queue.queues.move(await key_of(node, "new"), 9)
-        other = await node.ctx.queue.queues.open(await key_of(node, "new"))
-        assert (await take(other)).offsets == [9]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_whose_start_is_moved_begins_anew_there(node: Node) -> None:
+    queue = await opened(node, 10)
+    await take(queue, "a", 10)
+    await change(queue, lambda m, now: m.accept("a", 0, 8, now))
+    await node.ctx.queue.queues.move(queue.key, 7)
+    assert queue.is_closed
+    again = await node.ctx.queue.queues.open(queue.key)
+    taking = await take(again, "b")
+    assert taking.offsets == [7, 8, 9]
+    assert [one.delivery_count for one in taking.given] == [1]
+    await node.ctx.queue.queues.move(await key_of(node, "new"), 9)
+    other = await node.ctx.queue.queues.open(await key_of(node, "new"))
+    assert (await take(other)).offsets == [9]
 
 
-def test_a_forgotten_queue_begins_like_a_new_one() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 3)
-        await take(queue, "a")
-        await change(queue, lambda m, now: m.accept("a", 0, 2, now))
-        await node.ctx.queue.queues.forget(queue.key)
-        assert await node.ctx.queue.queues.describe(queue.key) is None
-        again = await node.ctx.queue.queues.open(queue.key)
-        assert (await take(again)).offsets == [0, 1, 2]
-        await node.ctx.queue.queues.forget(await key_of(node, "nobody"))
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_forgotten_queue_begins_like_a_new_one(node: Node) -> None:
+    queue = await opened(node, 3)
+    await take(queue, "a")
+    await change(queue, lambda m, now: m.accept("a", 0, 2, now))
+    await node.ctx.queue.queues.forget(queue.key)
+    assert await node.ctx.queue.queues.describe(queue.key) is None
+    again = await node.ctx.queue.queues.open(queue.key)
+    assert (await take(again)).offsets == [0, 1, 2]
+    await node.ctx.queue.queues.forget(await key_of(node, "nobody"))
 
 
-def test_a_log_that_a_queue_cannot_read_goes_offline_for_all() -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_a_log_that_a_queue_cannot_read_goes_offline_for_all(node: Node) -> None:
     """Another replica may lead then; a queue that only closes is opened again for nobody."""
 
-    async def test(node: Node) -> None:
-        queue = await opened(node, 3)
-        queue.close(CLOSED)
-        partition = queue.partition
-        node.disk.damage(f"{partition.log.path}/{0:020}.log", 80)
-        await node.ctx.queue.queues.open(queue.key)
-        await asyncio.sleep(1)
-        assert partition.log.offline is not None
-
-    on_node(test, configs=CONFIGS)
+    queue = await opened(node, 3)
+    queue.close(CLOSED)
+    partition = queue.partition
+    node.disk.damage(f"{partition.log.path}/{0:020}.log", 80)
+    await node.ctx.queue.queues.open(queue.key)
+    await asyncio.sleep(1)
+    assert partition.log.offline is not None

@@ -8,6 +8,7 @@ from penstock.cluster.storage.housekeeping import Housekeeping
 from penstock.coordinator.queues.ack_retention import AckRetention
 from penstock.state.queues import delivery_headers
 from penstock.wire.records import Record, encode, read_header
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -26,104 +27,100 @@ DELAYED = ((delivery_headers.DELAY_MS, b"7200000"),)
 
 @pytest.mark.parametrize("limit", ["retention_ms", "retention_bytes"])
 @pytest.mark.parametrize("is_used", [True, False])
-def test_a_delay_longer_than_retention_is_waited_for(limit: str, is_used: bool) -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_a_delay_longer_than_retention_is_waited_for(
+    node: Node, *, limit: str, is_used: bool
+) -> None:
     short = {limit: "600000"} if limit == "retention_ms" else {limit: "1", "retention_ms": "900000"}
 
-    async def test(node: Node) -> None:
-        ctx = node.ctx
-        upkeep = Housekeeping(
-            ctx.partitions, ctx.configs, ctx.admin.directory.disk, ctx.workers, ctx.clock, "data"
-        )
-        AckRetention(ctx.queue.queues, ctx.queue.positions, ctx.configs, upkeep, ctx.clock)
-        await node.create("t", 1, **short)
-        partition = ctx.partitions.get("t", 0)
-        assert partition is not None
-        await configure(node, "g")
-        if is_used:
-            await ctx.queue.queues.open(await key_of(node))
-        for headers in ((), DELAYED, ()):
-            for _ in range(20):
-                await append(node, headers)
-            partition.log.roll()
+    ctx = node.ctx
+    upkeep = Housekeeping(
+        ctx.partitions, ctx.configs, ctx.admin.directory.disk, ctx.workers, ctx.clock, "data"
+    )
+    AckRetention(ctx.queue.queues, ctx.queue.positions, ctx.configs, upkeep, ctx.clock)
+    await node.create("t", 1, **short)
+    partition = ctx.partitions.get("t", 0)
+    assert partition is not None
+    await configure(node, "g")
+    if is_used:
+        await ctx.queue.queues.open(await key_of(node))
+    for headers in ((), DELAYED, ()):
+        for _ in range(20):
+            await append(node, headers)
+        partition.log.roll()
 
-        async def retain() -> None:
-            for _ in range(3):
-                await upkeep._retain_all()
-                await asyncio.sleep(1)
+    async def retain() -> None:
+        for _ in range(3):
+            await upkeep._retain_all()
+            await asyncio.sleep(1)
 
-        await asyncio.sleep(60 * MINUTE_S)
-        await retain()
-        if not is_used:
-            assert partition.log.start_offset == 60
-            return
-        assert 0 < partition.log.start_offset <= 20, "nobody waits for the first ones"
-        await asyncio.sleep(65 * MINUTE_S)
-        await retain()
-        assert partition.log.start_offset <= 20, "they are due, and have their time from now on"
-        taking = await take(await ctx.queue.queues.open(await key_of(node)), "a", 100)
-        assert set(range(20, 40)) <= set(taking.offsets)
-        queue = await ctx.queue.queues.open(await key_of(node))
-        first, last = min(taking.offsets), max(taking.offsets)
-        assert await change(queue, lambda m, now: m.accept("a", first, last, now)) is None
-        await asyncio.sleep(30 * MINUTE_S)
-        await retain()
+    await asyncio.sleep(60 * MINUTE_S)
+    await retain()
+    if not is_used:
         assert partition.log.start_offset == 60
-
-    on_node(test, configs=CONFIGS)
+        return
+    assert 0 < partition.log.start_offset <= 20, "nobody waits for the first ones"
+    await asyncio.sleep(65 * MINUTE_S)
+    await retain()
+    assert partition.log.start_offset <= 20, "they are due, and have their time from now on"
+    taking = await take(await ctx.queue.queues.open(await key_of(node)), "a", 100)
+    assert set(range(20, 40)) <= set(taking.offsets)
+    queue = await ctx.queue.queues.open(await key_of(node))
+    first, last = min(taking.offsets), max(taking.offsets)
+    assert await change(queue, lambda m, now: m.accept("a", first, last, now)) is None
+    await asyncio.sleep(30 * MINUTE_S)
+    await retain()
+    assert partition.log.start_offset == 60
 
 
 @pytest.mark.parametrize("skew_s", [-300, 300])
 @pytest.mark.parametrize("also", [(), ((delivery_headers.PRIORITY, b"3"),)])
-def test_a_delay_counts_from_when_the_leader_got_it_where_the_publishers_clock_is_wrong(
-    skew_s: int, also: tuple[tuple[str, bytes], ...]
+@run_with(on_node, configs=CONFIGS)
+async def test_a_delay_counts_from_when_the_leader_got_it_where_the_publishers_clock_is_wrong(
+    node: Node, *, skew_s: int, also: tuple[tuple[str, bytes], ...]
 ) -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await configure(node, "g")
-        queue = await node.ctx.queue.queues.open(await key_of(node))
-        await append(node, ())
-        await asyncio.sleep(60)
-        sent_ms = node.ctx.clock.now_ms() + skew_s * 1000
-        record = Record(0, sent_ms, None, b"v", ((delivery_headers.DELAY_MS, b"10000"), *also))
-        batch = memoryview(encode([record]))
-        queue.partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
-        await asyncio.sleep(9)
-        assert (await take(queue)).offsets == [0]
-        await asyncio.sleep(2)
-        assert (await take(queue, "b")).offsets == [1]
-
-    on_node(test, configs=CONFIGS)
+    await node.create("t", 1)
+    await configure(node, "g")
+    queue = await node.ctx.queue.queues.open(await key_of(node))
+    await append(node, ())
+    await asyncio.sleep(60)
+    sent_ms = node.ctx.clock.now_ms() + skew_s * 1000
+    record = Record(0, sent_ms, None, b"v", ((delivery_headers.DELAY_MS, b"10000"), *also))
+    batch = memoryview(encode([record]))
+    queue.partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
+    await asyncio.sleep(9)
+    assert (await take(queue)).offsets == [0]
+    await asyncio.sleep(2)
+    assert (await take(queue, "b")).offsets == [1]
 
 
-def test_a_timestamp_to_come_counts_as_now_also_where_the_record_is_found_later() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await configure(node, "g")
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        record = Record(0, node.ctx.clock.now_ms() + 300_000, None, b"v", SHORT)
-        batch = memoryview(encode([record]))
-        partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
-        await asyncio.sleep(5)
-        queue = await node.ctx.queue.queues.open(await key_of(node))
-        await asyncio.sleep(12)
-        assert (await take(queue)).offsets == [0]
+@run_with(on_node, configs=CONFIGS)
+async def test_a_timestamp_to_come_counts_as_now_also_where_the_record_is_found_later(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    await configure(node, "g")
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    record = Record(0, node.ctx.clock.now_ms() + 300_000, None, b"v", SHORT)
+    batch = memoryview(encode([record]))
+    partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
+    await asyncio.sleep(5)
+    queue = await node.ctx.queue.queues.open(await key_of(node))
+    await asyncio.sleep(12)
+    assert (await take(queue)).offsets == [0]
 
-    on_node(test, configs=CONFIGS)
 
-
-def test_what_was_deleted_does_not_count_as_delayed() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await configure(node, "g")
-        queue = await node.ctx.queue.queues.open(await key_of(node))
-        for _ in range(10):
-            await append(node, DELAYED)
-        await asyncio.sleep(1)
-        assert queue.machine.delayed_count == 10
-        await queue.partition.delete_before(6)
-        await append(node, ())
-        await asyncio.sleep(1)
-        assert queue.machine.delayed_count == 4
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_was_deleted_does_not_count_as_delayed(node: Node) -> None:
+    await node.create("t", 1)
+    await configure(node, "g")
+    queue = await node.ctx.queue.queues.open(await key_of(node))
+    for _ in range(10):
+        await append(node, DELAYED)
+    await asyncio.sleep(1)
+    assert queue.machine.delayed_count == 10
+    await queue.partition.delete_before(6)
+    await append(node, ())
+    await asyncio.sleep(1)
+    assert queue.machine.delayed_count == 4

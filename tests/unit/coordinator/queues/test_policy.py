@@ -5,6 +5,7 @@ from dataclasses import replace
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.coordinator.queues.policy import QueueSettings, lease_settings_of, settings_of
 from penstock.state.queues.policy import Order
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, configure, on_node
 
 
@@ -15,100 +16,86 @@ async def settings(node: Node, name: str = "t", **topic_configs: str) -> QueueSe
     return settings_of(node.ctx.image, node.configs, "g", topic)
 
 
-def test_kafkas_defaults_hold_where_nothing_is_said() -> None:
-    async def test(node: Node) -> None:
-        found = await settings(node)
-        assert (found.policy.order, found.policy.lock_ms, found.policy.deliveries_max) == (
-            Order.NONE,
-            30_000,
-            5,
-        )
-        assert (found.reset, found.committed_only, found.reset_back_ms) == ("latest", False, None)
-        assert found.dead_letter_topic == "t.dlq"
-        assert found.policy.dead_letters
-        assert found.dedup_window_ms == 300_000
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_kafkas_defaults_hold_where_nothing_is_said(node: Node) -> None:
+    found = await settings(node)
+    assert (found.policy.order, found.policy.lock_ms, found.policy.deliveries_max) == (
+        Order.NONE,
+        30_000,
+        5,
+    )
+    assert (found.reset, found.committed_only, found.reset_back_ms) == ("latest", False, None)
+    assert found.dead_letter_topic == "t.dlq"
+    assert found.policy.dead_letters
+    assert found.dedup_window_ms == 300_000
 
 
-def test_a_group_says_how_it_delivers() -> None:
-    async def test(node: Node) -> None:
-        await configure(
-            node,
-            "g",
-            share_record_lock_duration_ms="15000",
-            share_delivery_count_limit="3",
-            share_retry_backoff_ms="7",
-            share_retry_backoff_max_ms="70",
-            share_isolation_level="read_committed",
-            share_auto_offset_reset="by_duration:PT1H",
-            share_partition_max_record_locks="100",
-            errors_deadletterqueue_topic_name="graves",
-            share_renew_acknowledge_enable="false",
-        )
-        found = await settings(node)
-        policy = found.policy
-        assert (policy.lock_ms, policy.deliveries_max, policy.locks_max) == (15_000, 3, 100)
-        assert (policy.backoff_base_ms, policy.backoff_cap_ms) == (7, 70)
-        assert found.committed_only
-        assert found.reset_back_ms == 3_600_000
-        assert found.dead_letter_topic == "graves"
-        leases = lease_settings_of(node.ctx.image, node.configs, "g")
-        assert (leases.lock_ms, leases.can_renew) == (15_000, False)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_says_how_it_delivers(node: Node) -> None:
+    await configure(
+        node,
+        "g",
+        share_record_lock_duration_ms="15000",
+        share_delivery_count_limit="3",
+        share_retry_backoff_ms="7",
+        share_retry_backoff_max_ms="70",
+        share_isolation_level="read_committed",
+        share_auto_offset_reset="by_duration:PT1H",
+        share_partition_max_record_locks="100",
+        errors_deadletterqueue_topic_name="graves",
+        share_renew_acknowledge_enable="false",
+    )
+    found = await settings(node)
+    policy = found.policy
+    assert (policy.lock_ms, policy.deliveries_max, policy.locks_max) == (15_000, 3, 100)
+    assert (policy.backoff_base_ms, policy.backoff_cap_ms) == (7, 70)
+    assert found.committed_only
+    assert found.reset_back_ms == 3_600_000
+    assert found.dead_letter_topic == "graves"
+    leases = lease_settings_of(node.ctx.image, node.configs, "g")
+    assert (leases.lock_ms, leases.can_renew) == (15_000, False)
 
 
-def test_a_topic_says_in_which_order() -> None:
-    async def test(node: Node) -> None:
-        topic = {"queue.order": "key", "queue.dedup.window.ms": "0"}
-        found = await settings(node, **topic, **{"queue.expired.dead.letter": "false"})
-        assert found.policy.order is Order.KEY
-        assert found.dedup_window_ms == 0
-        assert not found.policy.bury_expired
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_topic_says_in_which_order(node: Node) -> None:
+    topic = {"queue.order": "key", "queue.dedup.window.ms": "0"}
+    found = await settings(node, **topic, **{"queue.expired.dead.letter": "false"})
+    assert found.policy.order is Order.KEY
+    assert found.dedup_window_ms == 0
+    assert not found.policy.bury_expired
 
 
-def test_what_the_broker_is_told_holds_for_every_group() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        broker = BrokerConfigs({"group.share.record.lock.duration.ms": "45000"})
-        topic = node.ctx.image.topics["t"]
-        assert settings_of(node.ctx.image, broker, "g", topic).policy.lock_ms == 45_000
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_the_broker_is_told_holds_for_every_group(node: Node) -> None:
+    await node.create("t", 1)
+    broker = BrokerConfigs({"group.share.record.lock.duration.ms": "45000"})
+    topic = node.ctx.image.topics["t"]
+    assert settings_of(node.ctx.image, broker, "g", topic).policy.lock_ms == 45_000
 
 
-def test_letters_of_letters_are_not_written() -> None:
-    async def test(node: Node) -> None:
-        assert not (await settings(node, "t.dlq")).policy.dead_letters
-        assert (await settings(node, "t.dlq")).policy.deliveries_max == 32_767
-        await configure(node, "g", errors_deadletterqueue_topic_name="t")
-        assert (await settings(node, "t")).dead_letter_topic == "t.dlq"
-        await configure(node, "g", errors_deadletterqueue_enable="false")
-        assert not (await settings(node, "t")).policy.dead_letters
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_letters_of_letters_are_not_written(node: Node) -> None:
+    assert not (await settings(node, "t.dlq")).policy.dead_letters
+    assert (await settings(node, "t.dlq")).policy.deliveries_max == 32_767
+    await configure(node, "g", errors_deadletterqueue_topic_name="t")
+    assert (await settings(node, "t")).dead_letter_topic == "t.dlq"
+    await configure(node, "g", errors_deadletterqueue_enable="false")
+    assert not (await settings(node, "t")).policy.dead_letters
 
 
-def test_what_a_topic_says_goes_before_what_the_group_says() -> None:
-    async def test(node: Node) -> None:
-        await configure(
-            node, "g", share_delivery_count_limit="3", errors_deadletterqueue_topic_name="graves"
-        )
-        own = {"queue.delivery.count.limit": "1", "queue.dead.letter.topic": "mine"}
-        found = await settings(node, **own)
-        assert (found.policy.deliveries_max, found.dead_letter_topic) == (1, "mine")
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_a_topic_says_goes_before_what_the_group_says(node: Node) -> None:
+    await configure(
+        node, "g", share_delivery_count_limit="3", errors_deadletterqueue_topic_name="graves"
+    )
+    own = {"queue.delivery.count.limit": "1", "queue.dead.letter.topic": "mine"}
+    found = await settings(node, **own)
+    assert (found.policy.deliveries_max, found.dead_letter_topic) == (1, "mine")
 
 
-def test_letters_never_go_to_the_brokers_own_topics() -> None:
-    async def test(node: Node) -> None:
-        await configure(node, "g", errors_deadletterqueue_topic_name="__schemas")
-        assert (await settings(node)).dead_letter_topic == "t.dlq"
-        found = await settings(node, **{"queue.dead.letter.topic": "__consumer_offsets"})
-        assert found.dead_letter_topic == "t.dlq"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_letters_never_go_to_the_brokers_own_topics(node: Node) -> None:
+    await configure(node, "g", errors_deadletterqueue_topic_name="__schemas")
+    assert (await settings(node)).dead_letter_topic == "t.dlq"
+    found = await settings(node, **{"queue.dead.letter.topic": "__consumer_offsets"})
+    assert found.dead_letter_topic == "t.dlq"

@@ -7,6 +7,7 @@ from penstock.coordinator.queues.receive import ReceiveRequest, Taken, take
 from penstock.coordinator.queues.record_reader import records_of
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import Record, encode, read_header
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, append, configure, key_of, on_node
 
 ALL = ReceiveRequest("a", 100, 1 << 20)
@@ -29,139 +30,117 @@ def offsets(taken: Taken) -> dict[int, list[int]]:
     }
 
 
-def test_queues_are_asked_in_turn_until_there_is_enough() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 3, 5, 5)
-        wanted = ReceiveRequest("a", 6, 1 << 20, bytes_min=1 << 20)
-        assert offsets(await take(node.ctx.queue.queues, keys, wanted)) == {
-            0: [0, 1, 2],
-            1: [0, 1, 2],
-        }
-        assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {
-            1: [3, 4],
-            2: [0, 1, 2, 3, 4],
-        }
-        assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_queues_are_asked_in_turn_until_there_is_enough(node: Node) -> None:
+    keys = await set_up(node, 3, 5, 5)
+    wanted = ReceiveRequest("a", 6, 1 << 20, bytes_min=1 << 20)
+    assert offsets(await take(node.ctx.queue.queues, keys, wanted)) == {
+        0: [0, 1, 2],
+        1: [0, 1, 2],
+    }
+    assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {
+        1: [3, 4],
+        2: [0, 1, 2, 3, 4],
+    }
+    assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {}
 
 
-def test_who_waited_for_one_queue_gets_what_others_have_by_then() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 0, 0, 0)
-        wanted = ReceiveRequest("a", 3, 1 << 20, wait_ms=60_000)
-        waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
-        await asyncio.sleep(1)
-        for index in (2, 0, 1):
-            partition = node.ctx.partitions.get("t", index)
-            assert partition is not None
-            batch = memoryview(encode([Record(value=b"v")] * 2))
-            partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
-        taken = offsets(await waiting)
-        assert sorted(map(len, taken.values())) == [1, 2]
-        rest = offsets(await take(node.ctx.queue.queues, keys, ALL))
-        assert sum(map(len, rest.values())) == 3
-        assert all(queue.waiting == 0 for queue in node.ctx.queue.queues.queues())
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_who_waited_for_one_queue_gets_what_others_have_by_then(node: Node) -> None:
+    keys = await set_up(node, 0, 0, 0)
+    wanted = ReceiveRequest("a", 3, 1 << 20, wait_ms=60_000)
+    waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
+    await asyncio.sleep(1)
+    for index in (2, 0, 1):
+        partition = node.ctx.partitions.get("t", index)
+        assert partition is not None
+        batch = memoryview(encode([Record(value=b"v")] * 2))
+        partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
+    taken = offsets(await waiting)
+    assert sorted(map(len, taken.values())) == [1, 2]
+    rest = offsets(await take(node.ctx.queue.queues, keys, ALL))
+    assert sum(map(len, rest.values())) == 3
+    assert all(queue.waiting == 0 for queue in node.ctx.queue.queues.queues())
 
 
-def test_it_waits_for_whichever_has_something_first() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 0, 0)
-        waiting = asyncio.ensure_future(
-            take(node.ctx.queue.queues, keys, ReceiveRequest("a", 10, 1 << 20, wait_ms=60_000))
-        )
-        await asyncio.sleep(1)
-        await node.produce("t", 2, index=1)
-        assert list(offsets(await waiting)) == [1]
-        assert all(queue.waiting == 0 for queue in node.ctx.queue.queues.queues())
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_it_waits_for_whichever_has_something_first(node: Node) -> None:
+    keys = await set_up(node, 0, 0)
+    waiting = asyncio.ensure_future(
+        take(node.ctx.queue.queues, keys, ReceiveRequest("a", 10, 1 << 20, wait_ms=60_000))
+    )
+    await asyncio.sleep(1)
+    await node.produce("t", 2, index=1)
+    assert list(offsets(await waiting)) == [1]
+    assert all(queue.waiting == 0 for queue in node.ctx.queue.queues.queues())
 
 
-def test_a_lease_is_as_long_as_it_was_asked_for() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 1)
-        await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 1, 1 << 20, lock_ms=2_000))
-        await asyncio.sleep(1.9)
-        assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {}
-        await asyncio.sleep(0.2)
-        assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {0: [0]}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lease_is_as_long_as_it_was_asked_for(node: Node) -> None:
+    keys = await set_up(node, 1)
+    await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 1, 1 << 20, lock_ms=2_000))
+    await asyncio.sleep(1.9)
+    assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {}
+    await asyncio.sleep(0.2)
+    assert offsets(await take(node.ctx.queue.queues, keys, ALL)) == {0: [0]}
 
 
-def test_what_does_not_fit_is_given_back_and_not_counted() -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_what_does_not_fit_is_given_back_and_not_counted(node: Node) -> None:
     """How large records are is only known on average before they are read."""
 
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 10)
-        await take(node.ctx.queue.queues, keys, ALL)
-        for _ in range(3):
-            await append(node, (("large", b"x" * 5_000),))
-        taken = await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 10, 6_000))
-        assert offsets(taken) == {0: [10]}
-        (queue,) = node.ctx.queue.queues.queues()
-        assert queue.machine.kept.leased == 11
-        taken = await take(node.ctx.queue.queues, keys, ALL)
-        assert offsets(taken) == {0: [11, 12]}
-        assert [lease.delivery_count for lease in taken.found[keys[0]].leases] == [1]
-
-    on_node(test, configs=CONFIGS)
+    keys = await set_up(node, 10)
+    await take(node.ctx.queue.queues, keys, ALL)
+    for _ in range(3):
+        await append(node, (("large", b"x" * 5_000),))
+    taken = await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 10, 6_000))
+    assert offsets(taken) == {0: [10]}
+    (queue,) = node.ctx.queue.queues.queues()
+    assert queue.machine.kept.leased == 11
+    taken = await take(node.ctx.queue.queues, keys, ALL)
+    assert offsets(taken) == {0: [11, 12]}
+    assert [lease.delivery_count for lease in taken.found[keys[0]].leases] == [1]
 
 
-def test_who_goes_away_leaves_everything_as_it_was() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 2)
-        wanted = ReceiveRequest("a", 10, 1 << 20, bytes_min=1 << 20, wait_ms=60_000)
-        waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
-        await asyncio.sleep(1)
-        (queue,) = node.ctx.queue.queues.queues()
-        assert queue.machine.kept.leased == 2
-        waiting.cancel()
-        await asyncio.sleep(0)
-        assert queue.machine.kept.leased == 0
-        taken = await take(node.ctx.queue.queues, keys, ALL)
-        assert [lease.delivery_count for lease in taken.found[keys[0]].leases] == [1]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_who_goes_away_leaves_everything_as_it_was(node: Node) -> None:
+    keys = await set_up(node, 2)
+    wanted = ReceiveRequest("a", 10, 1 << 20, bytes_min=1 << 20, wait_ms=60_000)
+    waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
+    await asyncio.sleep(1)
+    (queue,) = node.ctx.queue.queues.queues()
+    assert queue.machine.kept.leased == 2
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert queue.machine.kept.leased == 0
+    taken = await take(node.ctx.queue.queues, keys, ALL)
+    assert [lease.delivery_count for lease in taken.found[keys[0]].leases] == [1]
 
 
-def test_what_is_wrong_with_one_queue_is_told_beside_what_others_have() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 0, 1)
-        beyond = QueueKey("g", keys[0].topic_id, 9)
-        taken = await take(node.ctx.queue.queues, [beyond, *keys], ALL)
-        assert offsets(taken) == {1: [0]}
-        assert taken.refused[beyond].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        alone = await take(
-            node.ctx.queue.queues, [beyond], ReceiveRequest("a", 1, 1, wait_ms=600_000)
-        )
-        assert list(alone.refused) == [beyond]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_wrong_with_one_queue_is_told_beside_what_others_have(node: Node) -> None:
+    keys = await set_up(node, 0, 1)
+    beyond = QueueKey("g", keys[0].topic_id, 9)
+    taken = await take(node.ctx.queue.queues, [beyond, *keys], ALL)
+    assert offsets(taken) == {1: [0]}
+    assert taken.refused[beyond].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    alone = await take(node.ctx.queue.queues, [beyond], ReceiveRequest("a", 1, 1, wait_ms=600_000))
+    assert list(alone.refused) == [beyond]
 
 
-def test_a_queue_that_closes_meanwhile_is_told_of_at_once() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 0)
-        wanted = ReceiveRequest("a", 1, 1 << 20, wait_ms=600_000)
-        waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
-        await asyncio.sleep(1)
-        (queue,) = node.ctx.queue.queues.queues()
-        queue.close(Refused(ErrorCode.FENCED_LEADER_EPOCH))
-        taken = await waiting
-        assert taken.refused[keys[0]].code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_closes_meanwhile_is_told_of_at_once(node: Node) -> None:
+    keys = await set_up(node, 0)
+    wanted = ReceiveRequest("a", 1, 1 << 20, wait_ms=600_000)
+    waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
+    await asyncio.sleep(1)
+    (queue,) = node.ctx.queue.queues.queues()
+    queue.close(Refused(ErrorCode.FENCED_LEADER_EPOCH))
+    taken = await waiting
+    assert taken.refused[keys[0]].code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_nothing_wanted_is_nothing_taken() -> None:
-    async def test(node: Node) -> None:
-        keys = await set_up(node, 1)
-        assert (
-            offsets(await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 0, 1 << 20))) == {}
-        )
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_nothing_wanted_is_nothing_taken(node: Node) -> None:
+    keys = await set_up(node, 1)
+    assert offsets(await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 0, 1 << 20))) == {}

@@ -12,6 +12,7 @@ from penstock.wire.records import (
     read_header,
     stamp_append_time,
 )
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, append, on_node, pack
 
 MIB = 1 << 20
@@ -37,127 +38,107 @@ async def fill(node: Node, batches: int, records: int) -> None:
         await append(node, *[()] * records)
 
 
-def test_a_batch_comes_whole_and_only_what_is_leased_of_it_counts() -> None:
-    async def test(node: Node) -> None:
-        await fill(node, 3, 4)
-        found = await read(node, lease(5, 6, 2), lease(9, 9))
-        assert len(found.parts) == 2
-        assert offsets(found) == [(5, 2), (6, 2), (9, 1)]
-        assert [(one.first, one.last) for one in found.leases] == [(5, 6), (9, 9)]
-        assert found.left == []
-        assert found.size == sum(map(len, found.parts))
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_batch_comes_whole_and_only_what_is_leased_of_it_counts(node: Node) -> None:
+    await fill(node, 3, 4)
+    found = await read(node, lease(5, 6, 2), lease(9, 9))
+    assert len(found.parts) == 2
+    assert offsets(found) == [(5, 2), (6, 2), (9, 1)]
+    assert [(one.first, one.last) for one in found.leases] == [(5, 6), (9, 9)]
+    assert found.left == []
+    assert found.size == sum(map(len, found.parts))
 
 
-def test_leases_may_come_in_any_order_and_cross_batches() -> None:
-    async def test(node: Node) -> None:
-        await fill(node, 5, 4)
-        found = await read(node, lease(17, 18), lease(2, 9))
-        assert [record.offset for record, _ in records_of(found)] == [*range(2, 10), 17, 18]
-        assert [(one.first, one.last) for one in found.leases] == [(2, 9), (17, 18)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_leases_may_come_in_any_order_and_cross_batches(node: Node) -> None:
+    await fill(node, 5, 4)
+    found = await read(node, lease(17, 18), lease(2, 9))
+    assert [record.offset for record, _ in records_of(found)] == [*range(2, 10), 17, 18]
+    assert [(one.first, one.last) for one in found.leases] == [(2, 9), (17, 18)]
 
 
-def test_batches_that_nobody_needs_are_left_out() -> None:
-    async def test(node: Node) -> None:
-        await fill(node, 50, 2)
-        found = await read(node, lease(1, 1), lease(98, 98))
-        assert len(found.parts) == 2
-        assert [record.offset for record, _ in records_of(found)] == [1, 98]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_batches_that_nobody_needs_are_left_out(node: Node) -> None:
+    await fill(node, 50, 2)
+    found = await read(node, lease(1, 1), lease(98, 98))
+    assert len(found.parts) == 2
+    assert [record.offset for record, _ in records_of(found)] == [1, 98]
 
 
-def test_what_does_not_fit_is_left_though_one_batch_always_comes() -> None:
-    async def test(node: Node) -> None:
-        await fill(node, 4, 3)
-        found = await read(node, lease(0, 11), bytes_max=1)
-        assert [record.offset for record, _ in records_of(found)] == [0, 1, 2]
-        assert [(one.first, one.last) for one in found.left] == [(3, 11)]
-        size = found.size
-        found = await read(node, lease(0, 1), lease(4, 5), lease(7, 11), bytes_max=2 * size + 10)
-        assert [(one.first, one.last) for one in found.leases] == [(0, 1), (4, 5)]
-        assert [(one.first, one.last) for one in found.left] == [(7, 11)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_does_not_fit_is_left_though_one_batch_always_comes(node: Node) -> None:
+    await fill(node, 4, 3)
+    found = await read(node, lease(0, 11), bytes_max=1)
+    assert [record.offset for record, _ in records_of(found)] == [0, 1, 2]
+    assert [(one.first, one.last) for one in found.left] == [(3, 11)]
+    size = found.size
+    found = await read(node, lease(0, 1), lease(4, 5), lease(7, 11), bytes_max=2 * size + 10)
+    assert [(one.first, one.last) for one in found.leases] == [(0, 1), (4, 5)]
+    assert [(one.first, one.last) for one in found.left] == [(7, 11)]
 
 
-def test_what_the_log_no_longer_has_is_left() -> None:
-    async def test(node: Node) -> None:
-        await fill(node, 4, 1)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        await partition.delete_before(2)
-        found = await read(node, lease(0, 3))
-        assert [record.offset for record, _ in records_of(found)] == [2, 3]
-        assert [(one.first, one.last) for one in found.left] == [(0, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_the_log_no_longer_has_is_left(node: Node) -> None:
+    await fill(node, 4, 1)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    await partition.delete_before(2)
+    found = await read(node, lease(0, 3))
+    assert [record.offset for record, _ in records_of(found)] == [2, 3]
+    assert [(one.first, one.last) for one in found.left] == [(0, 1)]
 
 
-def test_nothing_leased_is_nothing_read() -> None:
-    async def test(node: Node) -> None:
-        await fill(node, 1, 1)
-        found = await read(node)
-        assert (found.parts, found.leases, found.left) == ([], [], [])
-        assert offsets(found) == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_nothing_leased_is_nothing_read(node: Node) -> None:
+    await fill(node, 1, 1)
+    found = await read(node)
+    assert (found.parts, found.leases, found.left) == ([], [], [])
+    assert offsets(found) == []
 
 
-def test_a_few_records_of_a_large_batch_come_without_the_others() -> None:
-    async def test(node: Node) -> None:
-        await fill(node, 2, 100)
-        found = await read(node, lease(103, 103, 2), lease(150, 152), lease(199, 199))
-        assert offsets(found) == [(103, 2), (150, 1), (151, 1), (152, 1), (199, 1)]
-        (part,) = found.parts
-        check_stored(part)
-        few = decode(part)
-        (whole,) = (await read(node, lease(100, 199))).parts
-        many = decode(whole)
-        assert [*few] == [record for record in many if record.offset in few.offsets]
-        assert few.header.count == 5
-        assert few.header[0] == many.header[0]
-        assert few.header.last_offset == many.header.last_offset
-        assert few.header.max_timestamp == many.header.max_timestamp
-        assert found.size == len(part) < len(whole) / 10
-        assert found.left == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_few_records_of_a_large_batch_come_without_the_others(node: Node) -> None:
+    await fill(node, 2, 100)
+    found = await read(node, lease(103, 103, 2), lease(150, 152), lease(199, 199))
+    assert offsets(found) == [(103, 2), (150, 1), (151, 1), (152, 1), (199, 1)]
+    (part,) = found.parts
+    check_stored(part)
+    few = decode(part)
+    (whole,) = (await read(node, lease(100, 199))).parts
+    many = decode(whole)
+    assert [*few] == [record for record in many if record.offset in few.offsets]
+    assert few.header.count == 5
+    assert few.header[0] == many.header[0]
+    assert few.header.last_offset == many.header.last_offset
+    assert few.header.max_timestamp == many.header.max_timestamp
+    assert found.size == len(part) < len(whole) / 10
+    assert found.left == []
 
 
-def test_few_records_have_the_time_of_their_append_where_that_counts() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        batch = memoryview(encode([Record(timestamp=n, value=b"%d" % n) for n in range(20)]))
-        stamp_append_time(batch, 1_000)
-        partition.append(batch, read_header(batch), 1_000)
-        while partition.high_watermark < 20:
-            await asyncio.sleep(0.001)
-        ((record, _),) = records_of(await read(node, lease(7, 7)))
-        assert (record.timestamp, record.value) == (1_000, b"7")
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_few_records_have_the_time_of_their_append_where_that_counts(node: Node) -> None:
+    await node.create("t", 1)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    batch = memoryview(encode([Record(timestamp=n, value=b"%d" % n) for n in range(20)]))
+    stamp_append_time(batch, 1_000)
+    partition.append(batch, read_header(batch), 1_000)
+    while partition.high_watermark < 20:
+        await asyncio.sleep(0.001)
+    ((record, _),) = records_of(await read(node, lease(7, 7)))
+    assert (record.timestamp, record.value) == (1_000, b"7")
 
 
-def test_for_those_who_unpack_it_is_what_batches_hold_that_counts() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        stored = await pack(node, *[MIB] * 5)
-        assert sum(stored) < MIB // 10
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        found = await read_leased(
-            partition, node.workers, [lease(0, 4)], 2 * MIB + 1_000, unpacks=True
-        )
-        assert offsets(found) == [(0, 1), (1, 1)]
-        assert found.size == sum(map(len, found.parts)) > 2 * MIB
-        assert [(one.first, one.last) for one in found.left] == [(2, 4)]
-        plain = await read_leased(partition, node.workers, [lease(0, 4)], 2 * MIB)
-        assert len(offsets(plain)) == 5, "as they are they are small"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_for_those_who_unpack_it_is_what_batches_hold_that_counts(node: Node) -> None:
+    await node.create("t", 1)
+    stored = await pack(node, *[MIB] * 5)
+    assert sum(stored) < MIB // 10
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    found = await read_leased(partition, node.workers, [lease(0, 4)], 2 * MIB + 1_000, unpacks=True)
+    assert offsets(found) == [(0, 1), (1, 1)]
+    assert found.size == sum(map(len, found.parts)) > 2 * MIB
+    assert [(one.first, one.last) for one in found.left] == [(2, 4)]
+    plain = await read_leased(partition, node.workers, [lease(0, 4)], 2 * MIB)
+    assert len(offsets(plain)) == 5, "as they are they are small"

@@ -17,6 +17,7 @@ from penstock.coordinator.queues.router import QueueRouter
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
 from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
 WANTED = ReceiveRequest("m", 10, 1 << 20, wait_ms=60_000)
@@ -52,23 +53,22 @@ class Race(QueueRouter):
 
 
 @pytest.mark.parametrize("giving", [{1}, {3}, {1, 2}, {1, 2, 3}], ids=str)
-def test_one_gives_and_the_others_get_theirs_back(giving: set[int]) -> None:
-    async def test(node: Node) -> None:
-        race = Race(node, giving)
-        waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
-        await asyncio.sleep(1)
-        race.start.set()
-        taken = await waiting
-        await asyncio.sleep(1)
-        (kept,) = (key.partition for key in taken.found)
-        assert {node_id for node_id, _ in race.settled} == giving - {kept}
-        for _, ruling in race.settled:
-            assert ruling[1:5] == ("m", 7, 8, SettleAction.GIVE_BACK)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_one_gives_and_the_others_get_theirs_back(node: Node, *, giving: set[int]) -> None:
+    race = Race(node, giving)
+    waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
+    await asyncio.sleep(1)
+    race.start.set()
+    taken = await waiting
+    await asyncio.sleep(1)
+    (kept,) = (key.partition for key in taken.found)
+    assert {node_id for node_id, _ in race.settled} == giving - {kept}
+    for _, ruling in race.settled:
+        assert ruling[1:5] == ("m", 7, 8, SettleAction.GIVE_BACK)
 
 
-def test_an_empty_wait_at_several_nodes_asks_each_twice() -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_an_empty_wait_at_several_nodes_asks_each_twice(node: Node) -> None:
     """Once in turn without waiting, once to wait."""
 
     asked: list[tuple[int, bool]] = []
@@ -87,49 +87,44 @@ def test_an_empty_wait_at_several_nodes_asks_each_twice() -> None:
 
             return take()
 
-    async def test(node: Node) -> None:
-        reach = Empty(node.around, node.ctx.queue.queues)
-        keys = [key for some in KEYS.values() for key in some]
-        waits: list[int] = []
-        taken = await reach.take(keys, WANTED, lambda: waits.append(1))
-        assert not taken.found
-        assert sorted(asked) == [(n, waits) for n in (1, 2, 3) for waits in (False, True)]
-        assert waits == [1]
-
-    on_node(test, configs=CONFIGS)
+    reach = Empty(node.around, node.ctx.queue.queues)
+    keys = [key for some in KEYS.values() for key in some]
+    waits: list[int] = []
+    taken = await reach.take(keys, WANTED, lambda: waits.append(1))
+    assert not taken.found
+    assert sorted(asked) == [(n, waits) for n in (1, 2, 3) for waits in (False, True)]
+    assert waits == [1]
 
 
-def test_whoever_goes_at_that_moment_leaves_everything() -> None:
-    async def test(node: Node) -> None:
-        race = Race(node, {1, 2, 3})
-        waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
-        await asyncio.sleep(1)
-        race.start.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        await asyncio.sleep(1)
-        if waiting.cancelled():
-            assert {node_id for node_id, _ in race.settled} in ({1, 2, 3}, set())
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_whoever_goes_at_that_moment_leaves_everything(node: Node) -> None:
+    race = Race(node, {1, 2, 3})
+    waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
+    await asyncio.sleep(1)
+    race.start.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.sleep(1)
+    if waiting.cancelled():
+        assert {node_id for node_id, _ in race.settled} in ({1, 2, 3}, set())
 
 
-def test_queues_without_a_leader_are_the_reason_only_if_there_are_no_others() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        there = QueueKey("g", node.ctx.image.topics["t"].id, 0)
-        nowhere = there._replace(partition=5)
-        started = asyncio.get_running_loop().time()
-        wanted = ReceiveRequest("m", 10, 1 << 20, wait_ms=2_000)
-        taken = await node.ctx.queue.queue_reach.take([there, nowhere], wanted)
-        assert (taken.found, taken.refused) == ({}, {})
-        assert asyncio.get_running_loop().time() - started >= 2
-        taken = await node.ctx.queue.queue_reach.take([nowhere], ReceiveRequest("m", 10, 1 << 20))
-        assert taken.refused[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_queues_without_a_leader_are_the_reason_only_if_there_are_no_others(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    there = QueueKey("g", node.ctx.image.topics["t"].id, 0)
+    nowhere = there._replace(partition=5)
+    started = asyncio.get_running_loop().time()
+    wanted = ReceiveRequest("m", 10, 1 << 20, wait_ms=2_000)
+    taken = await node.ctx.queue.queue_reach.take([there, nowhere], wanted)
+    assert (taken.found, taken.refused) == ({}, {})
+    assert asyncio.get_running_loop().time() - started >= 2
+    taken = await node.ctx.queue.queue_reach.take([nowhere], ReceiveRequest("m", 10, 1 << 20))
+    assert taken.refused[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Unreadable(QueueRouter):
@@ -149,27 +144,23 @@ class Unreadable(QueueRouter):
         return take()
 
 
-def test_a_long_wait_ends_with_the_reason_that_every_node_has() -> None:
-    async def test(node: Node) -> None:
-        reach = Unreadable(node.around, node.ctx.queue.queues)
-        keys = [*KEYS[1], *KEYS[2]]
-        taken = await reach.take(keys, ReceiveRequest("m", 10, 1 << 20, wait_ms=3_000))
-        assert set(taken.refused) == set(keys)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_long_wait_ends_with_the_reason_that_every_node_has(node: Node) -> None:
+    reach = Unreadable(node.around, node.ctx.queue.queues)
+    keys = [*KEYS[1], *KEYS[2]]
+    taken = await reach.take(keys, ReceiveRequest("m", 10, 1 << 20, wait_ms=3_000))
+    assert set(taken.refused) == set(keys)
 
 
-def test_whoever_waits_for_a_topic_that_is_deleted_is_told_at_once() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 2)
-        topic_id = node.ctx.image.topics["t"].id
-        keys = [QueueKey("g", topic_id, index) for index in range(2)]
-        waiting = asyncio.ensure_future(node.ctx.queue.queue_reach.take(keys, WANTED))
-        await asyncio.sleep(5)
-        await node.delete("t")
-        started = asyncio.get_running_loop().time()
-        taken = await waiting
-        assert {refused.code for refused in taken.refused.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
-        assert asyncio.get_running_loop().time() - started < 2
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_at_once(node: Node) -> None:
+    await node.create("t", 2)
+    topic_id = node.ctx.image.topics["t"].id
+    keys = [QueueKey("g", topic_id, index) for index in range(2)]
+    waiting = asyncio.ensure_future(node.ctx.queue.queue_reach.take(keys, WANTED))
+    await asyncio.sleep(5)
+    await node.delete("t")
+    started = asyncio.get_running_loop().time()
+    taken = await waiting
+    assert {refused.code for refused in taken.refused.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
+    assert asyncio.get_running_loop().time() - started < 2

@@ -6,6 +6,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand, settle
 from penstock.state.queues.state_shard import QueueKey
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, key_of, on_node, opened, take
 
 LOST = ErrorCode.INVALID_RECORD_STATE
@@ -22,69 +23,63 @@ async def codes(node: Node, *rulings: SettleCommand) -> list[ErrorCode | None]:
     return [None if answer is None else answer.code for answer in answers]
 
 
-def test_every_verdict_does_what_it_says() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 5, errors_deadletterqueue_enable="false")
-        await take(queue, "a", 5)
-        assert (
-            await codes(
-                node,
-                ruling(queue.key, 0),
-                ruling(queue.key, 1, SettleAction.RELEASE, delay_ms=60_000),
-                ruling(queue.key, 2, SettleAction.REJECT, error_class="Bad"),
-                ruling(queue.key, 3, SettleAction.EXTEND, lock_ms=90_000),
-                ruling(queue.key, 4, SettleAction.GIVE_BACK),
-            )
-            == [None] * 5
+@run_with(on_node, configs=CONFIGS)
+async def test_every_verdict_does_what_it_says(node: Node) -> None:
+    queue = await opened(node, 5, errors_deadletterqueue_enable="false")
+    await take(queue, "a", 5)
+    assert (
+        await codes(
+            node,
+            ruling(queue.key, 0),
+            ruling(queue.key, 1, SettleAction.RELEASE, delay_ms=60_000),
+            ruling(queue.key, 2, SettleAction.REJECT, error_class="Bad"),
+            ruling(queue.key, 3, SettleAction.EXTEND, lock_ms=90_000),
+            ruling(queue.key, 4, SettleAction.GIVE_BACK),
         )
-        kept = queue.machine.kept
-        assert kept.is_settled(0)
-        assert kept.is_settled(2)
-        assert kept.failures[1].delivery_count == 1
-        assert [(lease.first, lease.last) for lease in kept.leases.values()] == [(3, 3)]
-        again = await take(queue, "b", 5)
-        assert [(lease.first, lease.delivery_count) for lease in again.given] == [(4, 1)]
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_ruling_that_does_not_count_takes_nothing_from_its_neighbours() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 6)
-        await take(queue, "a", 5)
-        rulings = [ruling(queue.key, offset) for offset in range(6)]
-        rulings[2] = rulings[2]._replace(member="b")
-        assert await codes(node, *rulings) == [None, None, LOST, None, None, LOST]
-        assert await codes(node, ruling(queue.key, 2)) == [None]
-
-    on_node(test, configs=CONFIGS)
+        == [None] * 5
+    )
+    kept = queue.machine.kept
+    assert kept.is_settled(0)
+    assert kept.is_settled(2)
+    assert kept.failures[1].delivery_count == 1
+    assert [(lease.first, lease.last) for lease in kept.leases.values()] == [(3, 3)]
+    again = await take(queue, "b", 5)
+    assert [(lease.first, lease.delivery_count) for lease in again.given] == [(4, 1)]
 
 
-def test_neighbours_are_kept_as_one_run() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 100)
-        await take(queue, "a", 100)
-        size = queue._loaded.delta_bytes
-        assert await codes(node, *(ruling(queue.key, n) for n in range(100))) == [None] * 100
-        assert queue._loaded.delta_bytes - size < 100, "one operation, not a hundred"
+@run_with(on_node, configs=CONFIGS)
+async def test_a_ruling_that_does_not_count_takes_nothing_from_its_neighbours(node: Node) -> None:
+    queue = await opened(node, 6)
+    await take(queue, "a", 5)
+    rulings = [ruling(queue.key, offset) for offset in range(6)]
+    rulings[2] = rulings[2]._replace(member="b")
+    assert await codes(node, *rulings) == [None, None, LOST, None, None, LOST]
+    assert await codes(node, ruling(queue.key, 2)) == [None]
 
-    on_node(test, configs=CONFIGS)
+
+@run_with(on_node, configs=CONFIGS)
+async def test_neighbours_are_kept_as_one_run(node: Node) -> None:
+    queue = await opened(node, 100)
+    await take(queue, "a", 100)
+    size = queue._loaded.delta_bytes
+    assert await codes(node, *(ruling(queue.key, n) for n in range(100))) == [None] * 100
+    assert queue._loaded.delta_bytes - size < 100, "one operation, not a hundred"
 
 
-def test_a_queue_that_is_not_open_is_opened_and_one_that_never_was_holds_nothing() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 1)
-        await take(queue, "a", 1)
-        node.ctx.queue.queues.close()
-        assert node.ctx.queue.queues.find(queue.key) is None
-        assert await codes(node, ruling(queue.key, 0)) == [None]
-        other = await key_of(node, "nobody")
-        gone = QueueKey("g", b"x" * 16, 0)
-        assert await codes(node, ruling(other, 0), ruling(gone, 0)) == [
-            LOST,
-            ErrorCode.UNKNOWN_TOPIC_ID,
-        ]
-        await asyncio.sleep(0)
-        assert node.ctx.queue.queues.find(other) is None, "a receipt makes no queue"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_is_not_open_is_opened_and_one_that_never_was_holds_nothing(
+    node: Node,
+) -> None:
+    queue = await opened(node, 1)
+    await take(queue, "a", 1)
+    node.ctx.queue.queues.close()
+    assert node.ctx.queue.queues.find(queue.key) is None
+    assert await codes(node, ruling(queue.key, 0)) == [None]
+    other = await key_of(node, "nobody")
+    gone = QueueKey("g", b"x" * 16, 0)
+    assert await codes(node, ruling(other, 0), ruling(gone, 0)) == [
+        LOST,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+    await asyncio.sleep(0)
+    assert node.ctx.queue.queues.find(other) is None, "a receipt makes no queue"

@@ -21,6 +21,7 @@ from penstock.state.queues.state_shard import QueueKey, StoredQueueState
 from penstock.wire.messages.internal.queues import QueueStateAnswer, QueueStateCall
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
 TOPIC = b"t" * 16
@@ -51,64 +52,56 @@ async def exercise(keeping: QueueStateStore, key: QueueKey) -> None:
     assert await keeping.read(key, 2) == StoredQueueState(0, None, ())
 
 
-def test_states_are_kept_read_and_forgotten_here() -> None:
-    async def test(node: Node) -> None:
-        for key in keys(3):
-            await exercise(node.ctx.queue.queues.keeping, key)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_states_are_kept_read_and_forgotten_here(node: Node) -> None:
+    for key in keys(3):
+        await exercise(node.ctx.queue.queues.keeping, key)
 
 
-def test_before_its_topic_exists_nothing_is_kept() -> None:
-    async def test(node: Node) -> None:
-        with pytest.raises(Refused) as refused:
-            await node.ctx.queue.queues.keeping.read(keys(1)[0], 1)
-        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_before_its_topic_exists_nothing_is_kept(node: Node) -> None:
+    with pytest.raises(Refused) as refused:
+        await node.ctx.queue.queues.keeping.read(keys(1)[0], 1)
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_states_of_topics_that_went_unnoticed_are_forgotten_in_the_end() -> None:
-    async def test(node: Node) -> None:
-        keeping = node.ctx.queue.queues.keeping
-        await keeping.ensure()
-        await node.create("t", 1)
-        known = QueueKey("g", node.ctx.image.topics["t"].id, 0)
-        for key in (*keys(3), known):
-            await keeping.write(key, 1, 0, b"S", True)
-        keeping.host.close()
-        keeping.host.follow()
-        await asyncio.sleep(SETTLED_SECONDS / 2)
-        assert sum(len(shard) for _, shard in keeping.host.active()) == 4
-        await asyncio.sleep(SETTLED_SECONDS)
-        left = [key for _, shard in keeping.host.active() for key in shard.queues()]
-        assert left == [known]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_states_of_topics_that_went_unnoticed_are_forgotten_in_the_end(node: Node) -> None:
+    keeping = node.ctx.queue.queues.keeping
+    await keeping.ensure()
+    await node.create("t", 1)
+    known = QueueKey("g", node.ctx.image.topics["t"].id, 0)
+    for key in (*keys(3), known):
+        await keeping.write(key, 1, 0, b"S", True)
+    keeping.host.close()
+    keeping.host.follow()
+    await asyncio.sleep(SETTLED_SECONDS / 2)
+    assert sum(len(shard) for _, shard in keeping.host.active()) == 4
+    await asyncio.sleep(SETTLED_SECONDS)
+    left = [key for _, shard in keeping.host.active() for key in shard.queues()]
+    assert left == [known]
 
 
-def test_calls_of_other_nodes_are_answered_or_refused() -> None:
-    async def test(node: Node) -> None:
-        keeping = node.ctx.queue.queues.keeping
-        await keeping.ensure()
-        answers: list[QueueStateAnswer] = []
-        key = keys(1)[0]
-        for kind in (StateRequestKind.SNAPSHOT, StateRequestKind.READ, 9):
-            call = QueueStateCall(
-                kind=kind,
-                group_id=key.group,
-                topic_id=TopicId(key.topic_id),
-                partition=0,
-                leader_epoch=1,
-                payload=b"S",
-            )
-            keeping.answer_here(call, answers.append)
-        await asyncio.sleep(0.1)
-        # What is refused is refused at once; the others are told when it is kept.
-        assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST, 0, 0]
-        assert answers[2].snapshot == b"S"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_calls_of_other_nodes_are_answered_or_refused(node: Node) -> None:
+    keeping = node.ctx.queue.queues.keeping
+    await keeping.ensure()
+    answers: list[QueueStateAnswer] = []
+    key = keys(1)[0]
+    for kind in (StateRequestKind.SNAPSHOT, StateRequestKind.READ, 9):
+        call = QueueStateCall(
+            kind=kind,
+            group_id=key.group,
+            topic_id=TopicId(key.topic_id),
+            partition=0,
+            leader_epoch=1,
+            payload=b"S",
+        )
+        keeping.answer_here(call, answers.append)
+    await asyncio.sleep(0.1)
+    # What is refused is refused at once; the others are told when it is kept.
+    assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST, 0, 0]
+    assert answers[2].snapshot == b"S"
 
 
 def test_an_answer_says_on_the_wire_what_the_shard_said() -> None:
@@ -158,30 +151,26 @@ def led_elsewhere(node: RealNode) -> tuple[QueueKey, int]:
     raise AssertionError("this node leads everything")
 
 
-def test_states_are_kept_read_and_forgotten_elsewhere() -> None:
-    async def test(cluster: SimCluster) -> None:
-        for node in cluster.nodes():
-            await exercise(node.queues.keeping, led_elsewhere(node)[0])
-
-    on_cluster(test)
+@run_with(on_cluster)
+async def test_states_are_kept_read_and_forgotten_elsewhere(cluster: SimCluster) -> None:
+    for node in cluster.nodes():
+        await exercise(node.queues.keeping, led_elsewhere(node)[0])
 
 
-def test_a_node_that_dies_leaves_no_call_without_an_answer() -> None:
-    async def test(cluster: SimCluster) -> None:
-        node = cluster.nodes()[0]
-        key, leader = led_elsewhere(node)
-        keeping = node.queues.keeping
-        await keeping.write(key, 1, 0, b"S", True)
-        calls = [keeping.write(key, 1, number, b"x" * 10_000, False) for number in range(1, 300)]
-        await asyncio.sleep(0.002)
-        cluster.hosts[leader].kill()
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        done = [one for one in results if isinstance(one, int)]
-        assert done == list(range(1, len(done) + 1))
-        assert all(isinstance(one, Refused) for one in results[len(done) :])
-        assert len(done) < len(results)
-        await asyncio.sleep(30)
-        kept = await keeping.read(key, 2)
-        assert kept.number >= len(done), "what was told to be kept is there"
-
-    on_cluster(test)
+@run_with(on_cluster)
+async def test_a_node_that_dies_leaves_no_call_without_an_answer(cluster: SimCluster) -> None:
+    node = cluster.nodes()[0]
+    key, leader = led_elsewhere(node)
+    keeping = node.queues.keeping
+    await keeping.write(key, 1, 0, b"S", True)
+    calls = [keeping.write(key, 1, number, b"x" * 10_000, False) for number in range(1, 300)]
+    await asyncio.sleep(0.002)
+    cluster.hosts[leader].kill()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    done = [one for one in results if isinstance(one, int)]
+    assert done == list(range(1, len(done) + 1))
+    assert all(isinstance(one, Refused) for one in results[len(done) :])
+    assert len(done) < len(results)
+    await asyncio.sleep(30)
+    kept = await keeping.read(key, 2)
+    assert kept.number >= len(done), "what was told to be kept is there"

@@ -4,6 +4,7 @@ import asyncio
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queues.wakeup import QueueWakeup
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, change, on_node, opened, take
 
 
@@ -13,63 +14,57 @@ def waking_on(node: Node) -> None:
     node.background(waking.run())
 
 
-def test_a_queue_is_opened_when_its_state_was_loaded() -> None:
-    async def test(node: Node) -> None:
-        waking_on(node)
-        queue = await opened(node, 2)
-        await take(queue, "a", 2)
-        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        host = node.ctx.queue.queues.keeping.host
-        host.close()
-        host.follow()
-        await asyncio.sleep(5)
-        again = node.ctx.queue.queues.find(queue.key)
-        assert again is not None
-        assert again is not queue
-        assert again.machine.kept.leased == 2
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_is_opened_when_its_state_was_loaded(node: Node) -> None:
+    waking_on(node)
+    queue = await opened(node, 2)
+    await take(queue, "a", 2)
+    queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    host = node.ctx.queue.queues.keeping.host
+    host.close()
+    host.follow()
+    await asyncio.sleep(5)
+    again = node.ctx.queue.queues.find(queue.key)
+    assert again is not None
+    assert again is not queue
+    assert again.machine.kept.leased == 2
 
 
-def test_a_lease_that_ran_out_unseen_ends_without_anybody_asking() -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lease_that_ran_out_unseen_ends_without_anybody_asking(node: Node) -> None:
     """Nor does anybody ask for the letter that comes of it."""
 
-    async def test(node: Node) -> None:
-        waking_on(node)
-        queue = await opened(node, 1, share_delivery_count_limit="2")
-        for _ in range(2):
-            await take(queue, "a", 1)
-            if queue.machine.kept.leases[0].delivery_count == 1:
-                await change(queue, lambda m, now: m.release("a", 0, 0, now, delay_ms=0))
-        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        host = node.ctx.queue.queues.keeping.host
-        host.close()
-        await asyncio.sleep(60)
-        host.follow()
-        await asyncio.sleep(10)
-        partition = node.ctx.partitions.get("t.dlq", 0)
-        assert partition is not None
-        assert partition.high_watermark == 1
-
-    on_node(test, configs=CONFIGS)
+    waking_on(node)
+    queue = await opened(node, 1, share_delivery_count_limit="2")
+    for _ in range(2):
+        await take(queue, "a", 1)
+        if queue.machine.kept.leases[0].delivery_count == 1:
+            await change(queue, lambda m, now: m.release("a", 0, 0, now, delay_ms=0))
+    queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    host = node.ctx.queue.queues.keeping.host
+    host.close()
+    await asyncio.sleep(60)
+    host.follow()
+    await asyncio.sleep(10)
+    partition = node.ctx.partitions.get("t.dlq", 0)
+    assert partition is not None
+    assert partition.high_watermark == 1
 
 
-def test_a_queue_that_cannot_be_opened_yet_is_tried_again() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 2)
-        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        led = node.ctx.partitions._led
-        del led["t", 0]
-        waking_on(node)
-        host = node.ctx.queue.queues.keeping.host
-        host.close()
-        host.follow()
-        await asyncio.sleep(5)
-        assert node.ctx.queue.queues.find(queue.key) is None
-        led["t", 0] = partition
-        await asyncio.sleep(5)
-        assert node.ctx.queue.queues.find(queue.key) is not None
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_cannot_be_opened_yet_is_tried_again(node: Node) -> None:
+    queue = await opened(node, 2)
+    queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    led = node.ctx.partitions._led
+    del led["t", 0]
+    waking_on(node)
+    host = node.ctx.queue.queues.keeping.host
+    host.close()
+    host.follow()
+    await asyncio.sleep(5)
+    assert node.ctx.queue.queues.find(queue.key) is None
+    led["t", 0] = partition
+    await asyncio.sleep(5)
+    assert node.ctx.queue.queues.find(queue.key) is not None

@@ -20,6 +20,7 @@ from penstock.coordinator.runtime.batched_rpc import (
     scatter,
 )
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 
 
 class Road:
@@ -42,147 +43,133 @@ def on_road(test: Callable[[Road], Awaitable[None]]) -> None:
     run(main)
 
 
-def test_what_is_sent_in_one_turn_travels_together() -> None:
-    async def test(road: Road) -> None:
-        for number in range(5):
-            assert road.courier.send(1, number)
-            assert road.courier.send(2, 10 * number)
-        await asyncio.sleep(0.5)
-        assert [(node, items) for _, node, _, items in road.deliveries] == [
-            (1, [0, 1, 2, 3, 4]),
-            (2, [0, 10, 20, 30, 40]),
-        ]
-
-    on_road(test)
+@run_with(on_road)
+async def test_what_is_sent_in_one_turn_travels_together(road: Road) -> None:
+    for number in range(5):
+        assert road.courier.send(1, number)
+        assert road.courier.send(2, 10 * number)
+    await asyncio.sleep(0.5)
+    assert [(node, items) for _, node, _, items in road.deliveries] == [
+        (1, [0, 1, 2, 3, 4]),
+        (2, [0, 10, 20, 30, 40]),
+    ]
 
 
-def test_one_that_waits_does_not_hold_up_the_next_until_all_lanes_are_taken() -> None:
-    async def test(road: Road) -> None:
-        for number in range(LANES + 5):
-            road.courier.send(1, number)
-            await asyncio.sleep(0.01)
-        assert len(road.deliveries) == LANES
-        assert len({lane for _, _, lane, _ in road.deliveries}) == LANES
-        assert road.courier.queued == 5
-        await asyncio.sleep(1)
-        assert len(road.deliveries) == LANES + 1, "what waited goes together"
-        assert road.deliveries[-1][3] == list(range(LANES, LANES + 5))
-        assert road.courier.queued == 0
+@run_with(on_road)
+async def test_one_that_waits_does_not_hold_up_the_next_until_all_lanes_are_taken(
+    road: Road,
+) -> None:
+    for number in range(LANES + 5):
+        road.courier.send(1, number)
+        await asyncio.sleep(0.01)
+    assert len(road.deliveries) == LANES
+    assert len({lane for _, _, lane, _ in road.deliveries}) == LANES
+    assert road.courier.queued == 5
+    await asyncio.sleep(1)
+    assert len(road.deliveries) == LANES + 1, "what waited goes together"
+    assert road.deliveries[-1][3] == list(range(LANES, LANES + 5))
+    assert road.courier.queued == 0
 
-    on_road(test)
+
+@run_with(on_road)
+async def test_a_request_has_no_more_than_so_many_items(road: Road) -> None:
+    for number in range(ITEMS_MAX + 1):
+        road.courier.send(1, number)
+    await asyncio.sleep(0.1)
+    assert sorted(len(items) for _, _, _, items in road.deliveries) == [1, ITEMS_MAX]
 
 
-def test_a_request_has_no_more_than_so_many_items() -> None:
-    async def test(road: Road) -> None:
-        for number in range(ITEMS_MAX + 1):
-            road.courier.send(1, number)
+@run_with(on_road)
+async def test_a_queue_that_is_full_takes_no_more(road: Road) -> None:
+    taken = [road.courier.send(1, number) for number in range(QUEUED_MAX + 2)]
+    assert taken == [True] * QUEUED_MAX + [False] * 2
+    assert road.courier.send(2, 0), "another node's is not"
+
+
+@run_with(run)
+async def test_a_bug_in_a_delivery_ends_the_courier(loop: SimLoop) -> None:
+    async def deliver(node_id: int, lane: str, items: list[int]) -> None:
+        raise ValueError("a bug")
+
+    courier: BatchedRpc[int] = BatchedRpc("road", deliver)
+    running = asyncio.ensure_future(courier.run())
+    courier.send(1, 1)
+    with pytest.raises(ValueError, match="a bug"):
+        await asyncio.wait_for(running, 1)
+
+
+@run_with(on_road)
+async def test_a_courier_that_is_ended_takes_its_deliveries_along(road: Road) -> None:
+    running = asyncio.ensure_future(road.courier.run())
+    road.courier.send(1, 1)
+    await asyncio.sleep(0.5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not [task for task in asyncio.all_tasks() if "_carry" in repr(task)]
+
+
+@run_with(run)
+async def test_one_lane_keeps_the_order_and_each_request_below_its_bytes(loop: SimLoop) -> None:
+    sent: list[list[int]] = []
+
+    async def deliver(node_id: int, lane: str, items: list[int]) -> None:
+        sent.append(items)
+        await asyncio.sleep(loop.rng.uniform(0, 0.1))
+
+    courier = BatchedRpc("road", deliver, lanes=1, size_of=lambda item: item, bytes_max=10)
+    for item in (6, 3, 2, 50, 1, 1):
+        courier.send(1, item)
+    await asyncio.sleep(1)
+    assert sent == [[6, 3, 2], [50], [1, 1]]
+
+
+@run_with(run)
+async def test_what_is_withdrawn_is_not_delivered(loop: SimLoop) -> None:
+    lost: list[int] = []
+    sent: list[int] = []
+
+    async def deliver(node_id: int, lane: str, items: list[int]) -> None:
         await asyncio.sleep(0.1)
-        assert sorted(len(items) for _, _, _, items in road.deliveries) == [1, ITEMS_MAX]
+        if not lost:
+            lost.extend([*items, *courier.withdraw(node_id)])
+        else:
+            sent.extend(items)
 
-    on_road(test)
-
-
-def test_a_queue_that_is_full_takes_no_more() -> None:
-    async def test(road: Road) -> None:
-        taken = [road.courier.send(1, number) for number in range(QUEUED_MAX + 2)]
-        assert taken == [True] * QUEUED_MAX + [False] * 2
-        assert road.courier.send(2, 0), "another node's is not"
-
-    on_road(test)
-
-
-def test_a_bug_in_a_delivery_ends_the_courier() -> None:
-    async def main(loop: SimLoop) -> None:
-        async def deliver(node_id: int, lane: str, items: list[int]) -> None:
-            raise ValueError("a bug")
-
-        courier: BatchedRpc[int] = BatchedRpc("road", deliver)
-        running = asyncio.ensure_future(courier.run())
-        courier.send(1, 1)
-        with pytest.raises(ValueError, match="a bug"):
-            await asyncio.wait_for(running, 1)
-
-    run(main)
+    courier: BatchedRpc[int] = BatchedRpc("road", deliver, lanes=1)
+    courier.send(1, 1)
+    await asyncio.sleep(0.05)
+    courier.send(1, 2)
+    courier.send(2, 20)
+    await asyncio.sleep(0.5)
+    assert lost == [1, 2], "the second must not overtake the first"
+    assert sent == [20]
+    courier.send(1, 3)
+    await asyncio.sleep(0.5)
+    assert sent == [20, 3]
+    assert courier.withdraw(9) == []
 
 
-def test_a_courier_that_is_ended_takes_its_deliveries_along() -> None:
-    async def test(road: Road) -> None:
-        running = asyncio.ensure_future(road.courier.run())
-        road.courier.send(1, 1)
-        await asyncio.sleep(0.5)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        assert not [task for task in asyncio.all_tasks() if "_carry" in repr(task)]
+@run_with(run)
+async def test_items_are_asked_of_their_leaders_at_once_and_answered_in_order(
+    loop: SimLoop,
+) -> None:
+    asked: list[tuple[int, list[int]]] = []
 
-    on_road(test)
+    def leader(item: int) -> int:
+        if item == 0:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+        return item % 2
 
-
-def test_one_lane_keeps_the_order_and_each_request_below_its_bytes() -> None:
-    async def main(loop: SimLoop) -> None:
-        sent: list[list[int]] = []
-
-        async def deliver(node_id: int, lane: str, items: list[int]) -> None:
-            sent.append(items)
-            await asyncio.sleep(loop.rng.uniform(0, 0.1))
-
-        courier = BatchedRpc("road", deliver, lanes=1, size_of=lambda item: item, bytes_max=10)
-        for item in (6, 3, 2, 50, 1, 1):
-            courier.send(1, item)
+    async def ask(node_id: int, items: list[int]) -> list[str]:
+        asked.append((node_id, items))
         await asyncio.sleep(1)
-        assert sent == [[6, 3, 2], [50], [1, 1]]
+        return [f"{node_id}:{item}" for item in items]
 
-    run(main)
-
-
-def test_what_is_withdrawn_is_not_delivered() -> None:
-    async def main(loop: SimLoop) -> None:
-        lost: list[int] = []
-        sent: list[int] = []
-
-        async def deliver(node_id: int, lane: str, items: list[int]) -> None:
-            await asyncio.sleep(0.1)
-            if not lost:
-                lost.extend([*items, *courier.withdraw(node_id)])
-            else:
-                sent.extend(items)
-
-        courier: BatchedRpc[int] = BatchedRpc("road", deliver, lanes=1)
-        courier.send(1, 1)
-        await asyncio.sleep(0.05)
-        courier.send(1, 2)
-        courier.send(2, 20)
-        await asyncio.sleep(0.5)
-        assert lost == [1, 2], "the second must not overtake the first"
-        assert sent == [20]
-        courier.send(1, 3)
-        await asyncio.sleep(0.5)
-        assert sent == [20, 3]
-        assert courier.withdraw(9) == []
-
-    run(main)
-
-
-def test_items_are_asked_of_their_leaders_at_once_and_answered_in_order() -> None:
-    async def main(loop: SimLoop) -> None:
-        asked: list[tuple[int, list[int]]] = []
-
-        def leader(item: int) -> int:
-            if item == 0:
-                raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
-            return item % 2
-
-        async def ask(node_id: int, items: list[int]) -> list[str]:
-            asked.append((node_id, items))
-            await asyncio.sleep(1)
-            return [f"{node_id}:{item}" for item in items]
-
-        answers = await scatter([3, 2, 0, 5, 4], leader, ask)
-        assert [str(one) for one in (*answers[:2], *answers[3:])] == ["1:3", "0:2", "1:5", "0:4"]
-        assert isinstance(answers[2], Refused)
-        assert (asked, loop.time()) == ([(1, [3, 5]), (0, [2, 4])], 1.0)
-        assert await scatter([], leader, ask) == []
-
-    run(main)
+    answers = await scatter([3, 2, 0, 5, 4], leader, ask)
+    assert [str(one) for one in (*answers[:2], *answers[3:])] == ["1:3", "0:2", "1:5", "0:4"]
+    assert isinstance(answers[2], Refused)
+    assert (asked, loop.time()) == ([(1, [3, 5]), (0, [2, 4])], 1.0)
+    assert await scatter([], leader, ask) == []
 
 
 class Peer:
@@ -202,27 +189,27 @@ class Peer:
 
 
 @pytest.mark.parametrize("wrong", ["away", "few"])
-def test_each_item_is_answered_or_refused_with_its_request(wrong: str) -> None:
-    async def main(loop: SimLoop) -> None:
-        peer = Peer(wrong)
-        answers = await ask_for_each(
-            cast("PeerConnections", peer),
-            7,
-            list("abcde"),
-            "".join,
-            cast("type[Answered]", SimpleNamespace),
-            str.upper,
-            at_once=2,
-            lane="road",
-            version=0,
-            timeout_ms=5,
-            unreached=ErrorCode.LEADER_NOT_AVAILABLE,
-        )
-        assert peer.asked == ["ab", "cd", "e"]
-        assert [answers[0], answers[1], answers[4]] == ["A", "B", "E"]
-        for refused in answers[2:4]:
-            assert isinstance(refused, Refused)
-            assert refused.code is ErrorCode.LEADER_NOT_AVAILABLE
-            assert "node 7 does not answer" in str(refused)
-
-    run(main)
+@run_with(run)
+async def test_each_item_is_answered_or_refused_with_its_request(
+    loop: SimLoop, *, wrong: str
+) -> None:
+    peer = Peer(wrong)
+    answers = await ask_for_each(
+        cast("PeerConnections", peer),
+        7,
+        list("abcde"),
+        "".join,
+        cast("type[Answered]", SimpleNamespace),
+        str.upper,
+        at_once=2,
+        lane="road",
+        version=0,
+        timeout_ms=5,
+        unreached=ErrorCode.LEADER_NOT_AVAILABLE,
+    )
+    assert peer.asked == ["ab", "cd", "e"]
+    assert [answers[0], answers[1], answers[4]] == ["A", "B", "E"]
+    for refused in answers[2:4]:
+        assert isinstance(refused, Refused)
+        assert refused.code is ErrorCode.LEADER_NOT_AVAILABLE
+        assert "node 7 does not answer" in str(refused)

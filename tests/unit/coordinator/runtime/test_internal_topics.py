@@ -8,81 +8,74 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.topics import NewTopic
 from penstock.coordinator.runtime.internal_topics import OFFSETS, InternalTopics
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 CONFIGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
 
 
-def test_topics_are_compacted_and_as_large_as_configured() -> None:
-    async def test(node: Node) -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_topics_are_compacted_and_as_large_as_configured(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    await node.ctx.transaction.txns.ensure()
+    known = node.ctx.image.topics
+    offsets, txns = known["__consumer_offsets"], known["__transaction_state"]
+    assert (len(offsets.partitions), len(txns.partitions)) == (3, 2)
+    assert offsets.is_internal
+    assert txns.is_internal
+    for topic in (offsets, txns):
+        assert topic.configs["cleanup.policy"] == "compact"
+        assert topic.configs["segment.bytes"] == "104857600"
+    assert txns.configs["min.insync.replicas"] == "1", "no more than there are replicas"
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_replicas_are_capped_at_the_brokers_there_are(node: Node) -> None:
+    for number in (2, 3, 4, 5):
+        record = store_keys.BrokerRecord(number, "localhost", 9092 + number)
+        await node.put(store_keys.broker_key(number), record)
+    await node.ctx.group.groups.ensure()
+    (first, *_) = node.ctx.image.topics["__consumer_offsets"].partitions
+    assert len(first.replicas) == 3
+    assert node.ctx.image.topics["__consumer_offsets"].configs["cleanup.policy"] == "compact"
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_many_who_ask_at_once_get_one_topic_with_its_seats(node: Node) -> None:
+    async def ask() -> int:
         await node.ctx.group.groups.ensure()
-        await node.ctx.transaction.txns.ensure()
-        known = node.ctx.image.topics
-        offsets, txns = known["__consumer_offsets"], known["__transaction_state"]
-        assert (len(offsets.partitions), len(txns.partitions)) == (3, 2)
-        assert offsets.is_internal
-        assert txns.is_internal
-        for topic in (offsets, txns):
-            assert topic.configs["cleanup.policy"] == "compact"
-            assert topic.configs["segment.bytes"] == "104857600"
-        assert txns.configs["min.insync.replicas"] == "1", "no more than there are replicas"
+        return len(node.ctx.group.groups.host.seats)
 
-    on_node(test, configs=CONFIGS)
+    assert await asyncio.gather(*[ask() for _ in range(20)]) == [3] * 20
 
 
-def test_replicas_are_capped_at_the_brokers_there_are() -> None:
-    async def test(node: Node) -> None:
-        for number in (2, 3, 4, 5):
-            record = store_keys.BrokerRecord(number, "localhost", 9092 + number)
-            await node.put(store_keys.broker_key(number), record)
-        await node.ctx.group.groups.ensure()
-        (first, *_) = node.ctx.image.topics["__consumer_offsets"].partitions
-        assert len(first.replicas) == 3
-        assert node.ctx.image.topics["__consumer_offsets"].configs["cleanup.policy"] == "compact"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_topic_that_another_node_created_is_found(node: Node) -> None:
+    ctx = node.ctx
+    new = NewTopic("__consumer_offsets", 2)
+    plan = topics.plan_topic(new, ctx.image, ctx.configs, ctx.random)
+    await topics.create_topic(ctx.admin.store, plan)
+    assert "__consumer_offsets" not in ctx.image.topics, "known to the store only"
+    await ctx.group.groups.ensure()
+    assert len(node.ctx.image.topics["__consumer_offsets"].partitions) == 2
 
 
-def test_many_who_ask_at_once_get_one_topic_with_its_seats() -> None:
-    async def test(node: Node) -> None:
-        async def ask() -> int:
-            await node.ctx.group.groups.ensure()
-            return len(node.ctx.group.groups.host.seats)
-
-        assert await asyncio.gather(*[ask() for _ in range(20)]) == [3] * 20
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_topic_that_another_node_created_is_found() -> None:
-    async def test(node: Node) -> None:
-        ctx = node.ctx
-        new = NewTopic("__consumer_offsets", 2)
-        plan = topics.plan_topic(new, ctx.image, ctx.configs, ctx.random)
-        await topics.create_topic(ctx.admin.store, plan)
-        assert "__consumer_offsets" not in ctx.image.topics, "known to the store only"
-        await ctx.group.groups.ensure()
-        assert len(node.ctx.image.topics["__consumer_offsets"].partitions) == 2
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_in_a_cluster_topics_wait_for_as_many_brokers_as_they_have_replicas() -> None:
-    async def test(node: Node) -> None:
-        ctx = node.ctx
-        internal = InternalTopics(
-            ctx.admin.store, ctx.follower, ctx.partitions, ctx.configs, ctx.random, is_alone=False
+@run_with(on_node, configs=CONFIGS)
+async def test_in_a_cluster_topics_wait_for_as_many_brokers_as_they_have_replicas(
+    node: Node,
+) -> None:
+    ctx = node.ctx
+    internal = InternalTopics(
+        ctx.admin.store, ctx.follower, ctx.partitions, ctx.configs, ctx.random, is_alone=False
+    )
+    for number in (2, 3):
+        with pytest.raises(Refused, match="when there are 3 brokers") as refused:
+            await internal.ensure(OFFSETS)
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert OFFSETS.name not in ctx.image.topics
+        await node.put(
+            store_keys.broker_key(number), store_keys.BrokerRecord(number, "other", 9092)
         )
-        for number in (2, 3):
-            with pytest.raises(Refused, match="when there are 3 brokers") as refused:
-                await internal.ensure(OFFSETS)
-            assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-            assert OFFSETS.name not in ctx.image.topics
-            await node.put(
-                store_keys.broker_key(number), store_keys.BrokerRecord(number, "other", 9092)
-            )
-        await internal.ensure(OFFSETS)
-        (first, *_) = ctx.image.topics[OFFSETS.name].partitions
-        assert len(first.replicas) == 3
-
-    on_node(test, configs=CONFIGS)
+    await internal.ensure(OFFSETS)
+    (first, *_) = ctx.image.topics[OFFSETS.name].partitions
+    assert len(first.replicas) == 3

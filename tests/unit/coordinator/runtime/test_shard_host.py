@@ -10,6 +10,7 @@ from penstock.coordinator.runtime.shard_host import ShardHost, ask
 from penstock.log.log import Log
 from penstock.state.groups.records import offset_key
 from penstock.wire.records import Record, encode, read_header
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.coordinator.tally import TOPIC, Replies, Tally, count, host_on
 
@@ -21,150 +22,132 @@ async def loaded(host: ShardHost[Tally]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_an_empty_partition_serves_at_once() -> None:
-    async def test(node: Node) -> None:
-        host = await host_on(node)
-        assert sorted(host.seats) == [0, 1]
-        assert not host.is_loading
-        assert all(shard.loaded_ms is not None for _, shard in host.active())
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_an_empty_partition_serves_at_once(node: Node) -> None:
+    host = await host_on(node)
+    assert sorted(host.seats) == [0, 1]
+    assert not host.is_loading
+    assert all(shard.loaded_ms is not None for _, shard in host.active())
 
 
-def test_a_log_is_replayed_before_anyone_is_served() -> None:
-    async def test(node: Node) -> None:
-        first = await host_on(node)
-        for number in range(3_000):
-            count(first.seat(0), b"%d" % (number % 100), [])
-        await asyncio.sleep(1)
-        first.close()
-        second = await host_on(node)
-        with pytest.raises(Refused) as refused:
-            count(second.seat(0), b"a", [])
-        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await loaded(second)
-        shard = second.seat(0).require()
-        assert shard.counts == {b"%d" % number: 30 for number in range(100)}
-        assert second.seat(1).require().counts == {}
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_a_log_is_replayed_before_anyone_is_served(node: Node) -> None:
+    first = await host_on(node)
+    for number in range(3_000):
+        count(first.seat(0), b"%d" % (number % 100), [])
+    await asyncio.sleep(1)
+    first.close()
+    second = await host_on(node)
+    with pytest.raises(Refused) as refused:
+        count(second.seat(0), b"a", [])
+    assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await loaded(second)
+    shard = second.seat(0).require()
+    assert shard.counts == {b"%d" % number: 30 for number in range(100)}
+    assert second.seat(1).require().counts == {}
 
 
-def test_what_was_applied_live_is_what_replay_brings() -> None:
-    async def test(node: Node) -> None:
-        host = await host_on(node)
-        seat = host.seat(1)
-        replies: Replies = []
-        for number in range(50):
-            count(seat, b"%d" % (number % 7), replies)
-        await asyncio.sleep(0.2)
-        live = seat.require().counts
-        seat.discard("to see what comes back")
-        await asyncio.sleep(2)
-        assert seat.require().counts == live
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_what_was_applied_live_is_what_replay_brings(node: Node) -> None:
+    host = await host_on(node)
+    seat = host.seat(1)
+    replies: Replies = []
+    for number in range(50):
+        count(seat, b"%d" % (number % 7), replies)
+    await asyncio.sleep(0.2)
+    live = seat.require().counts
+    seat.discard("to see what comes back")
+    await asyncio.sleep(2)
+    assert seat.require().counts == live
 
 
-def test_a_partition_that_cannot_be_read_has_no_coordinator() -> None:
-    async def test(node: Node) -> None:
-        first = await host_on(node)
-        count(first.seat(0), b"a", [])
-        await asyncio.sleep(0.1)
-        first.close()
-        partition = node.ctx.partitions.get(TOPIC, 0)
-        assert partition is not None
-        node.disk.damage(f"{partition.log.path}/{0:020}.log", 0)
-        second = await host_on(node)
-        await loaded(second)
-        with pytest.raises(Refused) as refused:
-            count(second.seat(0), b"a", [])
-        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        count(second.seat(1), b"a", [])
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_a_partition_that_cannot_be_read_has_no_coordinator(node: Node) -> None:
+    first = await host_on(node)
+    count(first.seat(0), b"a", [])
+    await asyncio.sleep(0.1)
+    first.close()
+    partition = node.ctx.partitions.get(TOPIC, 0)
+    assert partition is not None
+    node.disk.damage(f"{partition.log.path}/{0:020}.log", 0)
+    second = await host_on(node)
+    await loaded(second)
+    with pytest.raises(Refused) as refused:
+        count(second.seat(0), b"a", [])
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    count(second.seat(1), b"a", [])
 
 
-def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one() -> None:
+@run_with(on_node, configs=FEW)
+async def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one(node: Node) -> None:
     """Else groups would have no committed offsets, and begin anew."""
 
-    async def test(node: Node) -> None:
-        first = await host_on(node)
-        count(first.seat(0), b"a", [])
-        await asyncio.sleep(0.1)
-        first.close()
-        partition = node.ctx.partitions.get(TOPIC, 0)
-        assert partition is not None
-        held = partition.log
-        node.disk.take_away(held.path)
-        partition.log = Log.open(node.disk, held.path, held.config, 0, None, None, 1)
-        assert partition.log.is_lost
-        second = await host_on(node)
-        await loaded(second)
-        with pytest.raises(Refused) as refused:
-            second.seat(0).require()
-        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert f"{TOPIC}-0" in str(refused.value)
-        second.seat(1).require()
-
-    on_node(test, configs=FEW)
+    first = await host_on(node)
+    count(first.seat(0), b"a", [])
+    await asyncio.sleep(0.1)
+    first.close()
+    partition = node.ctx.partitions.get(TOPIC, 0)
+    assert partition is not None
+    held = partition.log
+    node.disk.take_away(held.path)
+    partition.log = Log.open(node.disk, held.path, held.config, 0, None, None, 1)
+    assert partition.log.is_lost
+    second = await host_on(node)
+    await loaded(second)
+    with pytest.raises(Refused) as refused:
+        second.seat(0).require()
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert f"{TOPIC}-0" in str(refused.value)
+    second.seat(1).require()
 
 
-def test_a_record_that_nobody_understands_stops_its_shard_and_no_other() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        partition = node.ctx.partitions.get(TOPIC, 0)
-        assert partition is not None
-        batch = memoryview(encode([Record(0, 1, offset_key("g", "t", 0), b"not msgpack", ())]))
-        partition.append(batch, read_header(batch), 1)
-        await asyncio.sleep(0.1)
-        host = node.ctx.group.groups.host
-        host.seat(0).discard("to load what is there now")
-        await asyncio.sleep(2)
-        with pytest.raises(Refused) as refused:
-            host.seat(0).require()
-        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        host.seat(1).require()
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_a_record_that_nobody_understands_stops_its_shard_and_no_other(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    partition = node.ctx.partitions.get(TOPIC, 0)
+    assert partition is not None
+    batch = memoryview(encode([Record(0, 1, offset_key("g", "t", 0), b"not msgpack", ())]))
+    partition.append(batch, read_header(batch), 1)
+    await asyncio.sleep(0.1)
+    host = node.ctx.group.groups.host
+    host.seat(0).discard("to load what is there now")
+    await asyncio.sleep(2)
+    with pytest.raises(Refused) as refused:
+        host.seat(0).require()
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    host.seat(1).require()
 
 
-def test_seats_go_with_their_topic() -> None:
-    async def test(node: Node) -> None:
-        host = await host_on(node)
-        node.ctx.partitions.on_change(host.follow)
-        seat = host.seat(0)
-        await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, TOPIC))
-        assert host.seats == {}
-        assert seat.refusal == ErrorCode.NOT_COORDINATOR
-        with pytest.raises(Refused) as refused:
-            host.seat_of("g")
-        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_seats_go_with_their_topic(node: Node) -> None:
+    host = await host_on(node)
+    node.ctx.partitions.on_change(host.follow)
+    seat = host.seat(0)
+    await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, TOPIC))
+    assert host.seats == {}
+    assert seat.refusal == ErrorCode.NOT_COORDINATOR
+    with pytest.raises(Refused) as refused:
+        host.seat_of("g")
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_cancelled_wait_drops_the_call() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        waiting = ask(seat, lambda shard, token, now_ms: shard.park(token, now_ms + 60_000))
-        assert seat.waiting == 1
-        waiting.cancel()
-        await asyncio.sleep(0)
-        assert seat.waiting == 0
-        assert len(seat.require().gone) == 1
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_a_cancelled_wait_drops_the_call(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    waiting = ask(seat, lambda shard, token, now_ms: shard.park(token, now_ms + 60_000))
+    assert seat.waiting == 1
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert seat.waiting == 0
+    assert len(seat.require().gone) == 1
 
 
-def test_a_reply_can_be_awaited_and_so_can_a_refusal() -> None:
-    async def test(node: Node) -> None:
-        host = await host_on(node)
-        seat = host.seat_of("some group")
-        assert await ask(seat, lambda shard, token, now_ms: shard.count(b"a", token)) == 1
-        waiting = ask(seat, lambda shard, token, now_ms: shard.count(b"a", token))
-        seat.retire()
-        with pytest.raises(Refused):
-            await waiting
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_a_reply_can_be_awaited_and_so_can_a_refusal(node: Node) -> None:
+    host = await host_on(node)
+    seat = host.seat_of("some group")
+    assert await ask(seat, lambda shard, token, now_ms: shard.count(b"a", token)) == 1
+    waiting = ask(seat, lambda shard, token, now_ms: shard.count(b"a", token))
+    seat.retire()
+    with pytest.raises(Refused):
+        await waiting

@@ -9,6 +9,7 @@ from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.runtime.shard_host import ShardHost
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import NODE, Node, on_node
 from tests.unit.coordinator.tally import TOPIC, Replies, Tally, count, host_on
 
@@ -30,81 +31,75 @@ async def hosted(node: Node) -> ShardHost[Tally]:
     return host
 
 
-def test_a_new_leader_epoch_is_a_new_seat() -> None:
-    async def test(node: Node) -> None:
-        host = await hosted(node)
-        seat = host.seat(0)
-        replies: Replies = []
-        count(seat, b"a", replies)
-        await asyncio.sleep(0.1)
-        await elect(node, NODE, 5)
-        assert host.seat(0) is not seat
-        await asyncio.sleep(1)
-        assert host.seat(0).leader_epoch == 5
-        assert host.seat(0).require().counts == {b"a": 1}
-        with pytest.raises(Refused) as refused:
-            count(seat, b"b", replies)
-        assert refused.value.code is ErrorCode.NOT_COORDINATOR
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_a_new_leader_epoch_is_a_new_seat(node: Node) -> None:
+    host = await hosted(node)
+    seat = host.seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    await asyncio.sleep(0.1)
+    await elect(node, NODE, 5)
+    assert host.seat(0) is not seat
+    await asyncio.sleep(1)
+    assert host.seat(0).leader_epoch == 5
+    assert host.seat(0).require().counts == {b"a": 1}
+    with pytest.raises(Refused) as refused:
+        count(seat, b"b", replies)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
 
-def test_whoever_waits_when_leadership_is_lost_is_sent_elsewhere() -> None:
-    async def test(node: Node) -> None:
-        host = await hosted(node)
-        # The other replica is in sync and does not fetch: nothing is committed.
-        await elect(node, NODE, 5, isr=(1, 2))
-        await asyncio.sleep(1)
-        replies: Replies = []
-        count(host.seat(0), b"a", replies)
-        await asyncio.sleep(0.5)
-        assert replies == []
-        await elect(node, 2, 6, isr=(1, 2))
-        (reply,) = replies
-        assert isinstance(reply, Refused)
-        assert reply.code is ErrorCode.NOT_COORDINATOR
-        assert not host.seats
-        await asyncio.sleep(5)
-        assert not host.seats, "nothing is loaded that is not led"
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_whoever_waits_when_leadership_is_lost_is_sent_elsewhere(node: Node) -> None:
+    host = await hosted(node)
+    # The other replica is in sync and does not fetch: nothing is committed.
+    await elect(node, NODE, 5, isr=(1, 2))
+    await asyncio.sleep(1)
+    replies: Replies = []
+    count(host.seat(0), b"a", replies)
+    await asyncio.sleep(0.5)
+    assert replies == []
+    await elect(node, 2, 6, isr=(1, 2))
+    (reply,) = replies
+    assert isinstance(reply, Refused)
+    assert reply.code is ErrorCode.NOT_COORDINATOR
+    assert not host.seats
+    await asyncio.sleep(5)
+    assert not host.seats, "nothing is loaded that is not led"
 
 
-def test_a_machine_takes_its_seat_when_what_it_was_loaded_from_is_committed() -> None:
-    async def test(node: Node) -> None:
-        host = await hosted(node)
-        count(host.seat(0), b"a", [])
-        await asyncio.sleep(0.1)
-        await elect(node, 2, 4)
-        # Elected again, with another replica in sync that may not have the last records.
-        partition = await elect(node, NODE, 5, isr=(1, 2))
-        partition.high_watermark = 0
-        await asyncio.sleep(3)
-        with pytest.raises(Refused) as refused:
-            host.seat(0).require()
-        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        loop = asyncio.get_running_loop()
-        partition.replica_fetched(2, 0, partition.log.end_offset, loop.time())
-        assert host.seat(0).require().counts == {b"a": 1}
+@run_with(on_node, configs=FEW)
+async def test_a_machine_takes_its_seat_when_what_it_was_loaded_from_is_committed(
+    node: Node,
+) -> None:
+    host = await hosted(node)
+    count(host.seat(0), b"a", [])
+    await asyncio.sleep(0.1)
+    await elect(node, 2, 4)
+    # Elected again, with another replica in sync that may not have the last records.
+    partition = await elect(node, NODE, 5, isr=(1, 2))
+    partition.high_watermark = 0
+    await asyncio.sleep(3)
+    with pytest.raises(Refused) as refused:
+        host.seat(0).require()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    loop = asyncio.get_running_loop()
+    partition.replica_fetched(2, 0, partition.log.end_offset, loop.time())
+    assert host.seat(0).require().counts == {b"a": 1}
 
-    on_node(test, configs=FEW)
 
-
-def test_a_node_that_is_not_sure_of_leading_coordinates_nothing() -> None:
+@run_with(on_node, configs=FEW)
+async def test_a_node_that_is_not_sure_of_leading_coordinates_nothing(node: Node) -> None:
     class Doubt:
         valid_until = float("inf")
 
-    async def test(node: Node) -> None:
-        host = await hosted(node)
-        seat = host.seat(0)
-        doubt = Doubt()
-        home = seat.partition._home
-        seat.partition._home = type(home)(home.node_id, home.flusher, doubt)
-        count(seat, b"a", [])
-        await asyncio.sleep(0.1)
-        doubt.valid_until = 0.0
-        with pytest.raises(Refused) as refused:
-            count(seat, b"b", [])
-        assert refused.value.code is ErrorCode.NOT_COORDINATOR
-
-    on_node(test, configs=FEW)
+    host = await hosted(node)
+    seat = host.seat(0)
+    doubt = Doubt()
+    home = seat.partition._home
+    seat.partition._home = type(home)(home.node_id, home.flusher, doubt)
+    count(seat, b"a", [])
+    await asyncio.sleep(0.1)
+    doubt.valid_until = 0.0
+    with pytest.raises(Refused) as refused:
+        count(seat, b"b", [])
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR

@@ -11,6 +11,7 @@ from penstock.coordinator.runtime import shard_runtime as seats
 from penstock.coordinator.runtime.shard_runtime import Effect, ShardRuntime
 from penstock.wire.records import batches
 from simulation.disk import Fault
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.coordinator.tally import Replies, Tally, codes, count, host_on, look
 
@@ -19,79 +20,71 @@ A_MOMENT_S = 0.001
 FEW = {"offsets.topic.num.partitions": "2"}
 
 
-def test_a_reply_waits_until_its_record_is_committed() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
+@run_with(on_node, configs=FEW)
+async def test_a_reply_waits_until_its_record_is_committed(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    assert replies == []
+    assert seat.partition.high_watermark == 0
+    await asyncio.sleep(A_WHILE_S)
+    assert replies == [1]
+    assert seat.partition.high_watermark == 1
+
+
+@run_with(on_node, configs=FEW)
+async def test_a_read_waits_for_the_write_before_it(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    look(seat, b"a", replies)
+    assert replies == [0], "nothing is pending, so it need not wait"
+    count(seat, b"a", replies)
+    look(seat, b"a", replies)
+    assert replies == [0]
+    await asyncio.sleep(A_WHILE_S)
+    assert replies == [0, 1, 1]
+
+
+@run_with(on_node, configs=FEW)
+async def test_replies_leave_in_the_order_of_the_calls(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    for _ in range(20):
         count(seat, b"a", replies)
-        assert replies == []
-        assert seat.partition.high_watermark == 0
-        await asyncio.sleep(A_WHILE_S)
-        assert replies == [1]
-        assert seat.partition.high_watermark == 1
-
-    on_node(test, configs=FEW)
+        await asyncio.sleep(0.0003)
+    await asyncio.sleep(A_WHILE_S)
+    assert replies == list(range(1, 21))
 
 
-def test_a_read_waits_for_the_write_before_it() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        look(seat, b"a", replies)
-        assert replies == [0], "nothing is pending, so it need not wait"
-        count(seat, b"a", replies)
-        look(seat, b"a", replies)
-        assert replies == [0]
-        await asyncio.sleep(A_WHILE_S)
-        assert replies == [0, 1, 1]
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_what_was_decided_is_applied_before_the_next_call(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    count(seat, b"a", replies)
+    assert seat.require().counts == {b"a": 2}
 
 
-def test_replies_leave_in_the_order_of_the_calls() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        for _ in range(20):
-            count(seat, b"a", replies)
-            await asyncio.sleep(0.0003)
-        await asyncio.sleep(A_WHILE_S)
-        assert replies == list(range(1, 21))
+@run_with(on_node, configs=FEW)
+async def test_a_machine_that_can_apply_a_decision_by_itself_is_not_made_to_read_it(
+    node: Node,
+) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
 
-    on_node(test, configs=FEW)
+    def decide(tally: Tally, token: Token, now_ms: int) -> Decision:
+        def apply() -> None:
+            tally.counts[b"a"] = 7
 
+        # A record that the machine would refuse to read.
+        return Decision(((b"a", b"broken"),), ((token, 7),), apply)
 
-def test_what_was_decided_is_applied_before_the_next_call() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        count(seat, b"a", replies)
-        count(seat, b"a", replies)
-        assert seat.require().counts == {b"a": 2}
-
-    on_node(test, configs=FEW)
-
-
-def test_a_machine_that_can_apply_a_decision_by_itself_is_not_made_to_read_it() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-
-        def decide(tally: Tally, token: Token, now_ms: int) -> Decision:
-            def apply() -> None:
-                tally.counts[b"a"] = 7
-
-            # A record that the machine would refuse to read.
-            return Decision(((b"a", b"broken"),), ((token, 7),), apply)
-
-        seat.call(decide, replies.append)
-        assert seat.require().counts == {b"a": 7}
-        assert replies == []
-        await asyncio.sleep(A_WHILE_S)
-        assert replies == [7]
-        assert seat.partition.log.end_offset == 1
-
-    on_node(test, configs=FEW)
+    seat.call(decide, replies.append)
+    assert seat.require().counts == {b"a": 7}
+    assert replies == []
+    await asyncio.sleep(A_WHILE_S)
+    assert replies == [7]
+    assert seat.partition.log.end_offset == 1
 
 
 def batches_of(seat: ShardRuntime[Tally]) -> list[int]:
@@ -101,19 +94,17 @@ def batches_of(seat: ShardRuntime[Tally]) -> list[int]:
     return [header.count for _, header in batches(memoryview(span.read()))] if span else []
 
 
-def test_what_is_decided_in_one_turn_is_appended_as_one_batch() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        for name in (b"a", b"b", b"a"):
-            count(seat, name, replies)
-        await asyncio.sleep(A_WHILE_S)
-        count(seat, b"b", replies)
-        await asyncio.sleep(A_WHILE_S)
-        assert batches_of(seat) == [3, 1]
-        assert replies == [1, 1, 2, 2]
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_what_is_decided_in_one_turn_is_appended_as_one_batch(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    for name in (b"a", b"b", b"a"):
+        count(seat, name, replies)
+    await asyncio.sleep(A_WHILE_S)
+    count(seat, b"b", replies)
+    await asyncio.sleep(A_WHILE_S)
+    assert batches_of(seat) == [3, 1]
+    assert replies == [1, 1, 2, 2]
 
 
 def test_a_turn_that_decides_much_is_appended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,198 +122,176 @@ def test_a_turn_that_decides_much_is_appended_in_parts(monkeypatch: pytest.Monke
     on_node(test, configs=FEW)
 
 
-def test_what_a_retired_seat_had_not_appended_is_never_written() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        count(seat, b"a", replies)
-        seat.retire()
-        await asyncio.sleep(A_WHILE_S)
-        assert seat.partition.log.end_offset == 0
-        assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_what_a_retired_seat_had_not_appended_is_never_written(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    seat.retire()
+    await asyncio.sleep(A_WHILE_S)
+    assert seat.partition.log.end_offset == 0
+    assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_what_was_decided_in_one_leader_epoch_is_not_written_in_the_next() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        count(seat, b"a", replies)
-        seat.leader_epoch -= 1
-        await asyncio.sleep(A_WHILE_S)
-        assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
-        assert seat.partition.log.end_offset == 0
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_what_was_decided_in_one_leader_epoch_is_not_written_in_the_next(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    seat.leader_epoch -= 1
+    await asyncio.sleep(A_WHILE_S)
+    assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
+    assert seat.partition.log.end_offset == 0
 
 
-def test_a_machine_that_breaks_takes_the_rest_of_its_turn_with_it() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        count(seat, b"a", replies)
-        with pytest.raises(AssertionError):
-            seat.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
-        assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-        await asyncio.sleep(A_WHILE_S)
-        assert seat.partition.log.end_offset == 0
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_a_machine_that_breaks_takes_the_rest_of_its_turn_with_it(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    with pytest.raises(AssertionError):
+        seat.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
+    assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    await asyncio.sleep(A_WHILE_S)
+    assert seat.partition.log.end_offset == 0
 
 
-def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_alone() -> None:
-    async def test(node: Node) -> None:
-        def effects(seat: ShardRuntime[Tally]) -> Effect | None:
-            return (lambda: seat.discard("it went wrong")) if seat.require().counts else None
-
-        seat = (await host_on(node, effects=effects)).seat(0)
-        replies: Replies = []
-        count(seat, b"a", replies)
-        count(seat, b"a", replies)
-        await asyncio.sleep(A_WHILE_S)
-        assert replies[0] == 1
-        assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-
-    on_node(test, configs=FEW)
-
-
-def test_a_refusal_is_raised_and_nobody_waits() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        with pytest.raises(Refused) as refused:
-            seat.call(lambda shard, token, now_ms: shard.refuse(), lambda reply: None)
-        assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert seat.waiting == 0
-        assert seat.shard is not None
-
-    on_node(test, configs=FEW)
-
-
-def test_a_failed_append_throws_the_machine_away_and_builds_another() -> None:
-    async def test(node: Node) -> None:
-        host = await host_on(node)
-        seat = host.seat(0)
-        replies: Replies = []
-        count(seat, b"a", replies)
-        await asyncio.sleep(A_WHILE_S)
-        first = seat.require()
-        parked: Replies = []
-        seat.call(lambda shard, token, now_ms: shard.park(token, now_ms + 60_000), parked.append)
-        node.disk.inject(Fault("append", errno.ENOSPC, path="__consumer_offsets"))
-        count(seat, b"a", replies)
-        await asyncio.sleep(A_MOMENT_S)
-        assert codes(replies) == codes(parked) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        with pytest.raises(Refused) as refused:
-            count(seat, b"a", replies)
-        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert host.is_loading
-        await asyncio.sleep(2)
-        assert seat.require() is not first
-        assert seat.require().counts == {b"a": 1}
-        assert seat.waiting == 0
-
-    on_node(test, configs=FEW)
-
-
-def test_a_machine_that_breaks_is_not_asked_again() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        with pytest.raises(AssertionError):
-            seat.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
-        assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        assert seat.shard is None
-
-    on_node(test, configs=FEW)
-
-
-def test_a_dropped_call_is_forgotten_by_all() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        token = count(seat, b"a", replies)
-        seat.dropped(token)
-        seat.dropped(token)
-        assert seat.require().gone == [token]
-        await asyncio.sleep(A_WHILE_S)
-        assert replies == []
-        assert seat.require().counts == {b"a": 1}, "it was decided all the same"
-
-    on_node(test, configs=FEW)
-
-
-def test_a_tick_comes_when_it_is_due_and_its_records_are_kept() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
-        due: list[int] = []
-
-        def park(shard: Tally, token: object, now_ms: int) -> object:
-            due.append(now_ms + 500)
-            return shard.park(token, now_ms + 500)
-
-        seat.call(park, replies.append)  # type: ignore[arg-type]
-        await asyncio.sleep(0.45)
-        assert seat.require().ticks == []
-        await asyncio.sleep(0.2)
-        (ticked,) = seat.require().ticks
-        assert due[0] <= ticked <= due[0] + 10
-        assert replies == ["ticked"]
-        assert seat.require().counts == {b"ticks": 1}
-
-    on_node(test, configs=FEW)
-
-
-def test_timer_waits_while_the_partition_is_out_of_touch(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_node, configs=FEW)
+async def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_alone(
+    node: Node,
 ) -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        is_in_touch = False
-        monkeypatch.setattr(type(seat.partition), "is_in_touch", lambda self: is_in_touch)
+    def effects(seat: ShardRuntime[Tally]) -> Effect | None:
+        return (lambda: seat.discard("it went wrong")) if seat.require().counts else None
+
+    seat = (await host_on(node, effects=effects)).seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    count(seat, b"a", replies)
+    await asyncio.sleep(A_WHILE_S)
+    assert replies[0] == 1
+    assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+@run_with(on_node, configs=FEW)
+async def test_a_refusal_is_raised_and_nobody_waits(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    with pytest.raises(Refused) as refused:
+        seat.call(lambda shard, token, now_ms: shard.refuse(), lambda reply: None)
+    assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert seat.waiting == 0
+    assert seat.shard is not None
+
+
+@run_with(on_node, configs=FEW)
+async def test_a_failed_append_throws_the_machine_away_and_builds_another(node: Node) -> None:
+    host = await host_on(node)
+    seat = host.seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    await asyncio.sleep(A_WHILE_S)
+    first = seat.require()
+    parked: Replies = []
+    seat.call(lambda shard, token, now_ms: shard.park(token, now_ms + 60_000), parked.append)
+    node.disk.inject(Fault("append", errno.ENOSPC, path="__consumer_offsets"))
+    count(seat, b"a", replies)
+    await asyncio.sleep(A_MOMENT_S)
+    assert codes(replies) == codes(parked) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    with pytest.raises(Refused) as refused:
+        count(seat, b"a", replies)
+    assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert host.is_loading
+    await asyncio.sleep(2)
+    assert seat.require() is not first
+    assert seat.require().counts == {b"a": 1}
+    assert seat.waiting == 0
+
+
+@run_with(on_node, configs=FEW)
+async def test_a_machine_that_breaks_is_not_asked_again(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    with pytest.raises(AssertionError):
+        seat.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
+    assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert seat.shard is None
+
+
+@run_with(on_node, configs=FEW)
+async def test_a_dropped_call_is_forgotten_by_all(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    token = count(seat, b"a", replies)
+    seat.dropped(token)
+    seat.dropped(token)
+    assert seat.require().gone == [token]
+    await asyncio.sleep(A_WHILE_S)
+    assert replies == []
+    assert seat.require().counts == {b"a": 1}, "it was decided all the same"
+
+
+@run_with(on_node, configs=FEW)
+async def test_a_tick_comes_when_it_is_due_and_its_records_are_kept(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    due: list[int] = []
+
+    def park(shard: Tally, token: object, now_ms: int) -> object:
+        due.append(now_ms + 500)
+        return shard.park(token, now_ms + 500)
+
+    seat.call(park, replies.append)  # type: ignore[arg-type]
+    await asyncio.sleep(0.45)
+    assert seat.require().ticks == []
+    await asyncio.sleep(0.2)
+    (ticked,) = seat.require().ticks
+    assert due[0] <= ticked <= due[0] + 10
+    assert replies == ["ticked"]
+    assert seat.require().counts == {b"ticks": 1}
+
+
+@run_with(on_node, configs=FEW)
+async def test_timer_waits_while_the_partition_is_out_of_touch(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat = (await host_on(node)).seat(0)
+    is_in_touch = False
+    monkeypatch.setattr(type(seat.partition), "is_in_touch", lambda self: is_in_touch)
+    seat.call(
+        lambda shard, token, now_ms: shard.park(token, now_ms + 100),
+        lambda reply: None,
+    )
+    await asyncio.sleep(10)
+    assert seat.require().ticks == []
+    is_in_touch = True
+    await asyncio.sleep(1)
+    assert len(seat.require().ticks) == 1
+
+
+@run_with(on_node, configs=FEW)
+async def test_an_earlier_deadline_moves_the_timer(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    for delay_ms in (60_000, 300):
         seat.call(
-            lambda shard, token, now_ms: shard.park(token, now_ms + 100),
+            lambda shard, token, now_ms, delay_ms=delay_ms: shard.park(  # type: ignore[misc]
+                token, now_ms + delay_ms
+            ),
             lambda reply: None,
         )
-        await asyncio.sleep(10)
-        assert seat.require().ticks == []
-        is_in_touch = True
-        await asyncio.sleep(1)
-        assert len(seat.require().ticks) == 1
-
-    on_node(test, configs=FEW)
+    await asyncio.sleep(0.4)
+    assert len(seat.require().ticks) == 1
 
 
-def test_an_earlier_deadline_moves_the_timer() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        for delay_ms in (60_000, 300):
-            seat.call(
-                lambda shard, token, now_ms, delay_ms=delay_ms: shard.park(  # type: ignore[misc]
-                    token, now_ms + delay_ms
-                ),
-                lambda reply: None,
-            )
-        await asyncio.sleep(0.4)
-        assert len(seat.require().ticks) == 1
-
-    on_node(test, configs=FEW)
-
-
-def test_effects_wait_for_the_records_they_come_from() -> None:
-    async def test(node: Node) -> None:
-        seen: list[int] = []
-        host = await host_on(
-            node, effects=lambda seat: lambda: seen.append(seat.partition.high_watermark)
-        )
-        seen.clear()
-        count(host.seat(0), b"a", [])
-        assert seen == []
-        await asyncio.sleep(A_WHILE_S)
-        assert seen == [1]
-
-    on_node(test, configs=FEW)
+@run_with(on_node, configs=FEW)
+async def test_effects_wait_for_the_records_they_come_from(node: Node) -> None:
+    seen: list[int] = []
+    host = await host_on(
+        node, effects=lambda seat: lambda: seen.append(seat.partition.high_watermark)
+    )
+    seen.clear()
+    count(host.seat(0), b"a", [])
+    assert seen == []
+    await asyncio.sleep(A_WHILE_S)
+    assert seen == [1]
 
 
 def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,17 +312,15 @@ def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     on_node(test, configs=FEW)
 
 
-def test_a_retired_seat_sends_its_callers_elsewhere() -> None:
-    async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
-        replies: Replies = []
+@run_with(on_node, configs=FEW)
+async def test_a_retired_seat_sends_its_callers_elsewhere(node: Node) -> None:
+    seat = (await host_on(node)).seat(0)
+    replies: Replies = []
+    count(seat, b"a", replies)
+    seat.retire()
+    assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
+    with pytest.raises(Refused) as refused:
         count(seat, b"a", replies)
-        seat.retire()
-        assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
-        with pytest.raises(Refused) as refused:
-            count(seat, b"a", replies)
-        assert refused.value.code == ErrorCode.NOT_COORDINATOR
-        await asyncio.sleep(A_WHILE_S)
-        assert len(replies) == 1, "the commit that comes later answers nobody"
-
-    on_node(test, configs=FEW)
+    assert refused.value.code == ErrorCode.NOT_COORDINATOR
+    await asyncio.sleep(A_WHILE_S)
+    assert len(replies) == 1, "the commit that comes later answers nobody"

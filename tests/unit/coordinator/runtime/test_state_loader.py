@@ -6,6 +6,7 @@ from typing import Any
 from penstock.coordinator.runtime.state_loader import replay
 from penstock.wire.control_batches import encode_marker
 from penstock.wire.records import Codec, Record, encode, read_header
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -35,47 +36,37 @@ async def read(node: Node, partition: Any, chunk_bytes: int, until: int) -> list
     return seen
 
 
-def test_everything_comes_in_order_however_small_the_chunks() -> None:
-    async def test(node: Node) -> None:
-        parts = [batch(n * 10, 10, codec) for n, codec in enumerate([0, 1, 2, 3, 4] * 4)]
-        partition = await partition_with(node, *parts)
-        for chunk_bytes in (1, 300, 10_000_000):
-            found = await read(node, partition, chunk_bytes, partition.log.end_offset)
-            assert found == [b"%d" % n for n in range(200)]
-
-    on_node(test)
+@run_with(on_node)
+async def test_everything_comes_in_order_however_small_the_chunks(node: Node) -> None:
+    parts = [batch(n * 10, 10, codec) for n, codec in enumerate([0, 1, 2, 3, 4] * 4)]
+    partition = await partition_with(node, *parts)
+    for chunk_bytes in (1, 300, 10_000_000):
+        found = await read(node, partition, chunk_bytes, partition.log.end_offset)
+        assert found == [b"%d" % n for n in range(200)]
 
 
-def test_nothing_at_or_after_the_end_is_read() -> None:
-    async def test(node: Node) -> None:
-        partition = await partition_with(node, batch(0, 5), batch(5, 5), batch(10, 5))
-        assert await read(node, partition, 10_000, 10) == [b"%d" % n for n in range(10)]
-        assert await read(node, partition, 10_000, 0) == []
-
-    on_node(test)
+@run_with(on_node)
+async def test_nothing_at_or_after_the_end_is_read(node: Node) -> None:
+    partition = await partition_with(node, batch(0, 5), batch(5, 5), batch(10, 5))
+    assert await read(node, partition, 10_000, 10) == [b"%d" % n for n in range(10)]
+    assert await read(node, partition, 10_000, 0) == []
 
 
-def test_markers_and_records_without_a_key_say_nothing() -> None:
-    async def test(node: Node) -> None:
-        marker = encode_marker(
-            committed=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=1
-        )
-        keyless = encode([Record(0, 1, None, b"v", ())])
-        partition = await partition_with(node, batch(0, 2), marker, keyless, batch(2, 2))
-        found = await read(node, partition, 10_000, partition.log.end_offset)
-        assert found == [b"0", b"1", b"2", b"3"]
-
-    on_node(test)
+@run_with(on_node)
+async def test_markers_and_records_without_a_key_say_nothing(node: Node) -> None:
+    marker = encode_marker(
+        committed=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=1
+    )
+    keyless = encode([Record(0, 1, None, b"v", ())])
+    partition = await partition_with(node, batch(0, 2), marker, keyless, batch(2, 2))
+    found = await read(node, partition, 10_000, partition.log.end_offset)
+    assert found == [b"0", b"1", b"2", b"3"]
 
 
-def test_tombstones_are_applied_like_the_rest() -> None:
-    async def test(node: Node) -> None:
-        gone = encode([Record(0, 1, b"0", None, ())])
-        partition = await partition_with(node, batch(0, 1), gone)
-        seen: dict[bytes, bytes | None] = {}
-        await replay(
-            partition.log, node.workers, 10_000, partition.log.end_offset, seen.__setitem__
-        )
-        assert seen == {b"0": None}
-
-    on_node(test)
+@run_with(on_node)
+async def test_tombstones_are_applied_like_the_rest(node: Node) -> None:
+    gone = encode([Record(0, 1, b"0", None, ())])
+    partition = await partition_with(node, batch(0, 1), gone)
+    seen: dict[bytes, bytes | None] = {}
+    await replay(partition.log, node.workers, 10_000, partition.log.end_offset, seen.__setitem__)
+    assert seen == {b"0": None}

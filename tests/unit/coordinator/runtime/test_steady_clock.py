@@ -5,57 +5,50 @@ import asyncio
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from simulation.clock import SimClock
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 
 
-def test_it_starts_at_the_wall_clock_and_runs_with_it() -> None:
-    async def main(loop: SimLoop) -> None:
-        clock = SimClock(loop)
-        time = SteadyTime(clock)
-        assert time.now_ms() == clock.now_ms()
-        await asyncio.sleep(10)
-        assert abs(time.now_ms() - clock.now_ms()) <= 1
-
-    run(main)
+@run_with(run)
+async def test_it_starts_at_the_wall_clock_and_runs_with_it(loop: SimLoop) -> None:
+    clock = SimClock(loop)
+    time = SteadyTime(clock)
+    assert time.now_ms() == clock.now_ms()
+    await asyncio.sleep(10)
+    assert abs(time.now_ms() - clock.now_ms()) <= 1
 
 
-def test_a_jump_forward_is_caught_up_with_slowly() -> None:
-    async def main(loop: SimLoop) -> None:
-        clock = SimClock(loop)
-        time = SteadyTime(clock)
-        before = time.now_ms()
-        clock.jump(3_600_000)
-        await asyncio.sleep(10)
-        assert 10_900 <= time.now_ms() - before <= 11_001, "a tenth faster, no more"
-        await asyncio.sleep(40_000)
-        assert abs(time.now_ms() - clock.now_ms()) <= 1, "and in the end it is right again"
-
-    run(main)
+@run_with(run)
+async def test_a_jump_forward_is_caught_up_with_slowly(loop: SimLoop) -> None:
+    clock = SimClock(loop)
+    time = SteadyTime(clock)
+    before = time.now_ms()
+    clock.jump(3_600_000)
+    await asyncio.sleep(10)
+    assert 10_900 <= time.now_ms() - before <= 11_001, "a tenth faster, no more"
+    await asyncio.sleep(40_000)
+    assert abs(time.now_ms() - clock.now_ms()) <= 1, "and in the end it is right again"
 
 
-def test_a_jump_back_never_takes_it_back() -> None:
-    async def main(loop: SimLoop) -> None:
-        clock = SimClock(loop)
-        time = SteadyTime(clock)
-        clock.jump(-3_600_000)
-        seen = []
-        for _ in range(100):
-            seen.append(time.now_ms())
-            await asyncio.sleep(0.1)
-        assert seen == sorted(seen)
-        assert seen[-1] - seen[0] >= 8_900
-
-    run(main)
+@run_with(run)
+async def test_a_jump_back_never_takes_it_back(loop: SimLoop) -> None:
+    clock = SimClock(loop)
+    time = SteadyTime(clock)
+    clock.jump(-3_600_000)
+    seen = []
+    for _ in range(100):
+        seen.append(time.now_ms())
+        await asyncio.sleep(0.1)
+    assert seen == sorted(seen)
+    assert seen[-1] - seen[0] >= 8_900
 
 
-def test_it_may_go_by_another_time_than_the_loops() -> None:
-    async def main(loop: SimLoop) -> None:
-        clock, elapsed_s = SimClock(), [0.0]
-        time = SteadyTime(clock, lambda: elapsed_s[0])
-        before = time.now_ms()
-        await asyncio.sleep(3_600)
-        assert time.now_ms() == before
-        elapsed_s[0] = 5.0
-        clock.jump(5_000)
-        assert time.now_ms() - before == 5_000
-
-    run(main)
+@run_with(run)
+async def test_it_may_go_by_another_time_than_the_loops(loop: SimLoop) -> None:
+    clock, elapsed_s = SimClock(), [0.0]
+    time = SteadyTime(clock, lambda: elapsed_s[0])
+    before = time.now_ms()
+    await asyncio.sleep(3_600)
+    assert time.now_ms() == before
+    elapsed_s[0] = 5.0
+    clock.jump(5_000)
+    assert time.now_ms() - before == 5_000

@@ -3,57 +3,55 @@
 import asyncio
 
 from penstock.gateway.console.live_tails import TAILS_EACH_MAX, WATCHERS_EACH_MAX
+from tests.run_with import run_with
 from tests.unit.gateway.console.looking import API, Looker, on_console
 
 
-def test_watchers_of_a_topic_share_one_tail_and_it_ends_with_the_last() -> None:
-    async def test(web: Looker) -> None:
-        await web.publish("old")
-        visits = [web.begin("GET", f"{API}/topics/t/tail") for _ in range(3)]
-        await asyncio.sleep(1)
-        assert len(web.console.tails) == 1
-        await web.publish("new")
-        await asyncio.sleep(1)
-        for visit in visits:
-            assert b'"text":"new"' in visit.answer.body
-            assert b'"text":"old"' not in visit.answer.body
-        await web.publish(*range(400))
-        await asyncio.sleep(1)
-        assert b'"skipped":300' in visits[0].answer.body
-        for visit in visits:
-            await visit.hang_up()
-        assert len(web.console.tails) == 0
-
-    on_console(test)
+@run_with(on_console)
+async def test_watchers_of_a_topic_share_one_tail_and_it_ends_with_the_last(web: Looker) -> None:
+    await web.publish("old")
+    visits = [web.begin("GET", f"{API}/topics/t/tail") for _ in range(3)]
+    await asyncio.sleep(1)
+    assert len(web.console.tails) == 1
+    await web.publish("new")
+    await asyncio.sleep(1)
+    for visit in visits:
+        assert b'"text":"new"' in visit.answer.body
+        assert b'"text":"old"' not in visit.answer.body
+    await web.publish(*range(400))
+    await asyncio.sleep(1)
+    assert b'"skipped":300' in visits[0].answer.body
+    for visit in visits:
+        await visit.hang_up()
+    assert len(web.console.tails) == 0
 
 
-def test_one_user_leaves_places_for_others_and_is_refused_before_the_answer_begins() -> None:
-    async def test(web: Looker) -> None:
-        for at in range(TAILS_EACH_MAX + 1):
-            await web.publish("x", topic=f"t{at}")
-        web.host = "10.0.0.1"
-        visits = [web.begin("GET", f"{API}/topics/t{at}/tail") for at in range(TAILS_EACH_MAX)]
-        await asyncio.sleep(1)
-        assert [visit.answer.status for visit in visits] == [200] * TAILS_EACH_MAX
-        over = await web.get(f"{API}/topics/t{TAILS_EACH_MAX}/tail")
-        assert (over.status, over.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
-        # A topic that is watched already is not a further one.
-        visits += [
-            web.begin("GET", f"{API}/topics/t0/tail")
-            for _ in range(WATCHERS_EACH_MAX - TAILS_EACH_MAX)
-        ]
-        await asyncio.sleep(1)
-        assert (await web.get(f"{API}/topics/t0/tail")).status == 429
-        web.host = "10.0.0.2"
-        visits.append(web.begin("GET", f"{API}/topics/t{TAILS_EACH_MAX}/tail"))
-        await asyncio.sleep(1)
-        assert visits[-1].answer.status == 200
-        for visit in visits:
-            await visit.hang_up()
-        web.host = "10.0.0.1"
-        again = web.begin("GET", f"{API}/topics/t{TAILS_EACH_MAX}/tail")
-        await asyncio.sleep(1)
-        assert again.answer.status == 200
-        await again.hang_up()
-
-    on_console(test)
+@run_with(on_console)
+async def test_one_user_leaves_places_for_others_and_is_refused_before_the_answer_begins(
+    web: Looker,
+) -> None:
+    for at in range(TAILS_EACH_MAX + 1):
+        await web.publish("x", topic=f"t{at}")
+    web.host = "10.0.0.1"
+    visits = [web.begin("GET", f"{API}/topics/t{at}/tail") for at in range(TAILS_EACH_MAX)]
+    await asyncio.sleep(1)
+    assert [visit.answer.status for visit in visits] == [200] * TAILS_EACH_MAX
+    over = await web.get(f"{API}/topics/t{TAILS_EACH_MAX}/tail")
+    assert (over.status, over.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
+    # A topic that is watched already is not a further one.
+    visits += [
+        web.begin("GET", f"{API}/topics/t0/tail") for _ in range(WATCHERS_EACH_MAX - TAILS_EACH_MAX)
+    ]
+    await asyncio.sleep(1)
+    assert (await web.get(f"{API}/topics/t0/tail")).status == 429
+    web.host = "10.0.0.2"
+    visits.append(web.begin("GET", f"{API}/topics/t{TAILS_EACH_MAX}/tail"))
+    await asyncio.sleep(1)
+    assert visits[-1].answer.status == 200
+    for visit in visits:
+        await visit.hang_up()
+    web.host = "10.0.0.1"
+    again = web.begin("GET", f"{API}/topics/t{TAILS_EACH_MAX}/tail")
+    await asyncio.sleep(1)
+    assert again.answer.status == 200
+    await again.hang_up()

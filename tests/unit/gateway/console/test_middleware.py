@@ -4,6 +4,7 @@ import asyncio
 
 from penstock.gateway.console.middleware import CONTENT_SECURITY_POLICY
 from penstock.security.login import AuthenticatedIdentity, LoginFailed
+from tests.run_with import run_with
 from tests.unit.gateway.console.looking import OURS, Looker, on_console
 
 
@@ -24,95 +25,79 @@ def cookie_of(web: Looker, name: str = "ann") -> tuple[str, str]:
     return f"{web.console.cookie}={session.token}", session.write_token
 
 
-def test_pages_carry_headers_that_forbid_scripts_from_elsewhere() -> None:
-    async def test(web: Looker) -> None:
-        page = await web.get("/console")
-        assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-        assert "require-trusted-types-for 'script'" in CONTENT_SECURITY_POLICY
-        assert "unsafe" not in CONTENT_SECURITY_POLICY
-        assert page.headers["x-content-type-options"] == "nosniff"
-        again = await web.ask("GET", "/console", if_none_match=page.headers["etag"])
-        assert (again.status, again.body) == (304, b"")
-        missing = await web.get("/console/static/../console.py")
-        assert missing.status == 404
-
-    on_console(test)
+@run_with(on_console)
+async def test_pages_carry_headers_that_forbid_scripts_from_elsewhere(web: Looker) -> None:
+    page = await web.get("/console")
+    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert "require-trusted-types-for 'script'" in CONTENT_SECURITY_POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    assert page.headers["x-content-type-options"] == "nosniff"
+    again = await web.ask("GET", "/console", if_none_match=page.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+    missing = await web.get("/console/static/../console.py")
+    assert missing.status == 404
 
 
-def test_a_browser_at_the_root_is_sent_to_the_console() -> None:
-    async def test(web: Looker) -> None:
-        answer = await web.ask("GET", "/", accept="text/html")
-        assert answer.headers["location"] == "/console"
-
-    on_console(test)
+@run_with(on_console)
+async def test_a_browser_at_the_root_is_sent_to_the_console(web: Looker) -> None:
+    answer = await web.ask("GET", "/", accept="text/html")
+    assert answer.headers["location"] == "/console"
 
 
-def test_it_can_be_turned_off() -> None:
-    async def test(web: Looker) -> None:
-        assert (await web.get("/console")).status == 404
-        assert (await web.get("/console/api/session")).status == 404
-        assert (await web.ask("GET", "/", accept="text/html")).headers["location"] == "/docs"
-        assert (await web.get("/topics")).status == 200
-
-    on_console(test, configs={"console.enable": "false"})
+@run_with(on_console, configs={"console.enable": "false"})
+async def test_it_can_be_turned_off(web: Looker) -> None:
+    assert (await web.get("/console")).status == 404
+    assert (await web.get("/console/api/session")).status == 404
+    assert (await web.ask("GET", "/", accept="text/html")).headers["location"] == "/docs"
+    assert (await web.get("/topics")).status == 200
 
 
-def test_read_only_refuses_changes_of_the_console_and_of_nobody_else() -> None:
-    async def test(web: Looker) -> None:
-        refused = await web.ask("POST", "/topics", {"name": "t"}, **OURS)
-        assert (refused.status, "console.read.only" in refused.json["detail"]) == (403, True)
-        assert (await web.post("/topics", {"name": "t"})).status == 201
-        assert (await web.own("/session"))["is_read_only"]
-
-    on_console(test, configs={"console.read.only": "true"})
+@run_with(on_console, configs={"console.read.only": "true"})
+async def test_read_only_refuses_changes_of_the_console_and_of_nobody_else(web: Looker) -> None:
+    refused = await web.ask("POST", "/topics", {"name": "t"}, **OURS)
+    assert (refused.status, "console.read.only" in refused.json["detail"]) == (403, True)
+    assert (await web.post("/topics", {"name": "t"})).status == 201
+    assert (await web.own("/session"))["is_read_only"]
 
 
-def test_a_change_needs_the_word_of_the_page() -> None:
-    async def test(web: Looker) -> None:
-        path = "/console/api/groups/g/reset"
-        assert (await web.post(path, {"to": "start"})).status == 403
-        cookie, word = cookie_of(web)
-        wrong = await web.ask("POST", path, {}, cookie=cookie, x_penstock_console="1")
-        assert wrong.status == 403
-        elsewhere = {"cookie": cookie, "x_penstock_console": word, "sec_fetch_site": "cross-site"}
-        assert (await web.ask("POST", path, {}, **elsewhere)).status == 403
-        right = await web.ask("POST", path, {}, cookie=cookie, x_penstock_console=word)
-        assert right.status == 422
-
-    on_console(test, users=Ann())
+@run_with(on_console, users=Ann())
+async def test_a_change_needs_the_word_of_the_page(web: Looker) -> None:
+    path = "/console/api/groups/g/reset"
+    assert (await web.post(path, {"to": "start"})).status == 403
+    cookie, word = cookie_of(web)
+    wrong = await web.ask("POST", path, {}, cookie=cookie, x_penstock_console="1")
+    assert wrong.status == 403
+    elsewhere = {"cookie": cookie, "x_penstock_console": word, "sec_fetch_site": "cross-site"}
+    assert (await web.ask("POST", path, {}, **elsewhere)).status == 403
+    right = await web.ask("POST", path, {}, cookie=cookie, x_penstock_console=word)
+    assert right.status == 422
 
 
-def test_a_cookie_says_who_asks_only_for_the_console() -> None:
-    async def test(web: Looker) -> None:
-        cookie, _ = cookie_of(web)
-        seen = await web.ask("GET", "/console/api/session", cookie=cookie)
-        assert seen.json["principal"] == "User:ann"
-        for other in ("", "penstock-session-1=wrong", '"=;;;'):
-            plain = await web.ask("GET", "/console/api/session", cookie=other)
-            assert plain.json["principal"] == "User:ANONYMOUS"
-
-    on_console(test, users=Ann())
+@run_with(on_console, users=Ann())
+async def test_a_cookie_says_who_asks_only_for_the_console(web: Looker) -> None:
+    cookie, _ = cookie_of(web)
+    seen = await web.ask("GET", "/console/api/session", cookie=cookie)
+    assert seen.json["principal"] == "User:ann"
+    for other in ("", "penstock-session-1=wrong", '"=;;;'):
+        plain = await web.ask("GET", "/console/api/session", cookie=other)
+        assert plain.json["principal"] == "User:ANONYMOUS"
 
 
-def test_logging_in_gives_a_cookie_that_scripts_cannot_read() -> None:
-    async def test(web: Looker) -> None:
-        wrong = await web.change("/login", {"name": "ann", "password": "wrong"})
-        assert wrong.status == 401
-        assert "www-authenticate" not in wrong.headers
-        right = await web.change("/login", {"name": "ann", "password": "right"})
-        assert right.status == 204
-        parts = right.headers["set-cookie"].lower()
-        assert "httponly" in parts
-        assert "samesite=strict" in parts
-        assert "secure" not in parts
-
-    on_console(test, users=Ann())
+@run_with(on_console, users=Ann())
+async def test_logging_in_gives_a_cookie_that_scripts_cannot_read(web: Looker) -> None:
+    wrong = await web.change("/login", {"name": "ann", "password": "wrong"})
+    assert wrong.status == 401
+    assert "www-authenticate" not in wrong.headers
+    right = await web.change("/login", {"name": "ann", "password": "right"})
+    assert right.status == 204
+    parts = right.headers["set-cookie"].lower()
+    assert "httponly" in parts
+    assert "samesite=strict" in parts
+    assert "secure" not in parts
 
 
-def test_nobody_logs_in_where_there_are_no_users() -> None:
-    async def test(web: Looker) -> None:
-        answer = await web.change("/login", {"name": "ann", "password": "right"})
-        assert answer.status == 422
-        assert not (await web.own("/session"))["can_log_in"]
-
-    on_console(test)
+@run_with(on_console)
+async def test_nobody_logs_in_where_there_are_no_users(web: Looker) -> None:
+    answer = await web.change("/login", {"name": "ann", "password": "right"})
+    assert answer.status == 422
+    assert not (await web.own("/session"))["can_log_in"]

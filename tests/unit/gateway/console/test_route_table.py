@@ -9,6 +9,7 @@ from penstock.broker.api.route_row import Needs, Operation, ResourceType
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.route_table import ROWS
 from penstock.gateway.http.audit import ADMINISTRATIVE_ROUTES, ORDINARY_ROUTES
+from tests.run_with import run_with
 from tests.unit.gateway.console.looking import API, OURS, Looker, on_console
 from tests.unit.gateway.http.rights import EVE, GROUP, HOST, TOPIC, Lists
 
@@ -70,21 +71,21 @@ async def prepare(web: Looker) -> Lists:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
-def test_without_any_right_nothing_is_told_and_nothing_is_changed(row: ConsoleRow) -> None:
-    async def test(web: Looker) -> None:
-        await prepare(web)
-        before = web.node.ctx.image
-        status, body = await ask(web, row)
-        if row.path not in OWN and status not in DENIED:
-            assert status == 200
-            assert row.method == "GET"
-            assert TOPIC.encode() not in body
-            assert GROUP.encode() not in body
-        after = web.node.ctx.image
-        assert (after.topics, after.acls, after.users) == (before.topics, before.acls, before.users)
-        assert (after.quotas, after.group_configs) == (before.quotas, before.group_configs)
-
-    on_console(test)
+@run_with(on_console)
+async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
+    web: Looker, *, row: ConsoleRow
+) -> None:
+    await prepare(web)
+    before = web.node.ctx.image
+    status, body = await ask(web, row)
+    if row.path not in OWN and status not in DENIED:
+        assert status == 200
+        assert row.method == "GET"
+        assert TOPIC.encode() not in body
+        assert GROUP.encode() not in body
+    after = web.node.ctx.image
+    assert (after.topics, after.acls, after.users) == (before.topics, before.acls, before.users)
+    assert (after.quotas, after.group_configs) == (before.quotas, before.group_configs)
 
 
 def test_every_route_that_changes_something_has_been_thought_of() -> None:
@@ -94,15 +95,13 @@ def test_every_route_that_changes_something_has_been_thought_of() -> None:
             assert name in ADMINISTRATIVE_ROUTES | ORDINARY_ROUTES, name
 
 
-def test_a_group_is_not_told_with_topics_that_may_not_be_seen() -> None:
-    async def test(web: Looker) -> None:
-        lists = await prepare(web)
-        lists.give([Needs(ResourceType.GROUP, Operation.READ)])
-        for path in (f"/groups/{GROUP}", "/groups", f"/groups/{GROUP}/reset?to=start"):
-            answer = await web.get(API + path)
-            assert TOPIC.encode() not in answer.body, path
-        moved = await web.change(f"/groups/{GROUP}/reset", {"to": "start"})
-        assert moved.status == 403
-        assert TOPIC.encode() not in moved.body
-
-    on_console(test)
+@run_with(on_console)
+async def test_a_group_is_not_told_with_topics_that_may_not_be_seen(web: Looker) -> None:
+    lists = await prepare(web)
+    lists.give([Needs(ResourceType.GROUP, Operation.READ)])
+    for path in (f"/groups/{GROUP}", "/groups", f"/groups/{GROUP}/reset?to=start"):
+        answer = await web.get(API + path)
+        assert TOPIC.encode() not in answer.body, path
+    moved = await web.change(f"/groups/{GROUP}/reset", {"to": "start"})
+    assert moved.status == 403
+    assert TOPIC.encode() not in moved.body

@@ -8,6 +8,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.dead_letters.replay import Copier
 from penstock.gateway.core.dead_letters import EACH_MAX, ERRANDS_MAX
 from penstock.security.quotas import QuotaKind
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web
 from tests.unit.gateway.http.rights import EVE, Lists
 from tests.unit.gateway.http.served import bury, on_served
@@ -15,40 +16,36 @@ from tests.unit.gateway.http.served import bury, on_served
 COPY = {"to_topic": "copy", "from_offset": "start"}
 
 
-def test_who_may_not_takes_no_place_and_who_may_takes_a_share() -> None:
-    async def test(web: Web) -> None:
-        places = web.door.letters._places
-        await bury(web, "a")
-        while places.take("User:ann"):
-            pass
-        web.who = "User:ann"
-        assert (await web.get("/dlq/t.dlq")).code == "THROTTLING_QUOTA_EXCEEDED"
-        web.who = "User:bob"
-        assert (await web.get("/dlq/t.dlq")).status == 200
-        web.who = None
-        assert (await web.get("/dlq")).status == 200
-        assert (places.held("User:ann"), places.taken) == (EACH_MAX, EACH_MAX)
-        while any(places.take(f"User:{at}") for at in range(ERRANDS_MAX)):
-            pass
-        web.node.ctx.authorizer = Lists()
-        web.who = EVE
-        answers = [await web.get(path) for path in ("/dlq", "/dlq/t.dlq", "/dlq/t.dlq/stats")]
-        assert [answer.status for answer in answers] == [200, 403, 403]
-        assert answers[0].json == {"topics": []}
-
-    on_served(test)
+@run_with(on_served)
+async def test_who_may_not_takes_no_place_and_who_may_takes_a_share(web: Web) -> None:
+    places = web.door.letters._places
+    await bury(web, "a")
+    while places.take("User:ann"):
+        pass
+    web.who = "User:ann"
+    assert (await web.get("/dlq/t.dlq")).code == "THROTTLING_QUOTA_EXCEEDED"
+    web.who = "User:bob"
+    assert (await web.get("/dlq/t.dlq")).status == 200
+    web.who = None
+    assert (await web.get("/dlq")).status == 200
+    assert (places.held("User:ann"), places.taken) == (EACH_MAX, EACH_MAX)
+    while any(places.take(f"User:{at}") for at in range(ERRANDS_MAX)):
+        pass
+    web.node.ctx.authorizer = Lists()
+    web.who = EVE
+    answers = [await web.get(path) for path in ("/dlq", "/dlq/t.dlq", "/dlq/t.dlq/stats")]
+    assert [answer.status for answer in answers] == [200, 403, 403]
+    assert answers[0].json == {"topics": []}
 
 
 @pytest.mark.parametrize("rate", [0.00001, 0, -1])
-def test_nobody_holds_a_place_for_years(rate: float) -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "a")
-        body = {"background": True, "rate": rate}
-        refused = await web.post("/dlq/t.dlq/redrive", body)
-        assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
-        assert (await web.post("/topics/t/replay", {**COPY, "rate": rate})).status == 422
-
-    on_served(test)
+@run_with(on_served)
+async def test_nobody_holds_a_place_for_years(web: Web, *, rate: float) -> None:
+    await bury(web, "a")
+    body = {"background": True, "rate": rate}
+    refused = await web.post("/dlq/t.dlq/redrive", body)
+    assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
+    assert (await web.post("/topics/t/replay", {**COPY, "rate": rate})).status == 422
 
 
 async def interrupted(web: Web, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,46 +59,44 @@ async def interrupted(web: Web, name: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert (await web.post("/topics/t/replay", {**COPY, "name": name})).status == 422
 
 
-def test_a_copy_belongs_to_whoever_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(web: Web) -> None:
-        await web.publish("a", "b")
-        await web.publish("before", topic="copy")
-        web.who = "User:ann"
-        await interrupted(web, "mine", monkeypatch)
-        web.who = "User:bob"
-        others = await web.post("/topics/t/replay", {**COPY, "name": "mine", "dry_run": True})
-        assert (others.json["resumed"], others.json["records"]) == (False, 2)
-        web.who = "User:ann"
-        own = await web.post("/topics/t/replay", {**COPY, "name": "mine"})
-        assert (own.json["resumed"], own.json["records"]) == (True, 2)
-        long = await web.post("/topics/t/replay", {**COPY, "name": "x" * 300})
-        assert (long.status, long.code) == (422, "INVALID_REQUEST")
+@run_with(on_served)
+async def test_a_copy_belongs_to_whoever_began_it(
+    web: Web, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await web.publish("a", "b")
+    await web.publish("before", topic="copy")
+    web.who = "User:ann"
+    await interrupted(web, "mine", monkeypatch)
+    web.who = "User:bob"
+    others = await web.post("/topics/t/replay", {**COPY, "name": "mine", "dry_run": True})
+    assert (others.json["resumed"], others.json["records"]) == (False, 2)
+    web.who = "User:ann"
+    own = await web.post("/topics/t/replay", {**COPY, "name": "mine"})
+    assert (own.json["resumed"], own.json["records"]) == (True, 2)
+    long = await web.post("/topics/t/replay", {**COPY, "name": "x" * 300})
+    assert (long.status, long.code) == (422, "INVALID_REQUEST")
 
-    on_served(test)
 
-
-def test_copies_and_redrives_are_charged_to_whoever_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "x" * 1000)
-        await web.publish("y" * 1000, topic="source")
-        await web.publish("before", topic="copy")
-        charged: list[tuple[str, QuotaKind, float]] = []
-        owed = [3.0, 0.0, 0.0, 0.0]
-        charging = web.door.charging
-        monkeypatch.setattr(
-            charging, "charge", lambda who, kind, size: charged.append((who.name, kind, size))
-        )
-        monkeypatch.setattr(charging, "owed_s", lambda who, kind: owed.pop(0) if owed else 0.0)
-        began = asyncio.get_running_loop().time()
-        web.who = "User:ann"
-        assert (await web.post("/topics/source/replay", COPY)).status == 200
-        assert asyncio.get_running_loop().time() >= began + 3.0
-        web.who = "User:bob"
-        assert (await web.post("/dlq/t.dlq/redrive", {})).status == 200
-        found = [(who, kind) for who, kind, size in charged if size >= 1000]
-        both = [QuotaKind.FETCH, QuotaKind.PRODUCE]
-        assert found == [("User:ann", kind) for kind in both] + [
-            ("User:bob", kind) for kind in both
-        ]
-
-    on_served(test)
+@run_with(on_served)
+async def test_copies_and_redrives_are_charged_to_whoever_asked(
+    web: Web, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(web, "x" * 1000)
+    await web.publish("y" * 1000, topic="source")
+    await web.publish("before", topic="copy")
+    charged: list[tuple[str, QuotaKind, float]] = []
+    owed = [3.0, 0.0, 0.0, 0.0]
+    charging = web.door.charging
+    monkeypatch.setattr(
+        charging, "charge", lambda who, kind, size: charged.append((who.name, kind, size))
+    )
+    monkeypatch.setattr(charging, "owed_s", lambda who, kind: owed.pop(0) if owed else 0.0)
+    began = asyncio.get_running_loop().time()
+    web.who = "User:ann"
+    assert (await web.post("/topics/source/replay", COPY)).status == 200
+    assert asyncio.get_running_loop().time() >= began + 3.0
+    web.who = "User:bob"
+    assert (await web.post("/dlq/t.dlq/redrive", {})).status == 200
+    found = [(who, kind) for who, kind, size in charged if size >= 1000]
+    both = [QuotaKind.FETCH, QuotaKind.PRODUCE]
+    assert found == [("User:ann", kind) for kind in both] + [("User:bob", kind) for kind in both]

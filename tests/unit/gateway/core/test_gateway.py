@@ -9,6 +9,7 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
 from penstock.gateway.core.messages import OutgoingMessage, Placed, ReceivedMessage
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, pack
 
 WHO = Principal("User:ann")
@@ -33,330 +34,283 @@ async def settled(door: Gateway, verdict: SettleAction, *receipts: str) -> list[
     return [None if answer is None else answer.code for answer in answers]
 
 
-def test_what_is_published_is_received_and_settled_once() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 3)
-        door = Gateway(node.ctx)
-        messages = [
-            OutgoingMessage(b"v%d" % n, key=b"k%d" % n, headers=(("h", b"1"),)) for n in range(9)
-        ]
-        placed = await published(door, *messages)
-        assert {one.partition for one in placed} == {0, 1, 2}
-        found = await received(door)
-        assert {one.payload for one in found} == {message.payload for message in messages}
-        assert {(one.partition, one.offset) for one in found} == {
-            (one.partition, one.offset) for one in placed
-        }
-        assert all(one.delivery_count == 1 and one.headers == (("h", b"1"),) for one in found)
-        receipts = [one.receipt for one in found]
-        assert await settled(door, SettleAction.ACCEPT, *receipts) == [None] * 9
-        assert (
-            await settled(door, SettleAction.ACCEPT, *receipts)
-            == [ErrorCode.INVALID_RECORD_STATE] * 9
-        )
-        assert await received(door) == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_published_is_received_and_settled_once(node: Node) -> None:
+    await node.create("t", 3)
+    door = Gateway(node.ctx)
+    messages = [
+        OutgoingMessage(b"v%d" % n, key=b"k%d" % n, headers=(("h", b"1"),)) for n in range(9)
+    ]
+    placed = await published(door, *messages)
+    assert {one.partition for one in placed} == {0, 1, 2}
+    found = await received(door)
+    assert {one.payload for one in found} == {message.payload for message in messages}
+    assert {(one.partition, one.offset) for one in found} == {
+        (one.partition, one.offset) for one in placed
+    }
+    assert all(one.delivery_count == 1 and one.headers == (("h", b"1"),) for one in found)
+    receipts = [one.receipt for one in found]
+    assert await settled(door, SettleAction.ACCEPT, *receipts) == [None] * 9
+    assert (
+        await settled(door, SettleAction.ACCEPT, *receipts) == [ErrorCode.INVALID_RECORD_STATE] * 9
+    )
+    assert await received(door) == []
 
 
-def test_group_is_made_known_by_one_coordinator_call() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        calls = [
-            node.ctx.metrics.route(name).requests
-            for name in ("ShareGroupHeartbeat", "ShareGroupDescribe")
-        ]
-        assert await received(door) == []
-        assert [counter.value for counter in calls] == [1, 0]
-        await received(door)
-        assert [counter.value for counter in calls] == [1, 0], "remembered"
-        group = await door.groups.one(WHO, "g")
-        assert (group.kind, group.state, group.members) == ("share", "Empty", [])
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_group_is_made_known_by_one_coordinator_call(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    calls = [
+        node.ctx.metrics.route(name).requests
+        for name in ("ShareGroupHeartbeat", "ShareGroupDescribe")
+    ]
+    assert await received(door) == []
+    assert [counter.value for counter in calls] == [1, 0]
+    await received(door)
+    assert [counter.value for counter in calls] == [1, 0], "remembered"
+    group = await door.groups.one(WHO, "g")
+    assert (group.kind, group.state, group.members) == ("share", "Empty", [])
 
 
-def test_a_topic_is_made_where_that_is_allowed() -> None:
-    async def test(node: Node) -> None:
-        door = Gateway(node.ctx)
-        await published(door, OutgoingMessage(b"v"), topic="new")
-        assert len(node.ctx.image.topics["new"].partitions) == 2
-        with pytest.raises(Refused) as refused:
-            await received(door, topic="other")
-        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_node(test, configs=AUTO)
+@run_with(on_node, configs=AUTO)
+async def test_a_topic_is_made_where_that_is_allowed(node: Node) -> None:
+    door = Gateway(node.ctx)
+    await published(door, OutgoingMessage(b"v"), topic="new")
+    assert len(node.ctx.image.topics["new"].partitions) == 2
+    with pytest.raises(Refused) as refused:
+        await received(door, topic="other")
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_many_that_need_the_same_new_topic_all_get_it() -> None:
-    async def test(node: Node) -> None:
-        door = Gateway(node.ctx)
-        await asyncio.gather(
-            *(published(door, OutgoingMessage(b"v"), topic="new") for _ in range(20))
-        )
-        assert len(await received(door, 100, topic="new")) == 20
-
-    on_node(test, configs=AUTO)
+@run_with(on_node, configs=AUTO)
+async def test_many_that_need_the_same_new_topic_all_get_it(node: Node) -> None:
+    door = Gateway(node.ctx)
+    await asyncio.gather(*(published(door, OutgoingMessage(b"v"), topic="new") for _ in range(20)))
+    assert len(await received(door, 100, topic="new")) == 20
 
 
-def test_an_unknown_topic_is_refused_where_none_are_made() -> None:
-    async def test(node: Node) -> None:
-        with pytest.raises(Refused) as refused:
-            await published(Gateway(node.ctx), OutgoingMessage(b"v"), topic="new")
-        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_node(test, configs=CONFIGS | {"auto.create.topics.enable": "false"})
+@run_with(on_node, configs=CONFIGS | {"auto.create.topics.enable": "false"})
+async def test_an_unknown_topic_is_refused_where_none_are_made(node: Node) -> None:
+    with pytest.raises(Refused) as refused:
+        await published(Gateway(node.ctx), OutgoingMessage(b"v"), topic="new")
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_values_that_make_no_sense_are_refused_in_their_place() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        placed = await door.publish(
-            WHO,
-            "t",
-            [
-                OutgoingMessage(b"good"),
-                OutgoingMessage(b"v", priority=10),
-                OutgoingMessage(b"v", delay_ms=-1),
-                OutgoingMessage(b"v", dedup_id=""),
-                OutgoingMessage(b"v", partition=1),
-                OutgoingMessage(b"v", headers=(("", b"1"),)),
-                OutgoingMessage(b"x" * (2 << 20)),
-                OutgoingMessage(b"good too"),
-            ],
-        )
-        codes = [one.code if isinstance(one, Refused) else one.offset for one in placed]
-        bad = ErrorCode.INVALID_REQUEST
-        assert codes == [0, bad, bad, bad, bad, bad, ErrorCode.MESSAGE_TOO_LARGE, 1]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_values_that_make_no_sense_are_refused_in_their_place(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    placed = await door.publish(
+        WHO,
+        "t",
+        [
+            OutgoingMessage(b"good"),
+            OutgoingMessage(b"v", priority=10),
+            OutgoingMessage(b"v", delay_ms=-1),
+            OutgoingMessage(b"v", dedup_id=""),
+            OutgoingMessage(b"v", partition=1),
+            OutgoingMessage(b"v", headers=(("", b"1"),)),
+            OutgoingMessage(b"x" * (2 << 20)),
+            OutgoingMessage(b"good too"),
+        ],
+    )
+    codes = [one.code if isinstance(one, Refused) else one.offset for one in placed]
+    bad = ErrorCode.INVALID_REQUEST
+    assert codes == [0, bad, bad, bad, bad, bad, ErrorCode.MESSAGE_TOO_LARGE, 1]
 
 
-def test_more_than_one_batch_takes_is_split_and_keeps_its_order() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        placed = await published(door, *(OutgoingMessage(b"%d" % n * 100_000) for n in range(9)))
-        assert [one.offset for one in placed] == list(range(9))
-
-    on_node(test, configs=CONFIGS | {"message.max.bytes": "350000"})
+@run_with(on_node, configs=CONFIGS | {"message.max.bytes": "350000"})
+async def test_more_than_one_batch_takes_is_split_and_keeps_its_order(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    placed = await published(door, *(OutgoingMessage(b"%d" % n * 100_000) for n in range(9)))
+    assert [one.offset for one in placed] == list(range(9))
 
 
-def test_a_delay_and_a_priority_count() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        await published(
-            door,
-            OutgoingMessage(b"later", delay_ms=5_000),
-            OutgoingMessage(b"low"),
-            OutgoingMessage(b"high", priority=9),
-        )
-        assert [one.payload for one in await received(door, 1)] == [b"high"]
-        assert [one.payload for one in await received(door)] == [b"low"]
-        started = asyncio.get_running_loop().time()
-        assert [one.payload for one in await received(door, wait_ms=60_000)] == [b"later"]
-        assert 4.9 <= asyncio.get_running_loop().time() - started <= 5.2
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_delay_and_a_priority_count(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    await published(
+        door,
+        OutgoingMessage(b"later", delay_ms=5_000),
+        OutgoingMessage(b"low"),
+        OutgoingMessage(b"high", priority=9),
+    )
+    assert [one.payload for one in await received(door, 1)] == [b"high"]
+    assert [one.payload for one in await received(door)] == [b"low"]
+    started = asyncio.get_running_loop().time()
+    assert [one.payload for one in await received(door, wait_ms=60_000)] == [b"later"]
+    assert 4.9 <= asyncio.get_running_loop().time() - started <= 5.2
 
 
-def test_what_is_released_comes_again_and_what_is_rejected_does_not() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        await published(door, OutgoingMessage(b"a"), OutgoingMessage(b"b"))
-        first, second = await received(door)
-        answers = await door.settle(
-            WHO,
-            [
-                Settlement(first.receipt, SettleAction.RELEASE, delay_ms=1_000),
-                Settlement(
-                    second.receipt, SettleAction.REJECT, error_class="Bad", error_message="no"
-                ),
-            ],
-        )
-        assert answers == [None, None]
-        assert await received(door) == []
-        (again,) = await received(door, wait_ms=5_000)
-        assert (again.payload, again.delivery_count) == (b"a", 2)
-        assert again.receipt != first.receipt
-        assert await settled(door, SettleAction.ACCEPT, first.receipt) == [
-            ErrorCode.INVALID_RECORD_STATE
-        ]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_released_comes_again_and_what_is_rejected_does_not(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    await published(door, OutgoingMessage(b"a"), OutgoingMessage(b"b"))
+    first, second = await received(door)
+    answers = await door.settle(
+        WHO,
+        [
+            Settlement(first.receipt, SettleAction.RELEASE, delay_ms=1_000),
+            Settlement(second.receipt, SettleAction.REJECT, error_class="Bad", error_message="no"),
+        ],
+    )
+    assert answers == [None, None]
+    assert await received(door) == []
+    (again,) = await received(door, wait_ms=5_000)
+    assert (again.payload, again.delivery_count) == (b"a", 2)
+    assert again.receipt != first.receipt
+    assert await settled(door, SettleAction.ACCEPT, first.receipt) == [
+        ErrorCode.INVALID_RECORD_STATE
+    ]
 
 
-def test_a_lease_lasts_as_long_as_it_is_extended() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        await published(door, OutgoingMessage(b"a"))
-        (one,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
-        await asyncio.sleep(0.9)
-        extension = Settlement(one.receipt, SettleAction.EXTEND, lock_ms=2_000)
-        assert await door.settle(WHO, [extension]) == [None]
-        await asyncio.sleep(1.9)
-        assert await settled(door, SettleAction.ACCEPT, one.receipt) == [None]
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lease_lasts_as_long_as_it_is_extended(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    await published(door, OutgoingMessage(b"a"))
+    (one,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
+    await asyncio.sleep(0.9)
+    extension = Settlement(one.receipt, SettleAction.EXTEND, lock_ms=2_000)
+    assert await door.settle(WHO, [extension]) == [None]
+    await asyncio.sleep(1.9)
+    assert await settled(door, SettleAction.ACCEPT, one.receipt) == [None]
+    await published(door, OutgoingMessage(b"b"))
+    (two,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
+    await asyncio.sleep(1.1)
+    assert await settled(door, SettleAction.ACCEPT, two.receipt) == [ErrorCode.INVALID_RECORD_STATE]
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_one_settlement_that_is_refused_takes_nothing_from_the_others(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    await published(door, *(OutgoingMessage(b"v") for _ in range(5)))
+    receipts = [one.receipt for one in await received(door)]
+    lost = ErrorCode.INVALID_RECORD_STATE
+    assert await settled(door, SettleAction.ACCEPT, receipts[2]) == [None]
+    assert await settled(door, SettleAction.ACCEPT, *receipts) == [None, None, lost, None, None]
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_foreign_and_damaged_receipts_are_told_from_lost_leases(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    await published(door, OutgoingMessage(b"a"))
+    (one,) = await received(door)
+    damaged = one.receipt[:-8] + "AAAAAAA="
+    bad = ErrorCode.INVALID_REQUEST
+    assert await settled(door, SettleAction.ACCEPT, "", "é", "nonsense", damaged, one.receipt) == [
+        bad,
+        bad,
+        bad,
+        bad,
+        None,
+    ]
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_a_receiver_that_goes_away_has_received_nothing(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    waiting = asyncio.ensure_future(received(door, wait_ms=60_000))
+    await asyncio.sleep(1)
+    await published(door, OutgoingMessage(b"a"))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    (one,) = await received(door, wait_ms=1_000)
+    assert one.delivery_count == 1
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_every_call_needs_its_right(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    await published(door, OutgoingMessage(b"a"))
+    (one,) = await received(door)
+    denied = node.rights.denied
+    denied.add((Operation.WRITE, ResourceType.TOPIC, "t"))
+    denied.add((Operation.READ, ResourceType.GROUP, "g"))
+    with pytest.raises(Refused) as refused:
         await published(door, OutgoingMessage(b"b"))
-        (two,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
-        await asyncio.sleep(1.1)
-        assert await settled(door, SettleAction.ACCEPT, two.receipt) == [
-            ErrorCode.INVALID_RECORD_STATE
-        ]
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_one_settlement_that_is_refused_takes_nothing_from_the_others() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        await published(door, *(OutgoingMessage(b"v") for _ in range(5)))
-        receipts = [one.receipt for one in await received(door)]
-        lost = ErrorCode.INVALID_RECORD_STATE
-        assert await settled(door, SettleAction.ACCEPT, receipts[2]) == [None]
-        assert await settled(door, SettleAction.ACCEPT, *receipts) == [None, None, lost, None, None]
-
-    on_node(test, configs=CONFIGS)
+    assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(Refused) as refused:
+        await received(door)
+    assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert await settled(door, SettleAction.ACCEPT, one.receipt) == [
+        ErrorCode.GROUP_AUTHORIZATION_FAILED
+    ]
 
 
-def test_foreign_and_damaged_receipts_are_told_from_lost_leases() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        await published(door, OutgoingMessage(b"a"))
-        (one,) = await received(door)
-        damaged = one.receipt[:-8] + "AAAAAAA="
-        bad = ErrorCode.INVALID_REQUEST
-        assert await settled(
-            door, SettleAction.ACCEPT, "", "é", "nonsense", damaged, one.receipt
-        ) == [
-            bad,
-            bad,
-            bad,
-            bad,
-            None,
-        ]
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_receiver_that_goes_away_has_received_nothing() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        waiting = asyncio.ensure_future(received(door, wait_ms=60_000))
-        await asyncio.sleep(1)
-        await published(door, OutgoingMessage(b"a"))
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        (one,) = await received(door, wait_ms=1_000)
-        assert one.delivery_count == 1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_an_envelope_is_filled_in_where_it_is_absent(node: Node) -> None:
+    await node.create("t", 1)
+    door = Gateway(node.ctx)
+    own = (("message_id", b"mine"), ("trace_id", b"t1"), ("retry_count", b"3"))
+    placed = await published(
+        door,
+        OutgoingMessage(b"a", has_envelope=True),
+        OutgoingMessage(b"b", headers=own, has_envelope=True),
+        OutgoingMessage(b"c", has_envelope=True, trace_id="t2"),
+        OutgoingMessage(b"d"),
+    )
+    found = await received(door)
+    first, third = dict(found[0].headers), dict(found[2].headers)
+    assert sorted(first) == ["message_id", "retry_count", "trace_id"]
+    assert (placed[0].message_id or "").encode() == first["message_id"]
+    assert (found[1].headers, placed[1].message_id) == (own, "mine")
+    assert third["trace_id"] == b"t2"
+    assert third["message_id"] != first["message_id"]
+    assert (found[3].headers, placed[3].message_id) == ((), None)
 
 
-def test_every_call_needs_its_right() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        await published(door, OutgoingMessage(b"a"))
-        (one,) = await received(door)
-        denied = node.rights.denied
-        denied.add((Operation.WRITE, ResourceType.TOPIC, "t"))
-        denied.add((Operation.READ, ResourceType.GROUP, "g"))
-        with pytest.raises(Refused) as refused:
-            await published(door, OutgoingMessage(b"b"))
-        assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        with pytest.raises(Refused) as refused:
-            await received(door)
-        assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert await settled(door, SettleAction.ACCEPT, one.receipt) == [
-            ErrorCode.GROUP_AUTHORIZATION_FAILED
-        ]
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_an_envelope_is_filled_in_where_it_is_absent() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        door = Gateway(node.ctx)
-        own = (("message_id", b"mine"), ("trace_id", b"t1"), ("retry_count", b"3"))
-        placed = await published(
-            door,
-            OutgoingMessage(b"a", has_envelope=True),
-            OutgoingMessage(b"b", headers=own, has_envelope=True),
-            OutgoingMessage(b"c", has_envelope=True, trace_id="t2"),
-            OutgoingMessage(b"d"),
-        )
-        found = await received(door)
-        first, third = dict(found[0].headers), dict(found[2].headers)
-        assert sorted(first) == ["message_id", "retry_count", "trace_id"]
-        assert (placed[0].message_id or "").encode() == first["message_id"]
-        assert (found[1].headers, placed[1].message_id) == (own, "mine")
-        assert third["trace_id"] == b"t2"
-        assert third["message_id"] != first["message_id"]
-        assert (found[3].headers, placed[3].message_id) == ((), None)
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_receive_hands_out_so_much_and_gives_the_rest_back() -> None:
+@run_with(on_node, configs=CONFIGS)
+async def test_a_receive_hands_out_so_much_and_gives_the_rest_back(node: Node) -> None:
     """A message of a kilobyte may unpack to megabytes: twenty of them took twelve gigabytes."""
 
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await pack(node, *[7 << 20] * 5)
-        door = Gateway(node.ctx)
-        first = await received(door)
-        await asyncio.sleep(1)
-        found = [await received(door) for _ in range(3)]
-        assert [len(some) for some in found] == [2, 2, 0]
-        everything = [one for some in (first, *found) for one in some]
-        assert [one.offset for one in everything] == [0, 1, 2, 3, 4]
-        assert all(one.delivery_count == 1 for one in everything), "what was given back counts not"
-
-    on_node(test, configs=CONFIGS)
+    await node.create("t", 1)
+    await pack(node, *[7 << 20] * 5)
+    door = Gateway(node.ctx)
+    first = await received(door)
+    await asyncio.sleep(1)
+    found = [await received(door) for _ in range(3)]
+    assert [len(some) for some in found] == [2, 2, 0]
+    everything = [one for some in (first, *found) for one in some]
+    assert [one.offset for one in everything] == [0, 1, 2, 3, 4]
+    assert all(one.delivery_count == 1 for one in everything), "what was given back counts not"
 
 
-def test_what_is_too_large_for_any_door_goes_to_the_dead_letters() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await pack(node, 17 << 20, 10)
-        door = Gateway(node.ctx)
-        seen = [one.offset for _ in range(3) for one in await received(door)]
-        assert seen == [1]
-        await asyncio.sleep(1)
-        letter = (await received(door, topic="t.dlq", group="h")) or []
-        assert letter == [], "nor are letters of that size handed out"
-        partition = node.ctx.partitions.get("t.dlq", 0)
-        assert partition is not None
-        assert partition.log.end_offset == 1
-        assert partition.log.size_bytes < 1 << 20
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_too_large_for_any_door_goes_to_the_dead_letters(node: Node) -> None:
+    await node.create("t", 1)
+    await pack(node, 17 << 20, 10)
+    door = Gateway(node.ctx)
+    seen = [one.offset for _ in range(3) for one in await received(door)]
+    assert seen == [1]
+    await asyncio.sleep(1)
+    letter = (await received(door, topic="t.dlq", group="h")) or []
+    assert letter == [], "nor are letters of that size handed out"
+    partition = node.ctx.partitions.get("t.dlq", 0)
+    assert partition is not None
+    assert partition.log.end_offset == 1
+    assert partition.log.size_bytes < 1 << 20
 
 
-def test_a_log_is_read_so_much_at_a_time() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await pack(node, *[7 << 20] * 5)
-        door = Gateway(node.ctx)
-        positions = {0: 0}
-        topic = node.ctx.image.topics["t"]
-        counts = [
-            len(await door.log.read(WHO, topic, positions, records_max=100)) for _ in range(4)
-        ]
-        assert counts == [2, 2, 1, 0]
-        await pack(node, 10, 17 << 20)
-        assert len(await door.log.read(WHO, topic, positions, records_max=100)) == 1
-        with pytest.raises(Refused, match="commit the offset after it") as refused:
-            await door.log.read(WHO, topic, positions, records_max=100)
-        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_log_is_read_so_much_at_a_time(node: Node) -> None:
+    await node.create("t", 1)
+    await pack(node, *[7 << 20] * 5)
+    door = Gateway(node.ctx)
+    positions = {0: 0}
+    topic = node.ctx.image.topics["t"]
+    counts = [len(await door.log.read(WHO, topic, positions, records_max=100)) for _ in range(4)]
+    assert counts == [2, 2, 1, 0]
+    await pack(node, 10, 17 << 20)
+    assert len(await door.log.read(WHO, topic, positions, records_max=100)) == 1
+    with pytest.raises(Refused, match="commit the offset after it") as refused:
+        await door.log.read(WHO, topic, positions, records_max=100)
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE

@@ -12,6 +12,7 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from penstock.wire.messages.produce import ProduceResponse
 from penstock.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.wire.records import Record, encode
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
 WHO = Principal("User:ann")
@@ -21,55 +22,49 @@ def batch() -> memoryview:
     return memoryview(encode([Record(0, 1, None, b"v")]))
 
 
-def test_answers_that_come_at_once_and_answers_that_are_waited_for() -> None:
-    async def test(node: Node) -> None:
-        handlers = InProcessCalls(node.ctx)
-        versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        assert (await handlers.ask(WHO, versions, ApiVersionsResponse)).api_keys
-        gone = await handlers.ask(
-            WHO, DeleteTopicsRequest(topics=[], timeout_ms=1), DeleteTopicsResponse
-        )
-        assert list(gone.responses) == []
-        await node.create("t", 1)
-        request = request_of(node.ctx.image.topics["t"], [(0, batch())])
-        response = await handlers.ask(WHO, request, ProduceResponse)
-        (row,) = response.responses[0].partition_responses
-        assert (row.error_code, row.base_offset) == (0, 0)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_answers_that_come_at_once_and_answers_that_are_waited_for(node: Node) -> None:
+    handlers = InProcessCalls(node.ctx)
+    versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    assert (await handlers.ask(WHO, versions, ApiVersionsResponse)).api_keys
+    gone = await handlers.ask(
+        WHO, DeleteTopicsRequest(topics=[], timeout_ms=1), DeleteTopicsResponse
+    )
+    assert list(gone.responses) == []
+    await node.create("t", 1)
+    request = request_of(node.ctx.image.topics["t"], [(0, batch())])
+    response = await handlers.ask(WHO, request, ProduceResponse)
+    (row,) = response.responses[0].partition_responses
+    assert (row.error_code, row.base_offset) == (0, 0)
 
 
-def test_an_answer_that_does_not_come_is_given_up_when_its_time_is_up() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        partition.log.on_durable = None  # Nothing is committed any more.
-        request = request_of(node.ctx.image.topics["t"], [(0, batch())], timeout_ms=3_000)
-        started = asyncio.get_running_loop().time()
-        response = await InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse)
-        (row,) = response.responses[0].partition_responses
-        assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert 3 <= asyncio.get_running_loop().time() - started < 3.5
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_an_answer_that_does_not_come_is_given_up_when_its_time_is_up(node: Node) -> None:
+    await node.create("t", 1)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    partition.log.on_durable = None  # Nothing is committed any more.
+    request = request_of(node.ctx.image.topics["t"], [(0, batch())], timeout_ms=3_000)
+    started = asyncio.get_running_loop().time()
+    response = await InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse)
+    (row,) = response.responses[0].partition_responses
+    assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert 3 <= asyncio.get_running_loop().time() - started < 3.5
 
 
-def test_whoever_goes_away_is_as_a_client_that_hung_up() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        on_durable, partition.log.on_durable = partition.log.on_durable, None
-        request = request_of(node.ctx.image.topics["t"], [(0, batch())])
-        asking = asyncio.ensure_future(InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse))
-        await asyncio.sleep(1)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        # The commit comes after all, and there is nobody to tell.
-        assert on_durable is not None
-        on_durable()
-        assert partition.high_watermark == 1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_whoever_goes_away_is_as_a_client_that_hung_up(node: Node) -> None:
+    await node.create("t", 1)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    on_durable, partition.log.on_durable = partition.log.on_durable, None
+    request = request_of(node.ctx.image.topics["t"], [(0, batch())])
+    asking = asyncio.ensure_future(InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse))
+    await asyncio.sleep(1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    # The commit comes after all, and there is nobody to tell.
+    assert on_durable is not None
+    on_durable()
+    assert partition.high_watermark == 1

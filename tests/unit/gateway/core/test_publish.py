@@ -10,6 +10,7 @@ from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.gateway.core.messages import OutgoingMessage, Placed
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
 WHO = Principal("User:ann")
@@ -69,41 +70,39 @@ async def publish(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ],
 )
-def test_a_leader_that_is_not_there_yet_is_asked_again(code: ErrorCode) -> None:
-    async def test(node: Node) -> None:
-        placed, produced = await publish(node, code, 3, is_written=False)
-        assert isinstance(placed, Placed)
-        assert (placed.offset, produced) == (0, 4)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_leader_that_is_not_there_yet_is_asked_again(
+    node: Node, *, code: ErrorCode
+) -> None:
+    placed, produced = await publish(node, code, 3, is_written=False)
+    assert isinstance(placed, Placed)
+    assert (placed.offset, produced) == (0, 4)
 
 
 @pytest.mark.parametrize("ahead", ["delay_ms", "deliver_at_ms"])
-def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(ahead: str) -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1, retention_ms="60000")
-        door, now_ms = Gateway(node.ctx), node.ctx.clock.now_ms()
-        base_ms = now_ms if ahead == "deliver_at_ms" else 0
-        waits: list[dict[str, Any]] = [{ahead: base_ms + ms} for ms in (59_000, 90_000)]
-        good, bad = await door.publish(WHO, "t", [OutgoingMessage(b"v", **wait) for wait in waits])
-        assert isinstance(good, Placed)
-        assert isinstance(bad, Refused)
-        assert "90000 ms" in str(bad.message)
-        assert "retention.ms is 60000" in str(bad.message)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(
+    node: Node, *, ahead: str
+) -> None:
+    await node.create("t", 1, retention_ms="60000")
+    door, now_ms = Gateway(node.ctx), node.ctx.clock.now_ms()
+    base_ms = now_ms if ahead == "deliver_at_ms" else 0
+    waits: list[dict[str, Any]] = [{ahead: base_ms + ms} for ms in (59_000, 90_000)]
+    good, bad = await door.publish(WHO, "t", [OutgoingMessage(b"v", **wait) for wait in waits])
+    assert isinstance(good, Placed)
+    assert isinstance(bad, Refused)
+    assert "90000 ms" in str(bad.message)
+    assert "retention.ms is 60000" in str(bad.message)
 
-    on_node(test, configs=CONFIGS)
 
-
-def test_a_leader_that_never_comes_is_not_asked_for_ever() -> None:
-    async def test(node: Node) -> None:
-        placed, produced = await publish(
-            node, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1_000_000, is_written=False
-        )
-        assert isinstance(placed, Refused)
-        assert placed.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert 10 < produced < 1_000
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_leader_that_never_comes_is_not_asked_for_ever(node: Node) -> None:
+    placed, produced = await publish(
+        node, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1_000_000, is_written=False
+    )
+    assert isinstance(placed, Refused)
+    assert placed.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert 10 < produced < 1_000
 
 
 @pytest.mark.parametrize(
@@ -114,10 +113,10 @@ def test_a_leader_that_never_comes_is_not_asked_for_ever() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, False),
     ],
 )
-def test_what_may_have_been_written_is_not_sent_again(code: ErrorCode, is_written: bool) -> None:
-    async def test(node: Node) -> None:
-        placed, produced = await publish(node, code, 1, is_written=is_written)
-        assert isinstance(placed, Refused)
-        assert (placed.code, produced) == (code, 1)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_may_have_been_written_is_not_sent_again(
+    node: Node, *, code: ErrorCode, is_written: bool
+) -> None:
+    placed, produced = await publish(node, code, 1, is_written=is_written)
+    assert isinstance(placed, Refused)
+    assert (placed.code, produced) == (code, 1)

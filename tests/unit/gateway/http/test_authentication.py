@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.http.authentication import Authentication
 from penstock.security.login import AuthenticatedIdentity, LoginFailed
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Answer, Web, on_web
 
 
@@ -40,29 +41,25 @@ async def ask(web: Web, said: str) -> Answer:
     return await web.ask("GET", "/topics", authorization=f"Basic {token}")
 
 
-def test_a_password_is_looked_at_with_the_address_it_comes_from() -> None:
-    async def test(web: Web, bob: Bob) -> None:
-        web.host = "192.0.2.7"
-        assert (await ask(web, "bob:right")).status == 200
-        assert bob.asked == [("bob", "right", "192.0.2.7")]
-
-    on_guarded_web(test)
+@run_with(on_guarded_web)
+async def test_a_password_is_looked_at_with_the_address_it_comes_from(web: Web, bob: Bob) -> None:
+    web.host = "192.0.2.7"
+    assert (await ask(web, "bob:right")).status == 200
+    assert bob.asked == [("bob", "right", "192.0.2.7")]
 
 
-def test_a_wrong_password_is_refused_and_counted() -> None:
-    async def test(web: Web, bob: Bob) -> None:
-        for said in ("bob:wrong", "nobody:right", "bob", ":"):
-            assert (await ask(web, said)).status == 401
-        assert web.node.ctx.metrics.failed_logins.value == 4
-
-    on_guarded_web(test)
+@run_with(on_guarded_web)
+async def test_a_wrong_password_is_refused_and_counted(web: Web, bob: Bob) -> None:
+    for said in ("bob:wrong", "nobody:right", "bob", ":"):
+        assert (await ask(web, said)).status == 401
+    assert web.node.ctx.metrics.failed_logins.value == 4
 
 
-def test_where_too_many_ask_somebody_is_told_to_try_again_and_not_that_it_was_wrong() -> None:
-    async def test(web: Web, bob: Bob) -> None:
-        bob.is_crowded = True
-        answer = await ask(web, "bob:right")
-        assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
-        assert web.node.ctx.metrics.failed_logins.value == 0
-
-    on_guarded_web(test)
+@run_with(on_guarded_web)
+async def test_where_too_many_ask_somebody_is_told_to_try_again_and_not_that_it_was_wrong(
+    web: Web, bob: Bob
+) -> None:
+    bob.is_crowded = True
+    answer = await ask(web, "bob:right")
+    assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
+    assert web.node.ctx.metrics.failed_logins.value == 0

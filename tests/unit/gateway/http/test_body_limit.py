@@ -3,32 +3,29 @@
 import pytest
 
 from penstock.gateway.http import body_limit
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 
-def test_a_body_over_the_limit_is_a_problem() -> None:
-    async def test(web: Web) -> None:
-        large = b"x" * (web.limit.bytes_max + 1)
-        answer = await web.ask("POST", "/topics/t/messages", large)
-        assert (answer.status, answer.code) == (413, "MESSAGE_TOO_LARGE")
-        assert web.limit.shares.taken == 0
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_body_over_the_limit_is_a_problem(web: Web) -> None:
+    large = b"x" * (web.limit.bytes_max + 1)
+    answer = await web.ask("POST", "/topics/t/messages", large)
+    assert (answer.status, answer.code) == (413, "MESSAGE_TOO_LARGE")
+    assert web.limit.shares.taken == 0
 
 
-def test_the_limit_grows_with_the_largest_message_of_any_topic() -> None:
-    async def test(web: Web) -> None:
-        before = web.limit.bytes_max
-        configs = {"max.message.bytes": 10 << 20}
-        await web.post("/topics", {"name": "t", "configs": configs})
-        assert web.limit.bytes_max > max(before, 10 << 20)
-        body = b"x" * (9 << 20)
-        answer = await web.ask(
-            "POST", "/topics/t/messages", body, content_type="application/octet-stream"
-        )
-        assert answer.status == 200
-
-    on_web(test)
+@run_with(on_web)
+async def test_the_limit_grows_with_the_largest_message_of_any_topic(web: Web) -> None:
+    before = web.limit.bytes_max
+    configs = {"max.message.bytes": 10 << 20}
+    await web.post("/topics", {"name": "t", "configs": configs})
+    assert web.limit.bytes_max > max(before, 10 << 20)
+    body = b"x" * (9 << 20)
+    answer = await web.ask(
+        "POST", "/topics/t/messages", body, content_type="application/octet-stream"
+    )
+    assert answer.status == 200
 
 
 def test_too_much_at_once_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.csrf import CsrfCheck
 from penstock.gateway.http.forwarded import read_networks
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.gateway.http.asking import Web
 
@@ -76,21 +77,19 @@ def test_a_page_of_another_site_has_nothing_done(said: dict[str, str], is_guarde
         {"host": "localhost:8080", "origin": "http://localhost:8080"},
     ],
 )
-def test_our_own_pages_and_programs_are_answered(said: dict[str, str]) -> None:
-    async def test(ask: Ask, node: Node) -> None:
-        assert await ask("POST", "/topics/t/messages", said) == 200
-        assert await ask("GET", "/topics/t/poll", said) == 200
-
-    with_port(test)
+@run_with(with_port)
+async def test_our_own_pages_and_programs_are_answered(
+    ask: Ask, node: Node, *, said: dict[str, str]
+) -> None:
+    assert await ask("POST", "/topics/t/messages", said) == 200
+    assert await ask("GET", "/topics/t/poll", said) == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/console", "/console/static/app.js", "/metrics"])
-def test_links_to_pages_are_followed(path: str) -> None:
-    async def test(ask: Ask, node: Node) -> None:
-        assert await ask("GET", path, LINK) == 200
-        assert await ask("GET", path, {"sec-fetch-site": "cross-site"}) == 403, "as a picture"
-
-    with_port(test)
+@run_with(with_port)
+async def test_links_to_pages_are_followed(ask: Ask, node: Node, *, path: str) -> None:
+    assert await ask("GET", path, LINK) == 200
+    assert await ask("GET", path, {"sec-fetch-site": "cross-site"}) == 403, "as a picture"
 
 
 FOREIGN = {"host": "evil.example:8080"}
@@ -100,12 +99,12 @@ FOREIGN = {"host": "evil.example:8080"}
     "host",
     ["localhost", "127.0.0.1:80", "[::1]:8080", "penstock:8080", "host.docker.internal", "a.test."],
 )
-def test_names_that_nobody_else_can_own_are_answered_to(host: str) -> None:
-    async def test(ask: Ask, node: Node) -> None:
-        assert await ask("GET", "/topics", {"host": host}) == 200
-        assert await ask("GET", "/topics", FOREIGN) == 403
-
-    with_port(test)
+@run_with(with_port)
+async def test_names_that_nobody_else_can_own_are_answered_to(
+    ask: Ask, node: Node, *, host: str
+) -> None:
+    assert await ask("GET", "/topics", {"host": host}) == 200
+    assert await ask("GET", "/topics", FOREIGN) == 403
 
 
 def test_other_names_are_answered_to_where_they_are_listed_or_do_no_harm() -> None:

@@ -2,6 +2,7 @@
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.http.problems import HINTS, STATUSES, entry_of
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 
@@ -17,10 +18,8 @@ def test_what_has_no_status_of_its_own_is_our_fault() -> None:
     assert entry_of(Refused(ErrorCode.UNKNOWN_SERVER_ERROR))["status"] == 500
 
 
-def test_unknown_pages_and_methods_are_problems_too() -> None:
-    async def test(web: Web) -> None:
-        assert (await web.get("/nowhere")).code == "NOT_FOUND"
-        assert (await web.ask("PUT", "/ack", {})).code == "METHOD_NOT_ALLOWED"
-        assert (await web.get("/topics/a/b/c/d")).status == 404
-
-    on_web(test)
+@run_with(on_web)
+async def test_unknown_pages_and_methods_are_problems_too(web: Web) -> None:
+    assert (await web.get("/nowhere")).code == "NOT_FOUND"
+    assert (await web.ask("PUT", "/ack", {})).code == "METHOD_NOT_ALLOWED"
+    assert (await web.get("/topics/a/b/c/d")).status == 404

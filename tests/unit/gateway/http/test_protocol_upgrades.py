@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.gateway import server as serving
 from penstock.gateway.http import protocol as limits
 from penstock.gateway.server import HttpServer
+from tests.run_with import run_with
 from tests.unit.gateway.test_server import connect, get, send, serve
 
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
@@ -111,13 +112,13 @@ def test_what_is_pipelined_after_an_offer_is_answered_in_turn(
 
 
 @pytest.mark.parametrize("offer", ["upgrade: h2c", "upgrade: websocket"])
-def test_a_request_without_a_body_is_answered_as_if_nothing_was_offered(offer: str) -> None:
-    async def scene(server: HttpServer) -> None:
-        for path in ("/healthz", "/nothing"):
-            plain = await get(server, path)
-            assert await get(server, path, "connection: upgrade", offer) == plain
-
-    serve(scene)
+@run_with(serve)
+async def test_a_request_without_a_body_is_answered_as_if_nothing_was_offered(
+    server: HttpServer, *, offer: str
+) -> None:
+    for path in ("/healthz", "/nothing"):
+        plain = await get(server, path)
+        assert await get(server, path, "connection: upgrade", offer) == plain
 
 
 @pytest.mark.parametrize(
@@ -130,13 +131,11 @@ def test_a_request_without_a_body_is_answered_as_if_nothing_was_offered(offer: s
     ],
     ids=["smuggle", "length", "header", "headers"],
 )
-def test_an_offer_gets_nobody_past_the_bounds(framing: bytes) -> None:
-    async def scene(server: HttpServer) -> None:
-        answer = await send(server, post(framing))
-        assert answer.startswith(b"HTTP/1.1 400"), answer
-        assert (await get(server, "/healthz"))[0] == 200
-
-    serve(scene)
+@run_with(serve)
+async def test_an_offer_gets_nobody_past_the_bounds(server: HttpServer, *, framing: bytes) -> None:
+    answer = await send(server, post(framing))
+    assert answer.startswith(b"HTTP/1.1 400"), answer
+    assert (await get(server, "/healthz"))[0] == 200
 
 
 def test_the_next_head_after_an_offer_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from penstock.gateway import server as serving
 from penstock.gateway.http import protocol as limits
 from penstock.gateway.http.response_headers import headers_of
 from penstock.gateway.server import HttpServer
+from tests.run_with import run_with
 from tests.unit.gateway.test_server import send, serve
 
 POLICY = b"content-security-policy"
@@ -56,13 +57,11 @@ def require(answer: bytes, status: int) -> dict[bytes, bytes]:
         (b"\x00\x01\x02\x03" * 8, 400),
     ],
 )
-def test_every_answer_has_them_once(raw: bytes, status: int) -> None:
-    async def scene(server: HttpServer) -> None:
-        ending = b"" if raw[0] == 0 else b"host: h\r\nconnection: close\r\n\r\n"
-        rows = require(await send(server, raw + ending), status)
-        assert b"strict-transport-security" not in rows
-
-    serve(scene)
+@run_with(serve)
+async def test_every_answer_has_them_once(server: HttpServer, *, raw: bytes, status: int) -> None:
+    ending = b"" if raw[0] == 0 else b"host: h\r\nconnection: close\r\n\r\n"
+    rows = require(await send(server, raw + ending), status)
+    assert b"strict-transport-security" not in rows
 
 
 def test_an_answer_keeps_its_own_and_a_failure_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,18 +84,16 @@ def test_an_answer_keeps_its_own_and_a_failure_has_all(monkeypatch: pytest.Monke
     serve(scene)
 
 
-def test_the_page_of_all_routes_may_have_its_style_and_no_more() -> None:
-    async def scene(server: HttpServer) -> None:
-        answer = await send(server, b"GET /docs HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
-        (policy,) = [value for name, value in headers_in(answer) if name == POLICY]
-        (style,) = re.findall(rb"<style>(.*?)</style>", answer, re.DOTALL)
-        assert b"'sha256-%b'" % base64.b64encode(hashlib.sha256(style).digest()) in policy
-        assert b"frame-ancestors 'none'" in policy
-        assert b"default-src 'none'" in policy
-        assert b"unsafe" not in policy
-        assert b"style=" not in answer
-
-    serve(scene)
+@run_with(serve)
+async def test_the_page_of_all_routes_may_have_its_style_and_no_more(server: HttpServer) -> None:
+    answer = await send(server, b"GET /docs HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+    (policy,) = [value for name, value in headers_in(answer) if name == POLICY]
+    (style,) = re.findall(rb"<style>(.*?)</style>", answer, re.DOTALL)
+    assert b"'sha256-%b'" % base64.b64encode(hashlib.sha256(style).digest()) in policy
+    assert b"frame-ancestors 'none'" in policy
+    assert b"default-src 'none'" in policy
+    assert b"unsafe" not in policy
+    assert b"style=" not in answer
 
 
 def test_only_over_tls_browsers_are_told_to_stay_there() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Answer, Web, on_web
 
 ONE = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}'
@@ -27,45 +28,41 @@ def refusal(answer: Answer) -> tuple[int, int]:
     return answer.status, answer.json["error_code"]
 
 
-def test_a_schema_is_registered_and_found_in_every_way() -> None:
-    async def test(web: Web) -> None:
-        assert (await web.get("/subjects")).json == []
-        registered = await register(web, "s")
-        assert registered.status == 200
-        assert registered.headers["content-type"] == VENDOR
-        assert registered.json["id"] == 1
-        assert registered.json["version"] == 1
-        guid = registered.json["guid"]
-        version = {"subject": "s", "version": 1, "id": 1, "schema": ONE_KEPT, "guid": guid}
-        assert (await web.get("/subjects")).json == ["s"]
-        assert (await web.get("/subjects/s/versions")).json == [1]
-        for path in ("/subjects/s/versions/1", "/subjects/s/versions/latest"):
-            assert (await web.get(path)).json == version
-        assert (await web.get("/subjects/s/versions/-1/schema")).body.decode() == ONE_KEPT
-        assert (await web.get("/schemas")).json == [version]
-        text = {"schema": ONE_KEPT, "guid": guid}
-        assert (await web.get("/schemas/ids/1")).json == text
-        assert (await web.get("/schemas/ids/1?fetchMaxId=true")).json == {**text, "maxId": 1}
-        assert (await web.get("/schemas/ids/1/schema")).body.decode() == ONE_KEPT
-        assert (await web.get("/schemas/ids/1/subjects")).json == ["s"]
-        assert (await web.get("/schemas/ids/1/versions")).json == [{"subject": "s", "version": 1}]
-        assert (await web.get(f"/schemas/guids/{guid}")).json == text
-        assert (await web.get(f"/schemas/guids/{guid}/ids")).json == [{"context": ".", "id": 1}]
-        looked_up = await web.post("/subjects/s", {"schema": ONE_KEPT})
-        assert looked_up.json == version
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_schema_is_registered_and_found_in_every_way(web: Web) -> None:
+    assert (await web.get("/subjects")).json == []
+    registered = await register(web, "s")
+    assert registered.status == 200
+    assert registered.headers["content-type"] == VENDOR
+    assert registered.json["id"] == 1
+    assert registered.json["version"] == 1
+    guid = registered.json["guid"]
+    version = {"subject": "s", "version": 1, "id": 1, "schema": ONE_KEPT, "guid": guid}
+    assert (await web.get("/subjects")).json == ["s"]
+    assert (await web.get("/subjects/s/versions")).json == [1]
+    for path in ("/subjects/s/versions/1", "/subjects/s/versions/latest"):
+        assert (await web.get(path)).json == version
+    assert (await web.get("/subjects/s/versions/-1/schema")).body.decode() == ONE_KEPT
+    assert (await web.get("/schemas")).json == [version]
+    text = {"schema": ONE_KEPT, "guid": guid}
+    assert (await web.get("/schemas/ids/1")).json == text
+    assert (await web.get("/schemas/ids/1?fetchMaxId=true")).json == {**text, "maxId": 1}
+    assert (await web.get("/schemas/ids/1/schema")).body.decode() == ONE_KEPT
+    assert (await web.get("/schemas/ids/1/subjects")).json == ["s"]
+    assert (await web.get("/schemas/ids/1/versions")).json == [{"subject": "s", "version": 1}]
+    assert (await web.get(f"/schemas/guids/{guid}")).json == text
+    assert (await web.get(f"/schemas/guids/{guid}/ids")).json == [{"context": ".", "id": 1}]
+    looked_up = await web.post("/subjects/s", {"schema": ONE_KEPT})
+    assert looked_up.json == version
 
 
-def test_the_same_schema_keeps_its_id_and_a_new_one_gets_another() -> None:
-    async def test(web: Web) -> None:
-        assert (await register(web, "s", ONE)).json["id"] == 1
-        assert (await register(web, "s", ONE_KEPT)).json == (await register(web, "s")).json
-        assert (await register(web, "t", ONE)).json["id"] == 1
-        assert (await register(web, "s", TWO)).json["version"] == 2
-        assert (await web.get("/subjects/s/versions/2")).json["id"] == 2
-
-    on_web(test)
+@run_with(on_web)
+async def test_the_same_schema_keeps_its_id_and_a_new_one_gets_another(web: Web) -> None:
+    assert (await register(web, "s", ONE)).json["id"] == 1
+    assert (await register(web, "s", ONE_KEPT)).json == (await register(web, "s")).json
+    assert (await register(web, "t", ONE)).json["id"] == 1
+    assert (await register(web, "s", TWO)).json["version"] == 2
+    assert (await web.get("/subjects/s/versions/2")).json["id"] == 2
 
 
 NOT_THERE = [
@@ -95,15 +92,13 @@ NOT_THERE = [
 ]
 
 
-def test_what_is_not_there_has_its_number() -> None:
-    async def test(web: Web) -> None:
-        await register(web, "s")
-        for method, path, number in NOT_THERE:
-            answer = await web.ask(method, path, {} if method == "PUT" else None)
-            status = number // 100 if number > 999 else number
-            assert refusal(answer) == (status, number), path
-
-    on_web(test)
+@run_with(on_web)
+async def test_what_is_not_there_has_its_number(web: Web) -> None:
+    await register(web, "s")
+    for method, path, number in NOT_THERE:
+        answer = await web.ask(method, path, {} if method == "PUT" else None)
+        status = number // 100 if number > 999 else number
+        assert refusal(answer) == (status, number), path
 
 
 BAD_BODIES: list[tuple[str, str, Any, int]] = [
@@ -137,211 +132,187 @@ BAD_BODIES: list[tuple[str, str, Any, int]] = [
 @pytest.mark.parametrize(
     ("method", "path", "body", "number"), BAD_BODIES, ids=[str(n) for *_, n in BAD_BODIES]
 )
-def test_what_makes_no_sense_has_its_number(method: str, path: str, body: Any, number: int) -> None:
-    async def test(web: Web) -> None:
-        await register(web, "s")
-        status = number // 100 if number > 999 else number
-        assert refusal(await web.ask(method, path, body)) == (status, number)
-
-    on_web(test)
-
-
-def test_a_body_that_is_no_json_or_comes_from_a_form_is_refused() -> None:
-    async def test(web: Web) -> None:
-        path = "/subjects/s/versions"
-        assert refusal(await web.ask("POST", path, b"{")) == (400, 400)
-        form = "application/x-www-form-urlencoded"
-        body = json.dumps({"schema": ONE}).encode()
-        assert refusal(await web.ask("POST", path, body, content_type=form)) == (415, 415)
-        assert (await web.ask("POST", path, body, content_type=VENDOR)).status == 200
-
-    on_web(test)
+@run_with(on_web)
+async def test_what_makes_no_sense_has_its_number(
+    web: Web, *, method: str, path: str, body: Any, number: int
+) -> None:
+    await register(web, "s")
+    status = number // 100 if number > 999 else number
+    assert refusal(await web.ask(method, path, body)) == (status, number)
 
 
-def test_plain_json_is_answered_to_who_asks_for_that_only() -> None:
-    async def test(web: Web) -> None:
-        for accept, kind in (
-            ("application/json", "application/json"),
-            (f"{VENDOR}, application/json", VENDOR),
-            ("*/*", VENDOR),
-        ):
-            answer = await web.ask("GET", "/subjects", accept=accept)
-            assert answer.headers["content-type"] == kind
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_body_that_is_no_json_or_comes_from_a_form_is_refused(web: Web) -> None:
+    path = "/subjects/s/versions"
+    assert refusal(await web.ask("POST", path, b"{")) == (400, 400)
+    form = "application/x-www-form-urlencoded"
+    body = json.dumps({"schema": ONE}).encode()
+    assert refusal(await web.ask("POST", path, body, content_type=form)) == (415, 415)
+    assert (await web.ask("POST", path, body, content_type=VENDOR)).status == 200
 
 
-def test_deleting_goes_in_two_steps() -> None:
-    async def test(web: Web) -> None:
-        await register(web, "s", ONE)
-        await register(web, "s", TWO)
-        assert (await web.ask("DELETE", "/subjects/s/versions/1")).json == 1
-        assert (await web.get("/subjects/s/versions")).json == [2]
-        assert (await web.get("/subjects/s/versions?deleted=true")).json == [1, 2]
-        assert (await web.get("/subjects/s/versions?deletedOnly=true")).json == [1]
-        assert (await web.get("/schemas/ids/1")).status == 200
-        again = await web.ask("DELETE", "/subjects/s/versions/1")
-        assert refusal(again) == (404, 40406)
-        assert (await web.ask("DELETE", "/subjects/s/versions/1?permanent=true")).json == 1
-        assert refusal(await web.get("/schemas/ids/1")) == (404, 40403)
-        assert (await web.ask("DELETE", "/subjects/s")).json == [2]
-        assert (await web.get("/subjects")).json == []
-        assert (await web.get("/subjects?deleted=true")).json == ["s"]
-        assert refusal(await web.ask("DELETE", "/subjects/s")) == (404, 40404)
-        assert (await web.ask("DELETE", "/subjects/s?permanent=true")).json == [2]
-        assert (await web.get("/subjects?deleted=true")).json == []
-
-    on_web(test)
+@run_with(on_web)
+async def test_plain_json_is_answered_to_who_asks_for_that_only(web: Web) -> None:
+    for accept, kind in (
+        ("application/json", "application/json"),
+        (f"{VENDOR}, application/json", VENDOR),
+        ("*/*", VENDOR),
+    ):
+        answer = await web.ask("GET", "/subjects", accept=accept)
+        assert answer.headers["content-type"] == kind
 
 
-def test_levels_are_set_shown_and_unset() -> None:
-    async def test(web: Web) -> None:
-        assert (await web.get("/config")).json == {"compatibilityLevel": "BACKWARD"}
-        put = await web.ask("PUT", "/config", {"compatibility": "full"})
-        assert put.json == {"compatibility": "FULL"}
-        await web.ask("PUT", "/config/s", {"compatibility": "NONE", "normalize": True})
-        shown = {"compatibilityLevel": "NONE", "normalize": True}
-        assert (await web.get("/config/s")).json == shown
-        inherited = await web.get("/config/t?defaultToGlobal=true")
-        assert inherited.json == {"compatibilityLevel": "FULL"}
-        assert (await web.ask("DELETE", "/config/s")).json == shown
-        assert (await web.ask("DELETE", "/config")).json == {"compatibilityLevel": "FULL"}
-        assert (await web.get("/config")).json == {"compatibilityLevel": "BACKWARD"}
-
-    on_web(test)
-
-
-def test_compatibility_is_told_with_reasons() -> None:
-    async def test(web: Web) -> None:
-        path = "/compatibility/subjects/s/versions"
-        assert (await web.post(f"{path}/latest", {"schema": ONE})).json == {"is_compatible": True}
-        await register(web, "s")
-        assert (await web.post(path, {"schema": TWO})).json == {"is_compatible": True}
-        said = (await web.post(f"{path}/1?verbose=true", {"schema": BROKEN})).json
-        assert not said["is_compatible"]
-        assert "/a" in said["messages"][0]
-
-    on_web(test)
+@run_with(on_web)
+async def test_deleting_goes_in_two_steps(web: Web) -> None:
+    await register(web, "s", ONE)
+    await register(web, "s", TWO)
+    assert (await web.ask("DELETE", "/subjects/s/versions/1")).json == 1
+    assert (await web.get("/subjects/s/versions")).json == [2]
+    assert (await web.get("/subjects/s/versions?deleted=true")).json == [1, 2]
+    assert (await web.get("/subjects/s/versions?deletedOnly=true")).json == [1]
+    assert (await web.get("/schemas/ids/1")).status == 200
+    again = await web.ask("DELETE", "/subjects/s/versions/1")
+    assert refusal(again) == (404, 40406)
+    assert (await web.ask("DELETE", "/subjects/s/versions/1?permanent=true")).json == 1
+    assert refusal(await web.get("/schemas/ids/1")) == (404, 40403)
+    assert (await web.ask("DELETE", "/subjects/s")).json == [2]
+    assert (await web.get("/subjects")).json == []
+    assert (await web.get("/subjects?deleted=true")).json == ["s"]
+    assert refusal(await web.ask("DELETE", "/subjects/s")) == (404, 40404)
+    assert (await web.ask("DELETE", "/subjects/s?permanent=true")).json == [2]
+    assert (await web.get("/subjects?deleted=true")).json == []
 
 
-def test_a_registry_that_imports_takes_ids_and_versions_as_they_come() -> None:
-    async def test(web: Web) -> None:
-        assert (await web.ask("PUT", "/mode", {"mode": "IMPORT"})).json == {"mode": "IMPORT"}
-        imported = await register(web, "s", TWO, id=70, version=5)
-        assert imported.json["id"] == 70
-        assert imported.json["version"] == 5
-        assert refusal(await register(web, "s", ONE)) == (422, 42205)
-        assert refusal(await register(web, "s", ONE, id=70, version=6)) == (422, 42205)
-        assert (await web.ask("DELETE", "/mode")).json == {"mode": "IMPORT"}
-        assert (await web.get("/mode")).json == {"mode": "READWRITE"}
-        following = await register(web, "s", ONE)
-        assert following.json["id"] == 71
-        assert following.json["version"] == 6
-
-    on_web(test)
+@run_with(on_web)
+async def test_levels_are_set_shown_and_unset(web: Web) -> None:
+    assert (await web.get("/config")).json == {"compatibilityLevel": "BACKWARD"}
+    put = await web.ask("PUT", "/config", {"compatibility": "full"})
+    assert put.json == {"compatibility": "FULL"}
+    await web.ask("PUT", "/config/s", {"compatibility": "NONE", "normalize": True})
+    shown = {"compatibilityLevel": "NONE", "normalize": True}
+    assert (await web.get("/config/s")).json == shown
+    inherited = await web.get("/config/t?defaultToGlobal=true")
+    assert inherited.json == {"compatibilityLevel": "FULL"}
+    assert (await web.ask("DELETE", "/config/s")).json == shown
+    assert (await web.ask("DELETE", "/config")).json == {"compatibilityLevel": "FULL"}
+    assert (await web.get("/config")).json == {"compatibilityLevel": "BACKWARD"}
 
 
-def test_references_are_shown_and_protected() -> None:
-    async def test(web: Web) -> None:
-        await register(web, "inner")
-        reference = {"name": "R", "subject": "inner", "version": 1}
-        outer = '{"type": "array", "items": "R"}'
-        assert refusal(await register(web, "outer", outer)) == (422, 42201)
-        registered = await register(web, "outer", outer, references=[reference])
-        assert registered.status == 200
-        assert (await web.get("/subjects/outer/versions/1")).json["references"] == [reference]
-        assert (await web.get("/subjects/inner/versions/1/referencedby")).json == [2]
-        assert refusal(await web.ask("DELETE", "/subjects/inner")) == (422, 42206)
-        resolved = await web.get("/schemas/ids/2?format=resolved")
-        assert json.loads(resolved.json["schema"])["items"]["name"] == "R"
-
-    on_web(test)
+@run_with(on_web)
+async def test_compatibility_is_told_with_reasons(web: Web) -> None:
+    path = "/compatibility/subjects/s/versions"
+    assert (await web.post(f"{path}/latest", {"schema": ONE})).json == {"is_compatible": True}
+    await register(web, "s")
+    assert (await web.post(path, {"schema": TWO})).json == {"is_compatible": True}
+    said = (await web.post(f"{path}/1?verbose=true", {"schema": BROKEN})).json
+    assert not said["is_compatible"]
+    assert "/a" in said["messages"][0]
 
 
-def test_metadata_is_kept_and_found() -> None:
-    async def test(web: Web) -> None:
-        metadata = {"properties": {"owner": "billing"}}
-        await register(web, "s", ONE, metadata=metadata)
-        await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
-        found = await web.get("/subjects/s/metadata?key=owner&value=billing")
-        assert found.json["version"] == 1
-        assert found.json["metadata"] == metadata
+@run_with(on_web)
+async def test_a_registry_that_imports_takes_ids_and_versions_as_they_come(web: Web) -> None:
+    assert (await web.ask("PUT", "/mode", {"mode": "IMPORT"})).json == {"mode": "IMPORT"}
+    imported = await register(web, "s", TWO, id=70, version=5)
+    assert imported.json["id"] == 70
+    assert imported.json["version"] == 5
+    assert refusal(await register(web, "s", ONE)) == (422, 42205)
+    assert refusal(await register(web, "s", ONE, id=70, version=6)) == (422, 42205)
+    assert (await web.ask("DELETE", "/mode")).json == {"mode": "IMPORT"}
+    assert (await web.get("/mode")).json == {"mode": "READWRITE"}
+    following = await register(web, "s", ONE)
+    assert following.json["id"] == 71
+    assert following.json["version"] == 6
 
-    on_web(test)
+
+@run_with(on_web)
+async def test_references_are_shown_and_protected(web: Web) -> None:
+    await register(web, "inner")
+    reference = {"name": "R", "subject": "inner", "version": 1}
+    outer = '{"type": "array", "items": "R"}'
+    assert refusal(await register(web, "outer", outer)) == (422, 42201)
+    registered = await register(web, "outer", outer, references=[reference])
+    assert registered.status == 200
+    assert (await web.get("/subjects/outer/versions/1")).json["references"] == [reference]
+    assert (await web.get("/subjects/inner/versions/1/referencedby")).json == [2]
+    assert refusal(await web.ask("DELETE", "/subjects/inner")) == (422, 42206)
+    resolved = await web.get("/schemas/ids/2?format=resolved")
+    assert json.loads(resolved.json["schema"])["items"]["name"] == "R"
+
+
+@run_with(on_web)
+async def test_metadata_is_kept_and_found(web: Web) -> None:
+    metadata = {"properties": {"owner": "billing"}}
+    await register(web, "s", ONE, metadata=metadata)
+    await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
+    found = await web.get("/subjects/s/metadata?key=owner&value=billing")
+    assert found.json["version"] == 1
+    assert found.json["metadata"] == metadata
 
 
 RULES = {"domainRules": [{"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL"}]}
 
 
-def test_the_same_schema_with_and_without_metadata_is_one() -> None:
-    async def test(web: Web) -> None:
-        metadata = {"properties": {"owner": "billing"}}
-        first = (await register(web, "s", ONE, metadata=metadata, ruleSet=RULES)).json
-        assert (await register(web, "s", ONE)).json == first
-        assert (await web.post("/subjects/s", {"schema": ONE})).json["version"] == 1
-        # What comes after without has those of the one before.
-        assert (await register(web, "s", TWO)).json["version"] == 2
-        second = (await web.get("/subjects/s/versions/2")).json
-        assert (second["metadata"], second["ruleSet"]) == (metadata, RULES)
-        other = await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
-        assert other.json["version"] == 3
-        # Another subject has nothing to take them from: there it is another schema.
-        plain = (await register(web, "t", ONE)).json
-        assert plain["id"] != first["id"]
-
-    on_web(test)
+@run_with(on_web)
+async def test_the_same_schema_with_and_without_metadata_is_one(web: Web) -> None:
+    metadata = {"properties": {"owner": "billing"}}
+    first = (await register(web, "s", ONE, metadata=metadata, ruleSet=RULES)).json
+    assert (await register(web, "s", ONE)).json == first
+    assert (await web.post("/subjects/s", {"schema": ONE})).json["version"] == 1
+    # What comes after without has those of the one before.
+    assert (await register(web, "s", TWO)).json["version"] == 2
+    second = (await web.get("/subjects/s/versions/2")).json
+    assert (second["metadata"], second["ruleSet"]) == (metadata, RULES)
+    other = await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
+    assert other.json["version"] == 3
+    # Another subject has nothing to take them from: there it is another schema.
+    plain = (await register(web, "t", ONE)).json
+    assert plain["id"] != first["id"]
 
 
-def test_defaults_and_overrides_are_part_of_what_is_registered() -> None:
-    async def test(web: Web) -> None:
-        config = {
-            "defaultMetadata": {"properties": {"a": "default", "b": "default"}},
-            "overrideMetadata": {"properties": {"c": "override"}},
-            "defaultRuleSet": RULES,
-        }
-        assert (await web.ask("PUT", "/config", config)).json == config
-        shown = (await web.get("/config")).json
-        assert shown == {**config, "compatibilityLevel": "BACKWARD"}
-        own = {"properties": {"b": "own", "c": "own"}}
-        await register(web, "s", ONE, metadata=own)
-        kept = (await web.get("/subjects/s/versions/1")).json
-        assert kept["metadata"] == {"properties": {"a": "default", "b": "own", "c": "override"}}
-        assert kept["ruleSet"] == RULES
-        assert (await register(web, "s", ONE, metadata=own)).json["version"] == 1
-        assert (await web.post("/subjects/s", {"schema": ONE, "metadata": own})).status == 200
-        large = {"defaultMetadata": {"properties": {"a": "x" * 200_000}}}
-        assert refusal(await web.ask("PUT", "/config", large)) == (422, 42209)
-
-    on_web(test)
+@run_with(on_web)
+async def test_defaults_and_overrides_are_part_of_what_is_registered(web: Web) -> None:
+    config = {
+        "defaultMetadata": {"properties": {"a": "default", "b": "default"}},
+        "overrideMetadata": {"properties": {"c": "override"}},
+        "defaultRuleSet": RULES,
+    }
+    assert (await web.ask("PUT", "/config", config)).json == config
+    shown = (await web.get("/config")).json
+    assert shown == {**config, "compatibilityLevel": "BACKWARD"}
+    own = {"properties": {"b": "own", "c": "own"}}
+    await register(web, "s", ONE, metadata=own)
+    kept = (await web.get("/subjects/s/versions/1")).json
+    assert kept["metadata"] == {"properties": {"a": "default", "b": "own", "c": "override"}}
+    assert kept["ruleSet"] == RULES
+    assert (await register(web, "s", ONE, metadata=own)).json["version"] == 1
+    assert (await web.post("/subjects/s", {"schema": ONE, "metadata": own})).status == 200
+    large = {"defaultMetadata": {"properties": {"a": "x" * 200_000}}}
+    assert refusal(await web.ask("PUT", "/config", large)) == (422, 42209)
 
 
-def test_a_schema_by_its_id_tells_its_place_in_a_subject() -> None:
-    async def test(web: Web) -> None:
-        await register(web, "s", ONE)
-        await register(web, "t", ONE)
-        shown = (await web.get("/schemas/ids/1?subject=t")).json
-        assert (shown["subject"], shown["version"]) == ("t", 1)
-        assert "subject" not in (await web.get("/schemas/ids/1")).json
-        assert "subject" not in (await web.get("/schemas/ids/1?subject=x")).json
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_schema_by_its_id_tells_its_place_in_a_subject(web: Web) -> None:
+    await register(web, "s", ONE)
+    await register(web, "t", ONE)
+    shown = (await web.get("/schemas/ids/1?subject=t")).json
+    assert (shown["subject"], shown["version"]) == ("t", 1)
+    assert "subject" not in (await web.get("/schemas/ids/1")).json
+    assert "subject" not in (await web.get("/schemas/ids/1?subject=x")).json
 
 
-def test_only_what_is_deleted_altogether_is_listed_as_deleted() -> None:
-    async def test(web: Web) -> None:
-        for subject in ("s", "t"):
-            await register(web, subject, ONE)
-            await register(web, subject, TWO)
-        await web.ask("DELETE", "/subjects/s")
-        await web.ask("DELETE", "/subjects/t/versions/1")
-        assert (await web.get("/subjects?deletedOnly=true")).json == ["s"]
-        assert (await web.get("/subjects?deleted=true")).json == ["s", "t"]
-        assert (await web.get("/subjects")).json == ["t"]
-        assert (await web.get("/subjects/t/versions?deletedOnly=true")).json == [1]
-        await register(web, "u", ONE)
-        assert refusal(await web.get("/subjects/u/versions?deletedOnly=true")) == (404, 40401)
-
-    on_web(test)
+@run_with(on_web)
+async def test_only_what_is_deleted_altogether_is_listed_as_deleted(web: Web) -> None:
+    for subject in ("s", "t"):
+        await register(web, subject, ONE)
+        await register(web, subject, TWO)
+    await web.ask("DELETE", "/subjects/s")
+    await web.ask("DELETE", "/subjects/t/versions/1")
+    assert (await web.get("/subjects?deletedOnly=true")).json == ["s"]
+    assert (await web.get("/subjects?deleted=true")).json == ["s", "t"]
+    assert (await web.get("/subjects")).json == ["t"]
+    assert (await web.get("/subjects/t/versions?deletedOnly=true")).json == [1]
+    await register(web, "u", ONE)
+    assert refusal(await web.get("/subjects/u/versions?deletedOnly=true")) == (404, 40401)
 
 
 @pytest.mark.parametrize(
@@ -356,34 +327,28 @@ def test_only_what_is_deleted_altogether_is_listed_as_deleted() -> None:
         ("a\u2028b", True),
     ],
 )
-def test_a_subject_has_no_control_characters(name: str, is_right: bool) -> None:
-    async def test(web: Web) -> None:
-        answer = await register(web, name, ONE)
-        if is_right:
-            assert answer.status == 200
-            assert (await web.get(f"/subjects/{name}/versions")).json == [1]
-        else:
-            assert refusal(answer) == (422, 42208)
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_subject_has_no_control_characters(web: Web, *, name: str, is_right: bool) -> None:
+    answer = await register(web, name, ONE)
+    if is_right:
+        assert answer.status == 200
+        assert (await web.get(f"/subjects/{name}/versions")).json == [1]
+    else:
+        assert refusal(answer) == (422, 42208)
 
 
-def test_listings_come_in_pages() -> None:
-    async def test(web: Web) -> None:
-        for subject in ("a1", "a2", "b1"):
-            await register(web, subject)
-        assert (await web.get("/subjects?subjectPrefix=a")).json == ["a1", "a2"]
-        assert (await web.get("/subjects?offset=1&limit=1")).json == ["a2"]
-        assert len((await web.get("/schemas?latestOnly=true&limit=2")).json) == 2
-
-    on_web(test)
+@run_with(on_web)
+async def test_listings_come_in_pages(web: Web) -> None:
+    for subject in ("a1", "a2", "b1"):
+        await register(web, subject)
+    assert (await web.get("/subjects?subjectPrefix=a")).json == ["a1", "a2"]
+    assert (await web.get("/subjects?offset=1&limit=1")).json == ["a2"]
+    assert len((await web.get("/schemas?latestOnly=true&limit=2")).json) == 2
 
 
-def test_pages_about_the_registry_itself() -> None:
-    async def test(web: Web) -> None:
-        assert (await web.get("/schemas/types")).json == ["AVRO", "JSON", "PROTOBUF"]
-        assert (await web.get("/contexts")).json == ["."]
-        assert "kafka-cluster" in (await web.get("/v1/metadata/id")).json["scope"]["clusters"]
-        assert (await web.get("/v1/metadata/version")).json["version"]
-
-    on_web(test)
+@run_with(on_web)
+async def test_pages_about_the_registry_itself(web: Web) -> None:
+    assert (await web.get("/schemas/types")).json == ["AVRO", "JSON", "PROTOBUF"]
+    assert (await web.get("/contexts")).json == ["."]
+    assert "kafka-cluster" in (await web.get("/v1/metadata/id")).json["scope"]["clusters"]
+    assert (await web.get("/v1/metadata/version")).json["version"]

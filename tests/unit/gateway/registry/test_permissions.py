@@ -10,6 +10,7 @@ from penstock.gateway.registry.permissions import BY_ID, FILTERED, OPERATIONS, t
 from penstock.gateway.registry.request import RegistryRequest
 from penstock.gateway.registry.route_table import ROWS, RegistryRow
 from penstock.state.registry import requests
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Answer, Web, on_web
 from tests.unit.gateway.http.rights import EVE, HOST, Lists
 
@@ -31,41 +32,35 @@ DENIED: list[tuple[Operation, str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("operation", "method", "path", "body"), DENIED)
-def test_without_the_right_to_the_topic_it_is_denied(
-    operation: Operation, method: str, path: str, body: Any
+@run_with(on_web)
+async def test_without_the_right_to_the_topic_it_is_denied(
+    web: Web, *, operation: Operation, method: str, path: str, body: Any
 ) -> None:
-    async def test(web: Web) -> None:
-        await web.post("/subjects/t-value/versions", SCHEMA)
-        web.node.rights.deny(operation, ResourceType.TOPIC, "t")
-        answer = await web.ask(method, path, body)
-        assert (answer.status, answer.json["error_code"]) == (403, 40301)
-        other = await web.ask(method, path.replace("t-value", "u-value"), body)
-        assert other.status != 403
-
-    on_web(test)
+    await web.post("/subjects/t-value/versions", SCHEMA)
+    web.node.rights.deny(operation, ResourceType.TOPIC, "t")
+    answer = await web.ask(method, path, body)
+    assert (answer.status, answer.json["error_code"]) == (403, 40301)
+    other = await web.ask(method, path.replace("t-value", "u-value"), body)
+    assert other.status != 403
 
 
-def test_what_is_set_for_all_is_the_clusters() -> None:
-    async def test(web: Web) -> None:
-        web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "kafka-cluster")
-        assert (await web.ask("PUT", "/config", {"compatibility": "NONE"})).status == 403
-        assert (await web.ask("PUT", "/mode", {"mode": "READONLY"})).status == 403
-        assert (await web.get("/config")).status == 200
-
-    on_web(test)
+@run_with(on_web)
+async def test_what_is_set_for_all_is_the_clusters(web: Web) -> None:
+    web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "kafka-cluster")
+    assert (await web.ask("PUT", "/config", {"compatibility": "NONE"})).status == 403
+    assert (await web.ask("PUT", "/mode", {"mode": "READONLY"})).status == 403
+    assert (await web.get("/config")).status == 200
 
 
-def test_listings_leave_out_what_may_not_be_seen() -> None:
-    async def test(web: Web) -> None:
-        for subject in ("t-value", "t-key", "u-value"):
-            await web.post(f"/subjects/{subject}/versions", SCHEMA)
-        web.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-        assert (await web.get("/subjects")).json == ["u-value"]
-        assert [row["subject"] for row in (await web.get("/schemas")).json] == ["u-value"]
-        assert (await web.get("/schemas/ids/1/subjects")).json == ["u-value"]
-        assert len((await web.get("/schemas/ids/1/versions")).json) == 1
-
-    on_web(test)
+@run_with(on_web)
+async def test_listings_leave_out_what_may_not_be_seen(web: Web) -> None:
+    for subject in ("t-value", "t-key", "u-value"):
+        await web.post(f"/subjects/{subject}/versions", SCHEMA)
+    web.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    assert (await web.get("/subjects")).json == ["u-value"]
+    assert [row["subject"] for row in (await web.get("/schemas")).json] == ["u-value"]
+    assert (await web.get("/schemas/ids/1/subjects")).json == ["u-value"]
+    assert len((await web.get("/schemas/ids/1/versions")).json) == 1
 
 
 def test_every_call_has_its_right() -> None:
@@ -108,98 +103,88 @@ async def ask(web: Web, row: RegistryRow, subject: str, number: int) -> Answer:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
-def test_without_any_right_nothing_is_told_and_nothing_is_changed(row: RegistryRow) -> None:
+@run_with(on_web)
+async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
+    web: Web, *, row: RegistryRow
+) -> None:
     """Whatever is there is answered as what is not, by every route of the table."""
 
-    async def test(web: Web) -> None:
-        await web.post("/subjects/t-value/versions", SCHEMA)
-        before = (await web.get("/schemas")).body
-        web.node.ctx.authorizer, everybody = Lists(), web.node.ctx.authorizer
-        web.who = EVE
-        there = await ask(web, row, "t-value", 1)
-        missing = await ask(web, row, "u-value", 2)
-        assert there.body.replace(b"t-value", b"u-value") == missing.body.replace(b"2", b"1")
-        if there.status == 200:
-            # The default context is everywhere.
-            assert there.json in ([], ["."]), "only listings are answered, and then empty"
-        else:
-            assert there.status in (403, 404)
-        web.node.ctx.authorizer = everybody
-        assert (await web.get("/schemas")).body == before
-
-    on_web(test)
+    await web.post("/subjects/t-value/versions", SCHEMA)
+    before = (await web.get("/schemas")).body
+    web.node.ctx.authorizer, everybody = Lists(), web.node.ctx.authorizer
+    web.who = EVE
+    there = await ask(web, row, "t-value", 1)
+    missing = await ask(web, row, "u-value", 2)
+    assert there.body.replace(b"t-value", b"u-value") == missing.body.replace(b"2", b"1")
+    if there.status == 200:
+        # The default context is everywhere.
+        assert there.json in ([], ["."]), "only listings are answered, and then empty"
+    else:
+        assert there.status in (403, 404)
+    web.node.ctx.authorizer = everybody
+    assert (await web.get("/schemas")).body == before
 
 
-def test_a_schema_by_its_id_is_there_for_those_who_see_a_subject_that_has_it() -> None:
-    async def test(web: Web) -> None:
-        await web.post("/subjects/t-value/versions", SCHEMA)
-        lists = web.node.ctx.authorizer = Lists()
-        web.who, web.host = EVE, HOST
-        assert (await web.get("/schemas/ids/1")).status == 404
-        lists.give([Needs(ResourceType.TOPIC, Operation.READ)], topic="t")
-        found = await web.get("/schemas/ids/1")
-        assert found.json["schema"] == SCHEMA["schema"]
-        guid = (
-            found.json.get("guid") or (await web.get("/subjects/t-value/versions/1")).json["guid"]
-        )
-        assert (await web.get(f"/schemas/guids/{guid}")).status == 200
-        lists.give([Needs(ResourceType.TOPIC, Operation.READ)], topic="u")
-        assert (await web.get(f"/schemas/guids/{guid}")).status == 404
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_schema_by_its_id_is_there_for_those_who_see_a_subject_that_has_it(
+    web: Web,
+) -> None:
+    await web.post("/subjects/t-value/versions", SCHEMA)
+    lists = web.node.ctx.authorizer = Lists()
+    web.who, web.host = EVE, HOST
+    assert (await web.get("/schemas/ids/1")).status == 404
+    lists.give([Needs(ResourceType.TOPIC, Operation.READ)], topic="t")
+    found = await web.get("/schemas/ids/1")
+    assert found.json["schema"] == SCHEMA["schema"]
+    guid = found.json.get("guid") or (await web.get("/subjects/t-value/versions/1")).json["guid"]
+    assert (await web.get(f"/schemas/guids/{guid}")).status == 200
+    lists.give([Needs(ResourceType.TOPIC, Operation.READ)], topic="u")
+    assert (await web.get(f"/schemas/guids/{guid}")).status == 404
 
 
-def test_a_schema_refers_only_to_what_its_owner_may_see() -> None:
-    async def test(web: Web) -> None:
-        await web.post("/subjects/t-value/versions", SCHEMA)
-        lists = web.node.ctx.authorizer = Lists()
-        web.who, web.host = EVE, HOST
-        lists.give([Needs(ResourceType.TOPIC, Operation.WRITE)], topic="u")
-        reference = {"name": "x", "subject": "t-value", "version": 1}
-        answer = await web.post("/subjects/u-value/versions", SCHEMA | {"references": [reference]})
-        assert answer.status == 403
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_schema_refers_only_to_what_its_owner_may_see(web: Web) -> None:
+    await web.post("/subjects/t-value/versions", SCHEMA)
+    lists = web.node.ctx.authorizer = Lists()
+    web.who, web.host = EVE, HOST
+    lists.give([Needs(ResourceType.TOPIC, Operation.WRITE)], topic="u")
+    reference = {"name": "x", "subject": "t-value", "version": 1}
+    answer = await web.post("/subjects/u-value/versions", SCHEMA | {"references": [reference]})
+    assert answer.status == 403
 
 
-def test_an_alias_is_no_way_into_somebody_elses_subject() -> None:
-    async def test(web: Web) -> None:
-        await web.post("/subjects/t-value/versions", SCHEMA)
-        lists = web.node.ctx.authorizer = Lists()
-        web.who, web.host = EVE, HOST
-        mine = [Needs(ResourceType.TOPIC, Operation.ALTER_CONFIGS)]
-        lists.give(mine, topic="u")
-        assert (await web.ask("PUT", "/config/u-value", {"alias": "t-value"})).status == 403
-        assert (await web.ask("PUT", "/config/u-value", {"alias": ":.:t-value"})).status == 403
-        assert (await web.ask("PUT", "/config/u-value", {"alias": "u-key"})).status == 403
-        assert (await web.ask("PUT", "/config/u-value", {"compatibility": "NONE"})).status == 200
-        web.node.ctx.authorizer = web.node.rights
-        web.node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "t")
-        assert (await web.ask("PUT", "/config/u-value", {"alias": "t-value"})).status == 403
-        assert (await web.ask("PUT", "/config/u-value", {"alias": "v-value"})).status == 200
-
-    on_web(test)
+@run_with(on_web)
+async def test_an_alias_is_no_way_into_somebody_elses_subject(web: Web) -> None:
+    await web.post("/subjects/t-value/versions", SCHEMA)
+    lists = web.node.ctx.authorizer = Lists()
+    web.who, web.host = EVE, HOST
+    mine = [Needs(ResourceType.TOPIC, Operation.ALTER_CONFIGS)]
+    lists.give(mine, topic="u")
+    assert (await web.ask("PUT", "/config/u-value", {"alias": "t-value"})).status == 403
+    assert (await web.ask("PUT", "/config/u-value", {"alias": ":.:t-value"})).status == 403
+    assert (await web.ask("PUT", "/config/u-value", {"alias": "u-key"})).status == 403
+    assert (await web.ask("PUT", "/config/u-value", {"compatibility": "NONE"})).status == 200
+    web.node.ctx.authorizer = web.node.rights
+    web.node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "t")
+    assert (await web.ask("PUT", "/config/u-value", {"alias": "t-value"})).status == 403
+    assert (await web.ask("PUT", "/config/u-value", {"alias": "v-value"})).status == 200
 
 
-def test_an_alias_of_a_subject_that_is_read_only_is_read_only() -> None:
-    async def test(web: Web) -> None:
-        await web.ask("PUT", "/config/u-value", {"alias": "t-value"})
-        await web.ask("PUT", "/mode/t-value", {"mode": "READONLY"})
-        answer = await web.post("/subjects/u-value/versions", SCHEMA)
-        assert (answer.status, answer.json["error_code"]) == (422, 42205)
-
-    on_web(test)
+@run_with(on_web)
+async def test_an_alias_of_a_subject_that_is_read_only_is_read_only(web: Web) -> None:
+    await web.ask("PUT", "/config/u-value", {"alias": "t-value"})
+    await web.ask("PUT", "/mode/t-value", {"mode": "READONLY"})
+    answer = await web.post("/subjects/u-value/versions", SCHEMA)
+    assert (answer.status, answer.json["error_code"]) == (422, 42205)
 
 
-def test_who_has_one_subject_cannot_take_the_ids_of_all() -> None:
-    async def test(web: Web) -> None:
-        web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "kafka-cluster")
-        for mode in ("IMPORT", "import"):
-            assert (await web.ask("PUT", "/mode/t-value", {"mode": mode})).status == 403
-        assert (await web.ask("PUT", "/mode/t-value", {"mode": "READONLY"})).status == 200
-        web.node.rights.denied.clear()
-        assert (await web.ask("PUT", "/mode/u-value", {"mode": "IMPORT"})).status == 200
-        web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "u")
-        assert (await web.ask("PUT", "/mode/u-value", {"mode": "IMPORT"})).status == 403
-
-    on_web(test)
+@run_with(on_web)
+async def test_who_has_one_subject_cannot_take_the_ids_of_all(web: Web) -> None:
+    web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "kafka-cluster")
+    for mode in ("IMPORT", "import"):
+        assert (await web.ask("PUT", "/mode/t-value", {"mode": mode})).status == 403
+    assert (await web.ask("PUT", "/mode/t-value", {"mode": "READONLY"})).status == 200
+    web.node.rights.denied.clear()
+    assert (await web.ask("PUT", "/mode/u-value", {"mode": "IMPORT"})).status == 200
+    web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "u")
+    assert (await web.ask("PUT", "/mode/u-value", {"mode": "IMPORT"})).status == 403

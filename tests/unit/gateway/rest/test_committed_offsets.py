@@ -2,43 +2,38 @@
 
 import pytest
 
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 
-def test_positions_are_kept_and_shown_with_their_lag() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(*range(5))
-        before = await web.get("/offsets", group="g", topic="t")
-        assert before.json["partitions"] == [
-            {"partition": 0, "offset": None, "end_offset": 5, "lag": None}
-        ]
-        body = {"group": "g", "offsets": [{"topic": "t", "partition": 0, "offset": 2}]}
-        answer = await web.post("/offsets/commit", body)
-        assert (answer.status, answer.json) == (200, {"committed": 1, "errors": []})
-        after = await web.get("/offsets", group="g", topic="t")
-        assert after.json["partitions"] == [
-            {"partition": 0, "offset": 2, "end_offset": 5, "lag": 3}
-        ]
-
-    on_web(test)
+@run_with(on_web)
+async def test_positions_are_kept_and_shown_with_their_lag(web: Web) -> None:
+    await web.publish(*range(5))
+    before = await web.get("/offsets", group="g", topic="t")
+    assert before.json["partitions"] == [
+        {"partition": 0, "offset": None, "end_offset": 5, "lag": None}
+    ]
+    body = {"group": "g", "offsets": [{"topic": "t", "partition": 0, "offset": 2}]}
+    answer = await web.post("/offsets/commit", body)
+    assert (answer.status, answer.json) == (200, {"committed": 1, "errors": []})
+    after = await web.get("/offsets", group="g", topic="t")
+    assert after.json["partitions"] == [{"partition": 0, "offset": 2, "end_offset": 5, "lag": 3}]
 
 
-def test_some_of_several_positions_may_be_kept() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(0)
-        rows = [
-            {"topic": "t", "partition": 0, "offset": 1},
-            {"topic": "t", "partition": 9, "offset": 1},
-            {"topic": "nowhere", "partition": 0, "offset": 1},
-        ]
-        answer = await web.post("/offsets/commit", {"group": "g", "offsets": rows})
-        assert (answer.status, answer.json["committed"]) == (207, 1)
-        assert [(one["index"], one["status"]) for one in answer.json["errors"]] == [
-            (1, 404),
-            (2, 404),
-        ]
-
-    on_web(test)
+@run_with(on_web)
+async def test_some_of_several_positions_may_be_kept(web: Web) -> None:
+    await web.publish(0)
+    rows = [
+        {"topic": "t", "partition": 0, "offset": 1},
+        {"topic": "t", "partition": 9, "offset": 1},
+        {"topic": "nowhere", "partition": 0, "offset": 1},
+    ]
+    answer = await web.post("/offsets/commit", {"group": "g", "offsets": rows})
+    assert (answer.status, answer.json["committed"]) == (207, 1)
+    assert [(one["index"], one["status"]) for one in answer.json["errors"]] == [
+        (1, 404),
+        (2, 404),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +49,8 @@ def test_some_of_several_positions_may_be_kept() -> None:
     ],
     ids=str,
 )
-def test_bad_commits_are_refused(body: dict[str, object]) -> None:
-    async def test(web: Web) -> None:
-        await web.publish(0)
-        answer = await web.post("/offsets/commit", body)
-        assert (answer.status, answer.code) == (422, "INVALID_REQUEST")
-
-    on_web(test)
+@run_with(on_web)
+async def test_bad_commits_are_refused(web: Web, *, body: dict[str, object]) -> None:
+    await web.publish(0)
+    answer = await web.post("/offsets/commit", body)
+    assert (answer.status, answer.code) == (422, "INVALID_REQUEST")

@@ -4,6 +4,7 @@ import asyncio
 
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.consumer import record_reader
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Rights
 from tests.unit.client.on_cluster import WatchedWorkers
 from tests.unit.coordinator.queueing import pack
@@ -11,74 +12,64 @@ from tests.unit.gateway.http.asking import Web
 from tests.unit.gateway.http.served import bury, depth, on_served
 
 
-def test_letters_are_listed_shown_and_counted() -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "a", "b", "c")
-        await bury(web, "d", error="ValueError")
-        (box,) = (await web.get("/dlq")).json["topics"]
-        assert (box["topic"], box["letters"]) == ("t.dlq", 4)
-        answer = (await web.get("/dlq/t.dlq", error_class="Time*", limit=2)).json
-        assert answer["has_more"]
-        assert [one["message"]["payload"] for one in answer["letters"]] == ["a", "b"]
-        letter = (await web.get("/dlq/t.dlq/letters/0:3")).json
-        assert (letter["error_class"], letter["group"]) == ("ValueError", "g")
-        assert letter["source"] == {"topic": "t", "partition": 0, "offset": 3}
-        kinds = (await web.get("/dlq/t.dlq/stats", by="class")).json
-        counted = {kind["name"]["error"]: kind["count"] for kind in kinds["kinds"]}
-        assert counted == {"Timeout": 3, "ValueError": 1}
-
-    on_served(test)
+@run_with(on_served)
+async def test_letters_are_listed_shown_and_counted(web: Web) -> None:
+    await bury(web, "a", "b", "c")
+    await bury(web, "d", error="ValueError")
+    (box,) = (await web.get("/dlq")).json["topics"]
+    assert (box["topic"], box["letters"]) == ("t.dlq", 4)
+    answer = (await web.get("/dlq/t.dlq", error_class="Time*", limit=2)).json
+    assert answer["has_more"]
+    assert [one["message"]["payload"] for one in answer["letters"]] == ["a", "b"]
+    letter = (await web.get("/dlq/t.dlq/letters/0:3")).json
+    assert (letter["error_class"], letter["group"]) == ("ValueError", "g")
+    assert letter["source"] == {"topic": "t", "partition": 0, "offset": 3}
+    kinds = (await web.get("/dlq/t.dlq/stats", by="class")).json
+    counted = {kind["name"]["error"]: kind["count"] for kind in kinds["kinds"]}
+    assert counted == {"Timeout": 3, "ValueError": 1}
 
 
-def test_letters_are_sent_back_once() -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "a", "b", "c")
-        dry = (await web.post("/dlq/t.dlq/redrive", {"dry_run": True})).json
-        assert (dry["executed"], dry["letters"], len(dry["first"])) == (False, 3, 3)
-        done = (await web.post("/dlq/t.dlq/redrive", {"letters": ["0:1", "0:2"]})).json
-        assert (done["executed"], done["letters"]) == (True, 2)
-        assert done["targets"] == [{"topic": "t", "partition": 0, "letters": 2}]
-        assert [one["payload"] for one in await web.poll(max=10)] == ["b", "c"]
-        assert (await web.post("/dlq/t.dlq/redrive", {"letters": ["0:1"]})).json["letters"] == 0
-        assert await depth(web, "t.dlq") == 1
-
-    on_served(test)
+@run_with(on_served)
+async def test_letters_are_sent_back_once(web: Web) -> None:
+    await bury(web, "a", "b", "c")
+    dry = (await web.post("/dlq/t.dlq/redrive", {"dry_run": True})).json
+    assert (dry["executed"], dry["letters"], len(dry["first"])) == (False, 3, 3)
+    done = (await web.post("/dlq/t.dlq/redrive", {"letters": ["0:1", "0:2"]})).json
+    assert (done["executed"], done["letters"]) == (True, 2)
+    assert done["targets"] == [{"topic": "t", "partition": 0, "letters": 2}]
+    assert [one["payload"] for one in await web.poll(max=10)] == ["b", "c"]
+    assert (await web.post("/dlq/t.dlq/redrive", {"letters": ["0:1"]})).json["letters"] == 0
+    assert await depth(web, "t.dlq") == 1
 
 
-def test_one_letter_is_sent_back_with_another_payload() -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "wrong")
-        body = {"letters": ["0:0"], "payload": {"right": True}}
-        assert (await web.post("/dlq/t.dlq/redrive", body)).json["letters"] == 1
-        assert [one["payload"] for one in await web.poll()] == [{"right": True}]
-        refused = await web.post("/dlq/t.dlq/redrive", {"payload": "for all?"})
-        assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
-
-    on_served(test)
+@run_with(on_served)
+async def test_one_letter_is_sent_back_with_another_payload(web: Web) -> None:
+    await bury(web, "wrong")
+    body = {"letters": ["0:0"], "payload": {"right": True}}
+    assert (await web.post("/dlq/t.dlq/redrive", body)).json["letters"] == 1
+    assert [one["payload"] for one in await web.poll()] == [{"right": True}]
+    refused = await web.post("/dlq/t.dlq/redrive", {"payload": "for all?"})
+    assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
 
 
-def test_letters_are_purged_only_when_that_is_said() -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "a", "b")
-        assert (await web.post("/dlq/t.dlq/purge", {})).code == "INVALID_REQUEST"
-        assert (await web.post("/dlq/t.dlq/purge", {"all": True})).json["letters"] == 2
-        assert await depth(web, "t.dlq") == 0
-
-    on_served(test)
+@run_with(on_served)
+async def test_letters_are_purged_only_when_that_is_said(web: Web) -> None:
+    await bury(web, "a", "b")
+    assert (await web.post("/dlq/t.dlq/purge", {})).code == "INVALID_REQUEST"
+    assert (await web.post("/dlq/t.dlq/purge", {"all": True})).json["letters"] == 2
+    assert await depth(web, "t.dlq") == 0
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "a")
-        assert (await web.get("/dlq/nowhere")).status == 404
-        assert (await web.get("/dlq/t.dlq/letters/0:99")).status == 404
-        assert (await web.get("/dlq/t.dlq/letters/x")).code == "INVALID_REQUEST"
-        assert (await web.get("/dlq/t.dlq", source_partition="x")).code == "INVALID_REQUEST"
-        assert (await web.post("/dlq/t.dlq/redrive", {"rate": 0})).code == "INVALID_REQUEST"
-        assert (await web.post("/dlq/t.dlq/redrive", {"limit": 0})).code == "INVALID_REQUEST"
-        assert (await web.post("/dlq/t.dlq/redrive", {"erorr": "x"})).status == 422
-
-    on_served(test)
+@run_with(on_served)
+async def test_what_makes_no_sense_is_refused(web: Web) -> None:
+    await bury(web, "a")
+    assert (await web.get("/dlq/nowhere")).status == 404
+    assert (await web.get("/dlq/t.dlq/letters/0:99")).status == 404
+    assert (await web.get("/dlq/t.dlq/letters/x")).code == "INVALID_REQUEST"
+    assert (await web.get("/dlq/t.dlq", source_partition="x")).code == "INVALID_REQUEST"
+    assert (await web.post("/dlq/t.dlq/redrive", {"rate": 0})).code == "INVALID_REQUEST"
+    assert (await web.post("/dlq/t.dlq/redrive", {"limit": 0})).code == "INVALID_REQUEST"
+    assert (await web.post("/dlq/t.dlq/redrive", {"erorr": "x"})).status == 422
 
 
 def test_nothing_is_sent_to_a_topic_that_the_caller_may_not_write_to() -> None:
@@ -94,38 +85,34 @@ def test_nothing_is_sent_to_a_topic_that_the_caller_may_not_write_to() -> None:
     on_served(test, rights)
 
 
-def test_a_redrive_in_the_background_tells_how_far_it_is() -> None:
-    async def test(web: Web) -> None:
-        await bury(web, "a", "b", "c")
-        begun = await web.post("/dlq/t.dlq/redrive", {"background": True})
-        assert (begun.status, begun.json["status"]) == (202, "running")
-        path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
-        while (now := (await web.get(path)).json)["status"] == "running":
-            await asyncio.sleep(0.05)
-        assert (now["status"], now["settled"]) == ("completed", 3)
-        assert now["targets"] == [{"topic": "t", "partition": 0, "letters": 3}]
-        assert (await web.get("/dlq/t.dlq/tasks")).json["tasks"] == [now]
-        assert [one["payload"] for one in await web.poll(max=10)] == ["a", "b", "c"]
-        assert (await web.get("/dlq/t.dlq/tasks/none")).status == 404
-        assert (await web.get(path.replace("t.dlq", "t"))).status == 404
-
-    on_served(test)
+@run_with(on_served)
+async def test_a_redrive_in_the_background_tells_how_far_it_is(web: Web) -> None:
+    await bury(web, "a", "b", "c")
+    begun = await web.post("/dlq/t.dlq/redrive", {"background": True})
+    assert (begun.status, begun.json["status"]) == (202, "running")
+    path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
+    while (now := (await web.get(path)).json)["status"] == "running":
+        await asyncio.sleep(0.05)
+    assert (now["status"], now["settled"]) == ("completed", 3)
+    assert now["targets"] == [{"topic": "t", "partition": 0, "letters": 3}]
+    assert (await web.get("/dlq/t.dlq/tasks")).json["tasks"] == [now]
+    assert [one["payload"] for one in await web.poll(max=10)] == ["a", "b", "c"]
+    assert (await web.get("/dlq/t.dlq/tasks/none")).status == 404
+    assert (await web.get(path.replace("t.dlq", "t"))).status == 404
 
 
-def test_a_redrive_in_the_background_is_stopped_and_gone_on_with() -> None:
-    async def test(web: Web) -> None:
-        await bury(web, *"abcdef")
-        begun = await web.post("/dlq/t.dlq/redrive", {"background": True, "rate": 1})
-        path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
-        while not (now := (await web.get(path)).json)["settled"]:
-            await asyncio.sleep(0.05)
-        assert (now["status"], now["settled"] < 6) == ("running", True)
-        stopped = (await web.ask("DELETE", path)).json
-        assert (stopped["status"], stopped["settled"] < 6) == ("cancelled", True)
-        assert (await web.post("/dlq/t.dlq/redrive", {})).json["letters"] == 6 - stopped["settled"]
-        assert [one["payload"] for one in await web.poll(max=10)] == list("abcdef")
-
-    on_served(test)
+@run_with(on_served)
+async def test_a_redrive_in_the_background_is_stopped_and_gone_on_with(web: Web) -> None:
+    await bury(web, *"abcdef")
+    begun = await web.post("/dlq/t.dlq/redrive", {"background": True, "rate": 1})
+    path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
+    while not (now := (await web.get(path)).json)["settled"]:
+        await asyncio.sleep(0.05)
+    assert (now["status"], now["settled"] < 6) == ("running", True)
+    stopped = (await web.ask("DELETE", path)).json
+    assert (stopped["status"], stopped["settled"] < 6) == ("cancelled", True)
+    assert (await web.post("/dlq/t.dlq/redrive", {})).json["letters"] == 6 - stopped["settled"]
+    assert [one["payload"] for one in await web.poll(max=10)] == list("abcdef")
 
 
 def test_a_redrive_in_the_background_that_fails_says_why() -> None:
@@ -145,28 +132,26 @@ def test_a_redrive_in_the_background_that_fails_says_why() -> None:
     on_served(test, rights)
 
 
-def test_letters_that_take_long_to_open_are_opened_by_workers() -> None:
+@run_with(on_served)
+async def test_letters_that_take_long_to_open_are_opened_by_workers(web: Web) -> None:
     """A mebibyte of them unpacks to seventy: on the loop, everybody would wait for a second."""
 
-    async def test(web: Web) -> None:
-        await bury(web, "small")
-        web.node.ctx.admin.workers = workers = WatchedWorkers()
-        assert len((await web.get("/dlq/t.dlq")).json["letters"]) == 1
-        assert record_reader.__name__ not in workers.modules
-        await pack(web.node, 1 << 19, 1 << 19, topic="t.dlq")
-        for method, path, body in (
-            ("GET", "/dlq/t.dlq", None),
-            ("GET", "/dlq/t.dlq/letters/0:2", None),
-            ("GET", "/dlq/t.dlq/stats?by=key", None),
-            ("POST", "/dlq/t.dlq/redrive", {"dry_run": True}),
-            ("POST", "/dlq/t.dlq/redrive", {"letters": ["0:0", "0:1"], "to": "t"}),
-            ("POST", "/dlq/t.dlq/purge", {"all": True}),
-        ):
-            workers.modules.clear()
-            answer = await web.ask(method, path, body)
-            assert (answer.status, record_reader.__name__ in workers.modules) == (200, True), path
-        assert await depth(web, "t.dlq") == 0
-        found = await web.poll(max=10)
-        assert [len(one["payload"]) for one in found] == [len("small"), 1 << 19]
-
-    on_served(test)
+    await bury(web, "small")
+    web.node.ctx.admin.workers = workers = WatchedWorkers()
+    assert len((await web.get("/dlq/t.dlq")).json["letters"]) == 1
+    assert record_reader.__name__ not in workers.modules
+    await pack(web.node, 1 << 19, 1 << 19, topic="t.dlq")
+    for method, path, body in (
+        ("GET", "/dlq/t.dlq", None),
+        ("GET", "/dlq/t.dlq/letters/0:2", None),
+        ("GET", "/dlq/t.dlq/stats?by=key", None),
+        ("POST", "/dlq/t.dlq/redrive", {"dry_run": True}),
+        ("POST", "/dlq/t.dlq/redrive", {"letters": ["0:0", "0:1"], "to": "t"}),
+        ("POST", "/dlq/t.dlq/purge", {"all": True}),
+    ):
+        workers.modules.clear()
+        answer = await web.ask(method, path, body)
+        assert (answer.status, record_reader.__name__ in workers.modules) == (200, True), path
+    assert await depth(web, "t.dlq") == 0
+    found = await web.poll(max=10)
+    assert [len(one["payload"]) for one in found] == [len("small"), 1 << 19]

@@ -1,43 +1,40 @@
 """Groups over HTTP: both kinds are listed, described, configured and deleted."""
 
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 
-def test_groups_that_poll_and_groups_that_commit_are_listed_and_deleted() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(0)
-        await web.poll(group="queue")
-        commit = {"group": "log", "topic": "t", "partition": 0, "offset": 1}
-        await web.post("/offsets/commit", commit)
-        groups = (await web.get("/groups")).json["groups"]
-        assert [(one["group"], one["kind"]) for one in groups] == [
-            ("log", "classic"),
-            ("queue", "share"),
-        ]
-        described = (await web.get("/groups/queue")).json
-        assert (described["kind"], described["state"]) == ("share", "Empty")
-        for name in ("queue", "log"):
-            assert (await web.ask("DELETE", f"/groups/{name}")).status == 204
-            assert (await web.get(f"/groups/{name}")).code == "GROUP_ID_NOT_FOUND"
-        assert (await web.get("/groups")).json["groups"] == []
-        # Whoever polls again is known again, and begins anew.
-        assert len(await web.poll(group="queue")) == 1
-        assert len((await web.get("/groups")).json["groups"]) == 1
-
-    on_web(test)
+@run_with(on_web)
+async def test_groups_that_poll_and_groups_that_commit_are_listed_and_deleted(web: Web) -> None:
+    await web.publish(0)
+    await web.poll(group="queue")
+    commit = {"group": "log", "topic": "t", "partition": 0, "offset": 1}
+    await web.post("/offsets/commit", commit)
+    groups = (await web.get("/groups")).json["groups"]
+    assert [(one["group"], one["kind"]) for one in groups] == [
+        ("log", "classic"),
+        ("queue", "share"),
+    ]
+    described = (await web.get("/groups/queue")).json
+    assert (described["kind"], described["state"]) == ("share", "Empty")
+    for name in ("queue", "log"):
+        assert (await web.ask("DELETE", f"/groups/{name}")).status == 204
+        assert (await web.get(f"/groups/{name}")).code == "GROUP_ID_NOT_FOUND"
+    assert (await web.get("/groups")).json["groups"] == []
+    # Whoever polls again is known again, and begins anew.
+    assert len(await web.poll(group="queue")) == 1
+    assert len((await web.get("/groups")).json["groups"]) == 1
 
 
-def test_a_groups_configs_hold_for_its_leases() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        values = {"share.record.lock.duration.ms": 15_000, "share.retry.backoff.ms": 0}
-        assert (await web.ask("PATCH", "/groups/g/configs", values)).status == 204
-        rows = (await web.get("/groups/g/configs")).json["configs"]
-        assert [row["name"] for row in rows if row["is_set"]] == sorted(values)
-        (message,) = await web.poll()
-        now_ms = web.node.ctx.clock.now_ms()
-        assert 14_000 < message["lock_until_ms"] - now_ms <= 15_000
-        answer = await web.ask("PATCH", "/groups/g/configs", {"share.colour": 1})
-        assert (answer.status, answer.code) == (422, "INVALID_CONFIG")
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_groups_configs_hold_for_its_leases(web: Web) -> None:
+    await web.publish("x")
+    values = {"share.record.lock.duration.ms": 15_000, "share.retry.backoff.ms": 0}
+    assert (await web.ask("PATCH", "/groups/g/configs", values)).status == 204
+    rows = (await web.get("/groups/g/configs")).json["configs"]
+    assert [row["name"] for row in rows if row["is_set"]] == sorted(values)
+    (message,) = await web.poll()
+    now_ms = web.node.ctx.clock.now_ms()
+    assert 14_000 < message["lock_until_ms"] - now_ms <= 15_000
+    answer = await web.ask("PATCH", "/groups/g/configs", {"share.colour": 1})
+    assert (answer.status, answer.code) == (422, "INVALID_CONFIG")

@@ -5,6 +5,7 @@ import re
 
 from penstock.gateway.rest import openapi
 from penstock.gateway.rest.route_table import ENDPOINTS
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 
@@ -34,12 +35,10 @@ def test_the_page_shows_every_route_and_loads_nothing() -> None:
     assert "<script" not in page
 
 
-def test_both_are_served() -> None:
-    async def test(web: Web) -> None:
-        docs, described = await web.get("/docs"), await web.get("/openapi.json")
-        assert docs.headers["content-type"].startswith("text/html")
-        assert described.json["openapi"] == "3.1.0"
-        landing = (await web.get("/")).json
-        assert "POST /topics/{name}/messages" in landing["links"]
-
-    on_web(test)
+@run_with(on_web)
+async def test_both_are_served(web: Web) -> None:
+    docs, described = await web.get("/docs"), await web.get("/openapi.json")
+    assert docs.headers["content-type"].startswith("text/html")
+    assert described.json["openapi"] == "3.1.0"
+    landing = (await web.get("/")).json
+    assert "POST /topics/{name}/messages" in landing["links"]

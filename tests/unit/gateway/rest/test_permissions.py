@@ -15,6 +15,7 @@ from penstock.gateway.rest.permissions import ROUTES
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.actions import SQS_ACTIONS
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Answer, Web, on_web
 from tests.unit.gateway.http.rights import (
     DENIED,
@@ -138,37 +139,35 @@ def test_every_route_and_action_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("row", OF_NODE, ids=name_of)
-def test_a_route_needs_what_its_row_says(row: RestEndpoint) -> None:
-    async def test(web: Web) -> None:
-        receipt = await prepare(web)
-        await check(web, row, TOPIC, receipt)
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_route_needs_what_its_row_says(web: Web, *, row: RestEndpoint) -> None:
+    receipt = await prepare(web)
+    await check(web, row, TOPIC, receipt)
 
 
 @pytest.mark.parametrize("row", OF_CLUSTER, ids=name_of)
-def test_a_route_that_acts_as_a_client_needs_what_its_row_says(row: RestEndpoint) -> None:
-    async def test(web: Web) -> None:
-        topic = TOPIC if row.path.endswith("/replay") else LETTERS
-        receipt = await prepare(web)
-        await bury(web, "3", topic=TOPIC)
-        await check(web, row, topic, receipt)
-
-    on_served(test)
+@run_with(on_served)
+async def test_a_route_that_acts_as_a_client_needs_what_its_row_says(
+    web: Web, *, row: RestEndpoint
+) -> None:
+    topic = TOPIC if row.path.endswith("/replay") else LETTERS
+    receipt = await prepare(web)
+    await bury(web, "3", topic=TOPIC)
+    await check(web, row, topic, receipt)
 
 
 @pytest.mark.parametrize(("method", "path"), LOG_MODES)
-def test_reading_as_a_log_does_not_tell_what_is_there(method: str, path: str) -> None:
-    async def test(web: Web) -> None:
-        await prepare(web)
-        become_eve(web)
-        answers = []
-        for topic in (TOPIC, MISSING):
-            visit = web.begin(method, path.replace("{topic}", topic))
-            async with asyncio.timeout(30):
-                answer = await visit.ended()
-            answers.append((answer.status, answer.body.replace(topic.encode(), b"")))
-        assert answers[0] == answers[1]
-        assert answers[0][0] in DENIED
-
-    on_web(test)
+@run_with(on_web)
+async def test_reading_as_a_log_does_not_tell_what_is_there(
+    web: Web, *, method: str, path: str
+) -> None:
+    await prepare(web)
+    become_eve(web)
+    answers = []
+    for topic in (TOPIC, MISSING):
+        visit = web.begin(method, path.replace("{topic}", topic))
+        async with asyncio.timeout(30):
+            answer = await visit.ended()
+        answers.append((answer.status, answer.body.replace(topic.encode(), b"")))
+    assert answers[0] == answers[1]
+    assert answers[0][0] in DENIED

@@ -11,6 +11,7 @@ from penstock.broker.api.route_row import Needs, Operation, ResourceType
 from penstock.gateway.rest.permissions import ACTIONS, SNS_ACTIONS
 from penstock.gateway.sns.actions import SNS_ACTIONS as SNS_TABLE
 from penstock.gateway.sqs.actions import SQS_ACTIONS as SQS_TABLE
+from tests.run_with import run_with
 from tests.unit.gateway.http.rights import ELSEWHERE, EVE, HOST, MISSING, TOPIC, Lists, less_one
 from tests.unit.gateway.sqs.calling import Sdk, Table, with_sdk
 
@@ -136,47 +137,43 @@ ARN_OF_LETTERS = ("StartMessageMoveTask", "ListMessageMoveTasks", "CancelMessage
 
 
 @pytest.mark.parametrize("action", sorted(SQS_TABLE))
-def test_an_action_of_sqs_needs_what_its_row_says(action: str) -> None:
-    async def test(sdk: Sdk) -> None:
-        world = World(sdk)
-        await world.build()
-        is_move = action in ARN_OF_LETTERS
-        if action == "CancelMessageMoveTask":
-            source = f"arn:aws:sqs:us-east-1:{ACCOUNT}:{LETTERS}"
-            url = f"http://broker:8080/{ACCOUNT}/{LETTERS}"
-            await sdk.send(url, *(str(number) for number in range(10)))
-            started: Table = await sdk(
-                "StartMessageMoveTask",
-                SourceArn=source,
-                DestinationArn=f"arn:aws:sqs:us-east-1:{ACCOUNT}:{TOPIC}",
-                MaxNumberOfMessagesPerSecond=1,
-            )
-            world.handle = started["TaskHandle"]
-        named = LETTERS if is_move else "brand-new" if action == "CreateQueue" else TOPIC
-        hides = action not in ("CreateQueue", "CancelMessageMoveTask")
+@run_with(with_sdk)
+async def test_an_action_of_sqs_needs_what_its_row_says(sdk: Sdk, *, action: str) -> None:
+    world = World(sdk)
+    await world.build()
+    is_move = action in ARN_OF_LETTERS
+    if action == "CancelMessageMoveTask":
+        source = f"arn:aws:sqs:us-east-1:{ACCOUNT}:{LETTERS}"
+        url = f"http://broker:8080/{ACCOUNT}/{LETTERS}"
+        await sdk.send(url, *(str(number) for number in range(10)))
+        started: Table = await sdk(
+            "StartMessageMoveTask",
+            SourceArn=source,
+            DestinationArn=f"arn:aws:sqs:us-east-1:{ACCOUNT}:{TOPIC}",
+            MaxNumberOfMessagesPerSecond=1,
+        )
+        world.handle = started["TaskHandle"]
+    named = LETTERS if is_move else "brand-new" if action == "CreateQueue" else TOPIC
+    hides = action not in ("CreateQueue", "CancelMessageMoveTask")
 
-        async def ask(topic: str) -> tuple[int, bytes]:
-            return await world.ask_sqs(action, topic)
+    async def ask(topic: str) -> tuple[int, bytes]:
+        return await world.ask_sqs(action, topic)
 
-        await check(world, ACTIONS[action], ask, named=named, letters=is_move, hides=hides)
-
-    with_sdk(test)
+    await check(world, ACTIONS[action], ask, named=named, letters=is_move, hides=hides)
 
 
 @pytest.mark.parametrize("action", sorted(SNS_TABLE))
-def test_an_action_of_sns_needs_what_its_row_says(action: str) -> None:
-    async def test(sdk: Sdk) -> None:
-        world = World(sdk)
-        await world.build()
-        named = "brand-new" if action == "CreateTopic" else TOPIC
+@run_with(with_sdk)
+async def test_an_action_of_sns_needs_what_its_row_says(sdk: Sdk, *, action: str) -> None:
+    world = World(sdk)
+    await world.build()
+    named = "brand-new" if action == "CreateTopic" else TOPIC
 
-        async def ask(topic: str) -> tuple[int, bytes]:
-            return await world.ask_sns(action, topic)
+    async def ask(topic: str) -> tuple[int, bytes]:
+        return await world.ask_sns(action, topic)
 
-        needs = SNS_ACTIONS[action]
-        if action == "Subscribe":
-            needs += (Needs(ResourceType.TOPIC, Operation.WRITE),)
-        hides = action != "CreateTopic"
-        await check(world, needs, ask, named=named, letters=False, hides=hides)
-
-    with_sdk(test)
+    needs = SNS_ACTIONS[action]
+    if action == "Subscribe":
+        needs += (Needs(ResourceType.TOPIC, Operation.WRITE),)
+    hides = action != "CreateTopic"
+    await check(world, needs, ask, named=named, letters=False, hides=hides)

@@ -8,62 +8,53 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queues.state_store import STATES
 from penstock.coordinator.runtime.shard_host import RELOAD_SECONDS
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import counted_looks
 from tests.unit.gateway.http.asking import Web, on_web
 
 
-def test_each_message_goes_to_one_poll() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(*range(10))
-        first, second = await web.poll(max=4), await web.poll(max=10)
-        assert [one["payload"] for one in first + second] == list(range(10))
-        assert len({one["receipt"] for one in first + second}) == 10
-        assert all(one["delivery_count"] == 1 for one in first)
-        assert await web.poll() == []
-
-    on_web(test)
+@run_with(on_web)
+async def test_each_message_goes_to_one_poll(web: Web) -> None:
+    await web.publish(*range(10))
+    first, second = await web.poll(max=4), await web.poll(max=10)
+    assert [one["payload"] for one in first + second] == list(range(10))
+    assert len({one["receipt"] for one in first + second}) == 10
+    assert all(one["delivery_count"] == 1 for one in first)
+    assert await web.poll() == []
 
 
-def test_two_groups_both_get_everything() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        assert len(await web.poll(group="a")) == len(await web.poll(group="b")) == 1
-
-    on_web(test)
+@run_with(on_web)
+async def test_two_groups_both_get_everything(web: Web) -> None:
+    await web.publish("x")
+    assert len(await web.poll(group="a")) == len(await web.poll(group="b")) == 1
 
 
-def test_higher_priorities_come_first_within_one_answer() -> None:
-    async def test(web: Web) -> None:
-        for priority in (0, 5, 9, 5, 0):
-            await web.post("/topics/t/messages", {"payload": priority, "priority": priority})
-        assert [one["payload"] for one in await web.poll(max=10)] == [9, 5, 5, 0, 0]
-
-    on_web(test)
+@run_with(on_web)
+async def test_higher_priorities_come_first_within_one_answer(web: Web) -> None:
+    for priority in (0, 5, 9, 5, 0):
+        await web.post("/topics/t/messages", {"payload": priority, "priority": priority})
+    assert [one["payload"] for one in await web.poll(max=10)] == [9, 5, 5, 0, 0]
 
 
-def test_a_long_poll_ends_with_the_first_message() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        await web.poll()
-        visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
-        await asyncio.sleep(5)
-        assert not visit.answer.status
-        await web.publish("y")
-        answer = await visit.ended()
-        assert [one["payload"] for one in answer.json["messages"]] == ["y"]
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_long_poll_ends_with_the_first_message(web: Web) -> None:
+    await web.publish("x")
+    await web.poll()
+    visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
+    await asyncio.sleep(5)
+    assert not visit.answer.status
+    await web.publish("y")
+    answer = await visit.ended()
+    assert [one["payload"] for one in answer.json["messages"]] == ["y"]
 
 
-def test_a_long_poll_without_messages_ends_with_nothing() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        await web.poll()
-        started = asyncio.get_running_loop().time()
-        assert await web.poll(wait_ms=2_000) == []
-        assert 1.999 < asyncio.get_running_loop().time() - started < 2.5
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_long_poll_without_messages_ends_with_nothing(web: Web) -> None:
+    await web.publish("x")
+    await web.poll()
+    started = asyncio.get_running_loop().time()
+    assert await web.poll(wait_ms=2_000) == []
+    assert 1.999 < asyncio.get_running_loop().time() - started < 2.5
 
 
 def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,30 +86,26 @@ def test_a_long_poll_that_is_woken_looks_at_most_twice(monkeypatch: pytest.Monke
     on_web(test)
 
 
-def test_whoever_hangs_up_has_received_nothing() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        await web.poll()
-        visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
-        await asyncio.sleep(1)
-        await visit.hang_up()
-        await web.publish("y")
-        (message,) = await web.poll(wait_ms=1_000)
-        assert message["delivery_count"] == 1
-
-    on_web(test)
+@run_with(on_web)
+async def test_whoever_hangs_up_has_received_nothing(web: Web) -> None:
+    await web.publish("x")
+    await web.poll()
+    visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
+    await asyncio.sleep(1)
+    await visit.hang_up()
+    await web.publish("y")
+    (message,) = await web.poll(wait_ms=1_000)
+    assert message["delivery_count"] == 1
 
 
-def test_a_lease_lasts_as_long_as_was_asked_for() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        (first,) = await web.poll(lock_ms=1_500)
-        assert await web.poll() == []
-        (again,) = await web.poll(wait_ms=10_000)
-        assert (again["delivery_count"], again["retry_count"]) == (2, 1)
-        assert again["receipt"] != first["receipt"]
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_lease_lasts_as_long_as_was_asked_for(web: Web) -> None:
+    await web.publish("x")
+    (first,) = await web.poll(lock_ms=1_500)
+    assert await web.poll() == []
+    (again,) = await web.poll(wait_ms=10_000)
+    assert (again["delivery_count"], again["retry_count"]) == (2, 1)
+    assert again["receipt"] != first["receipt"]
 
 
 @pytest.mark.parametrize(
@@ -135,77 +122,65 @@ def test_a_lease_lasts_as_long_as_was_asked_for() -> None:
         f"group={'x' * 300}",
     ],
 )
-def test_bad_parameters_are_refused(query: str) -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        answer = await web.ask("GET", f"/topics/t/poll?{query}")
-        assert answer.status == 422
-        assert answer.code in ("INVALID_REQUEST", "INVALID_GROUP_ID")
-
-    on_web(test)
+@run_with(on_web)
+async def test_bad_parameters_are_refused(web: Web, *, query: str) -> None:
+    await web.publish("x")
+    answer = await web.ask("GET", f"/topics/t/poll?{query}")
+    assert answer.status == 422
+    assert answer.code in ("INVALID_REQUEST", "INVALID_GROUP_ID")
 
 
-def test_an_unknown_topic_is_not_found() -> None:
-    async def test(web: Web) -> None:
-        for mode in ("queue", "log"):
-            answer = await web.get("/topics/nowhere/poll", group="g", mode=mode)
-            assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
-
-    on_web(test)
+@run_with(on_web)
+async def test_an_unknown_topic_is_not_found(web: Web) -> None:
+    for mode in ("queue", "log"):
+        answer = await web.get("/topics/nowhere/poll", group="g", mode=mode)
+        assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
 # -- as a log ---------------------------------------------------------------------------------
 
 
-def test_a_log_is_read_from_the_position_that_was_committed() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(*range(6))
-        for _ in range(2):
-            found = await web.poll(mode="log", max=3)
-            assert [one["payload"] for one in found] == [0, 1, 2]
-            assert all("receipt" not in one for one in found)
-        commit = {"group": "g", "topic": "t", "partition": 0, "offset": 3}
-        assert (await web.post("/offsets/commit", commit)).json["committed"] == 1
-        assert [one["payload"] for one in await web.poll(mode="log")] == [3, 4, 5]
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_log_is_read_from_the_position_that_was_committed(web: Web) -> None:
+    await web.publish(*range(6))
+    for _ in range(2):
+        found = await web.poll(mode="log", max=3)
+        assert [one["payload"] for one in found] == [0, 1, 2]
+        assert all("receipt" not in one for one in found)
+    commit = {"group": "g", "topic": "t", "partition": 0, "offset": 3}
+    assert (await web.post("/offsets/commit", commit)).json["committed"] == 1
+    assert [one["payload"] for one in await web.poll(mode="log")] == [3, 4, 5]
 
 
-def test_a_log_is_read_from_anywhere_without_a_group() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(*range(4))
-        answer = await web.get("/topics/t/poll", mode="log", partition=0, offset=2)
-        assert [one["payload"] for one in answer.json["messages"]] == [2, 3]
-        answer = await web.get("/topics/t/poll", mode="log", offset=2)
-        assert answer.status == 422
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_log_is_read_from_anywhere_without_a_group(web: Web) -> None:
+    await web.publish(*range(4))
+    answer = await web.get("/topics/t/poll", mode="log", partition=0, offset=2)
+    assert [one["payload"] for one in answer.json["messages"]] == [2, 3]
+    answer = await web.get("/topics/t/poll", mode="log", offset=2)
+    assert answer.status == 422
 
 
-def test_whoever_waits_at_the_end_of_a_log_hears_of_the_next_message() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(0)
-        visit = web.begin("GET", "/topics/t/poll?group=g&mode=log&reset=latest&wait_ms=60000")
-        await asyncio.sleep(2)
-        await web.publish(1)
-        answer = await visit.ended()
-        assert [one["payload"] for one in answer.json["messages"]] == [1]
-
-    on_web(test)
+@run_with(on_web)
+async def test_whoever_waits_at_the_end_of_a_log_hears_of_the_next_message(web: Web) -> None:
+    await web.publish(0)
+    visit = web.begin("GET", "/topics/t/poll?group=g&mode=log&reset=latest&wait_ms=60000")
+    await asyncio.sleep(2)
+    await web.publish(1)
+    answer = await visit.ended()
+    assert [one["payload"] for one in answer.json["messages"]] == [1]
 
 
-def test_a_group_of_the_other_kind_is_refused() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(0)
-        commit = {"group": "log", "topic": "t", "partition": 0, "offset": 0}
-        assert (await web.post("/offsets/commit", commit)).status == 200
-        answer = await web.get("/topics/t/poll", group="log")
-        assert (answer.status, answer.code) == (409, "INCONSISTENT_GROUP_PROTOCOL")
-        await web.poll(group="queue")
-        answer = await web.post("/offsets/commit", commit | {"group": "queue"})
-        assert (answer.status, answer.code) == (409, "INCONSISTENT_GROUP_PROTOCOL")
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_group_of_the_other_kind_is_refused(web: Web) -> None:
+    await web.publish(0)
+    commit = {"group": "log", "topic": "t", "partition": 0, "offset": 0}
+    assert (await web.post("/offsets/commit", commit)).status == 200
+    answer = await web.get("/topics/t/poll", group="log")
+    assert (answer.status, answer.code) == (409, "INCONSISTENT_GROUP_PROTOCOL")
+    await web.poll(group="queue")
+    answer = await web.post("/offsets/commit", commit | {"group": "queue"})
+    assert (answer.status, answer.code) == (409, "INCONSISTENT_GROUP_PROTOCOL")
 
 
 @pytest.mark.parametrize(
@@ -217,34 +192,32 @@ def test_a_group_of_the_other_kind_is_refused() -> None:
         ("/groups?zzz", "there is no parameter zzz: this route takes none"),
     ],
 )
-def test_a_mistyped_parameter_is_refused(path: str, detail: str) -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        answer = await web.ask("GET", path)
-        assert (answer.status, answer.json["detail"]) == (422, detail)
-        assert len(await web.poll()) == 1, "nothing was leased"
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_mistyped_parameter_is_refused(web: Web, *, path: str, detail: str) -> None:
+    await web.publish("x")
+    answer = await web.ask("GET", path)
+    assert (answer.status, answer.json["detail"]) == (422, detail)
+    assert len(await web.poll()) == 1, "nothing was leased"
 
 
 @pytest.mark.parametrize("wait_ms", [0, 3_000])
-def test_a_poll_says_that_the_state_of_the_queue_cannot_be_read(wait_ms: int) -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        (given,) = await web.poll()
-        damage(web)
-        await asyncio.sleep(2 * RELOAD_SECONDS)
-        for group in ("g", "h"):
-            answer = await web.get("/topics/t/poll", group=group, wait_ms=wait_ms)
-            assert (answer.status, answer.code) == (503, "KAFKA_STORAGE_ERROR")
-            assert answer.headers["retry-after"]
-            assert "the state of this queue cannot be read" in answer.json["detail"]
-            assert "__share_group_state-0" in answer.json["detail"]
-            assert "the log of node 1" in answer.json["detail"]
-        acked = await web.post("/ack", {"receipt": given["receipt"]})
-        assert acked.json["errors"][0]["code"] == "KAFKA_STORAGE_ERROR", acked
-
-    on_web(test, {"share.coordinator.state.topic.num.partitions": "1"})
+@run_with(on_web, {"share.coordinator.state.topic.num.partitions": "1"})
+async def test_a_poll_says_that_the_state_of_the_queue_cannot_be_read(
+    web: Web, *, wait_ms: int
+) -> None:
+    await web.publish("x")
+    (given,) = await web.poll()
+    damage(web)
+    await asyncio.sleep(2 * RELOAD_SECONDS)
+    for group in ("g", "h"):
+        answer = await web.get("/topics/t/poll", group=group, wait_ms=wait_ms)
+        assert (answer.status, answer.code) == (503, "KAFKA_STORAGE_ERROR")
+        assert answer.headers["retry-after"]
+        assert "the state of this queue cannot be read" in answer.json["detail"]
+        assert "__share_group_state-0" in answer.json["detail"]
+        assert "the log of node 1" in answer.json["detail"]
+    acked = await web.post("/ack", {"receipt": given["receipt"]})
+    assert acked.json["errors"][0]["code"] == "KAFKA_STORAGE_ERROR", acked
 
 
 def damage(web: Web) -> None:

@@ -7,6 +7,7 @@ from penstock.base.ids import Millis
 from penstock.client.consumer import record_counts, record_reader
 from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetRange
 from penstock.gateway.rest.replay import ReplayBody, range_of
+from tests.run_with import run_with
 from tests.unit.client.on_cluster import WatchedWorkers
 from tests.unit.coordinator.queueing import pack
 from tests.unit.gateway.http.asking import Web
@@ -21,68 +22,60 @@ async def finish(web: Web, group: str, count: int) -> list[str]:
     return seen
 
 
-def test_one_share_group_reads_again_and_the_other_does_not() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("a", "b", "c", "d")
-        assert len(await finish(web, "g", 4)) == len(await finish(web, "other", 4)) == 4
-        body = {"group": "g", "from_offset": 1, "until_offset": 3}
-        dry = (await web.post("/topics/t/replay", {**body, "dry_run": True})).json
-        assert (dry["kind"], dry["executed"], dry["records"]) == ("share", False, 2)
-        done = (await web.post("/topics/t/replay", body)).json
-        assert (done["executed"], done["records"]) == (True, 2)
-        assert done["partitions"] == [{"partition": 0, "from_offset": 1, "until_offset": 3}]
-        assert await finish(web, "g", 10) == ["b", "c"]
-        assert await finish(web, "other", 10) == []
-
-    on_served(test)
+@run_with(on_served)
+async def test_one_share_group_reads_again_and_the_other_does_not(web: Web) -> None:
+    await web.publish("a", "b", "c", "d")
+    assert len(await finish(web, "g", 4)) == len(await finish(web, "other", 4)) == 4
+    body = {"group": "g", "from_offset": 1, "until_offset": 3}
+    dry = (await web.post("/topics/t/replay", {**body, "dry_run": True})).json
+    assert (dry["kind"], dry["executed"], dry["records"]) == ("share", False, 2)
+    done = (await web.post("/topics/t/replay", body)).json
+    assert (done["executed"], done["records"]) == (True, 2)
+    assert done["partitions"] == [{"partition": 0, "from_offset": 1, "until_offset": 3}]
+    assert await finish(web, "g", 10) == ["b", "c"]
+    assert await finish(web, "other", 10) == []
 
 
-def test_a_consumer_group_is_put_back() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("a", "b", "c")
-        body = {"group": "plain", "from_offset": "-2"}
-        done = (await web.post("/topics/t/replay", body)).json
-        assert (done["kind"], done["records"]) == ("consumer", 2)
-        found = await web.poll("t", "plain", mode="log", max=10)
-        assert [one["payload"] for one in found] == ["b", "c"]
-        refused = await web.post("/topics/t/replay", {**body, "until_offset": 2})
-        assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
-
-    on_served(test)
+@run_with(on_served)
+async def test_a_consumer_group_is_put_back(web: Web) -> None:
+    await web.publish("a", "b", "c")
+    body = {"group": "plain", "from_offset": "-2"}
+    done = (await web.post("/topics/t/replay", body)).json
+    assert (done["kind"], done["records"]) == ("consumer", 2)
+    found = await web.poll("t", "plain", mode="log", max=10)
+    assert [one["payload"] for one in found] == ["b", "c"]
+    refused = await web.post("/topics/t/replay", {**body, "until_offset": 2})
+    assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
 
 
-def test_a_range_is_copied_into_another_topic() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("a", "b", "c")
-        await web.publish("before", topic="copy")
-        body = {"to_topic": "copy", "from_offset": "start", "until_offset": 2}
-        done = (await web.post("/topics/t/replay", body)).json
-        assert (done["kind"], done["records"], done["resumed"]) == ("copy", 2, False)
-        found = await web.poll("copy", max=10)
-        assert [one["payload"] for one in found] == ["before", "a", "b"]
-
-    on_served(test)
+@run_with(on_served)
+async def test_a_range_is_copied_into_another_topic(web: Web) -> None:
+    await web.publish("a", "b", "c")
+    await web.publish("before", topic="copy")
+    body = {"to_topic": "copy", "from_offset": "start", "until_offset": 2}
+    done = (await web.post("/topics/t/replay", body)).json
+    assert (done["kind"], done["records"], done["resumed"]) == ("copy", 2, False)
+    found = await web.poll("copy", max=10)
+    assert [one["payload"] for one in found] == ["before", "a", "b"]
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("a")
-        for body in (
-            {"from_offset": 0},
-            {"group": "g", "to_topic": "x", "from_offset": 0},
-            {"group": "g"},
-            {"group": "g", "from_offset": 0, "from_time": 5},
-            {"group": "g", "from_offset": "soon"},
-            {"to_topic": "x", "from_offset": 0, "rate": -1},
-        ):
-            assert (await web.post("/topics/t/replay", body)).code == "INVALID_REQUEST", body
-        missing = {"to_topic": "nowhere", "from_offset": 0}
-        assert (await web.post("/topics/t/replay", missing)).status == 404
-        assert (
-            await web.post("/topics/nowhere/replay", {"group": "g", "from_offset": 0})
-        ).status == 404
-
-    on_served(test)
+@run_with(on_served)
+async def test_what_makes_no_sense_is_refused(web: Web) -> None:
+    await web.publish("a")
+    for body in (
+        {"from_offset": 0},
+        {"group": "g", "to_topic": "x", "from_offset": 0},
+        {"group": "g"},
+        {"group": "g", "from_offset": 0, "from_time": 5},
+        {"group": "g", "from_offset": "soon"},
+        {"to_topic": "x", "from_offset": 0, "rate": -1},
+    ):
+        assert (await web.post("/topics/t/replay", body)).code == "INVALID_REQUEST", body
+    missing = {"to_topic": "nowhere", "from_offset": 0}
+    assert (await web.post("/topics/t/replay", missing)).status == 404
+    assert (
+        await web.post("/topics/nowhere/replay", {"group": "g", "from_offset": 0})
+    ).status == 404
 
 
 @pytest.mark.parametrize(
@@ -109,22 +102,20 @@ def test_a_range_needs_one_beginning() -> None:
         range_of(ReplayBody(from_offset=5, from_time=5), Millis(0))
 
 
-def test_what_takes_long_to_open_is_opened_by_workers() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("a", "b")
-        await finish(web, "g", 2)
-        await pack(web.node, 1 << 19)
-        await finish(web, "g", 1)
-        web.node.ctx.admin.workers = workers = WatchedWorkers()
-        body = {"group": "g", "from_offset": 1}
-        assert (await web.post("/topics/t/replay", body)).json["records"] == 2
-        assert record_counts.__name__ in workers.modules
-        assert record_reader.__name__ not in workers.modules
-        await web.publish("before", topic="copy")
-        body = {"to_topic": "copy", "from_offset": 1}
-        assert (await web.post("/topics/t/replay", body)).json["records"] == 2
-        assert record_reader.__name__ in workers.modules
-        found = await web.poll("copy", max=10)
-        assert [len(one["payload"]) for one in found] == [len("before"), len("b"), 1 << 19]
-
-    on_served(test)
+@run_with(on_served)
+async def test_what_takes_long_to_open_is_opened_by_workers(web: Web) -> None:
+    await web.publish("a", "b")
+    await finish(web, "g", 2)
+    await pack(web.node, 1 << 19)
+    await finish(web, "g", 1)
+    web.node.ctx.admin.workers = workers = WatchedWorkers()
+    body = {"group": "g", "from_offset": 1}
+    assert (await web.post("/topics/t/replay", body)).json["records"] == 2
+    assert record_counts.__name__ in workers.modules
+    assert record_reader.__name__ not in workers.modules
+    await web.publish("before", topic="copy")
+    body = {"to_topic": "copy", "from_offset": 1}
+    assert (await web.post("/topics/t/replay", body)).json["records"] == 2
+    assert record_reader.__name__ in workers.modules
+    found = await web.poll("copy", max=10)
+    assert [len(one["payload"]) for one in found] == [len("before"), len("b"), 1 << 19]

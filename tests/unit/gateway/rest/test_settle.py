@@ -4,96 +4,85 @@ import asyncio
 
 import pytest
 
+from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web, on_web
 
 VERBS = ("ack", "nack", "reject", "extend")
 
 
 @pytest.mark.parametrize("prefix", ["", "/topics/t"])
-def test_what_is_acked_does_not_come_again(prefix: str) -> None:
-    async def test(web: Web) -> None:
-        await web.publish(*range(3))
-        found = await web.poll(lock_ms=1_000)
-        body = {"receipts": [one["receipt"] for one in found]}
-        answer = await web.post(prefix + "/ack", body)
-        assert (answer.status, answer.json) == (200, {"settled": 3, "errors": []})
-        await asyncio.sleep(5)
-        assert await web.poll() == []
-
-    on_web(test)
+@run_with(on_web)
+async def test_what_is_acked_does_not_come_again(web: Web, *, prefix: str) -> None:
+    await web.publish(*range(3))
+    found = await web.poll(lock_ms=1_000)
+    body = {"receipts": [one["receipt"] for one in found]}
+    answer = await web.post(prefix + "/ack", body)
+    assert (answer.status, answer.json) == (200, {"settled": 3, "errors": []})
+    await asyncio.sleep(5)
+    assert await web.poll() == []
 
 
-def test_what_is_nacked_comes_again_after_its_delay() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("a", "b")
-        first, second = await web.poll()
-        messages = [
-            {"receipt": first["receipt"], "delay_ms": 0},
-            {"receipt": second["receipt"], "delay_ms": 3_000, "error": "busy"},
-        ]
-        assert (await web.post("/nack", {"messages": messages})).json["settled"] == 2
-        assert [one["payload"] for one in await web.poll()] == ["a"]
-        (again,) = await web.poll(wait_ms=10_000)
-        assert (again["payload"], again["delivery_count"]) == ("b", 2)
-
-    on_web(test)
+@run_with(on_web)
+async def test_what_is_nacked_comes_again_after_its_delay(web: Web) -> None:
+    await web.publish("a", "b")
+    first, second = await web.poll()
+    messages = [
+        {"receipt": first["receipt"], "delay_ms": 0},
+        {"receipt": second["receipt"], "delay_ms": 3_000, "error": "busy"},
+    ]
+    assert (await web.post("/nack", {"messages": messages})).json["settled"] == 2
+    assert [one["payload"] for one in await web.poll()] == ["a"]
+    (again,) = await web.poll(wait_ms=10_000)
+    assert (again["payload"], again["delivery_count"]) == ("b", 2)
 
 
-def test_what_is_rejected_goes_to_the_dead_letters() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("bad")
-        (message,) = await web.poll()
-        body = {"receipt": message["receipt"], "error": "no such user", "error_class": "Unknown"}
-        assert (await web.post("/reject", body)).status == 200
-        await asyncio.sleep(2)
-        (letter,) = await web.poll("t.dlq")
-        assert letter["payload"] == "bad"
-        assert letter["headers"]["penstock-dlq-error-message"] == "no such user"
-        assert letter["headers"]["penstock-dlq-error-class"] == "Unknown"
-
-    on_web(test)
+@run_with(on_web)
+async def test_what_is_rejected_goes_to_the_dead_letters(web: Web) -> None:
+    await web.publish("bad")
+    (message,) = await web.poll()
+    body = {"receipt": message["receipt"], "error": "no such user", "error_class": "Unknown"}
+    assert (await web.post("/reject", body)).status == 200
+    await asyncio.sleep(2)
+    (letter,) = await web.poll("t.dlq")
+    assert letter["payload"] == "bad"
+    assert letter["headers"]["penstock-dlq-error-message"] == "no such user"
+    assert letter["headers"]["penstock-dlq-error-class"] == "Unknown"
 
 
-def test_a_lease_is_extended_from_now_on() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        (message,) = await web.poll(lock_ms=2_000)
-        for _ in range(3):
-            await asyncio.sleep(1.5)
-            body = {"receipt": message["receipt"], "lock_ms": 2_000}
-            assert (await web.post("/extend", body)).status == 200
-        assert (await web.post("/ack", {"receipt": message["receipt"]})).status == 200
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_lease_is_extended_from_now_on(web: Web) -> None:
+    await web.publish("x")
+    (message,) = await web.poll(lock_ms=2_000)
+    for _ in range(3):
+        await asyncio.sleep(1.5)
+        body = {"receipt": message["receipt"], "lock_ms": 2_000}
+        assert (await web.post("/extend", body)).status == 200
+    assert (await web.post("/ack", {"receipt": message["receipt"]})).status == 200
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_lease_that_has_ended_is_a_conflict(verb: str) -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        (message,) = await web.poll(lock_ms=1_000)
-        await asyncio.sleep(2)
-        answer = await web.post(f"/{verb}", {"receipt": message["receipt"]})
-        assert (answer.status, answer.code) == (409, "INVALID_RECORD_STATE")
-        (again,) = await web.poll(wait_ms=60_000)
-        assert (await web.post("/ack", {"receipt": again["receipt"]})).status == 200
-        answer = await web.post(f"/{verb}", {"receipt": again["receipt"]})
-        assert (answer.status, answer.code) == (409, "INVALID_RECORD_STATE")
-
-    on_web(test)
+@run_with(on_web)
+async def test_a_lease_that_has_ended_is_a_conflict(web: Web, *, verb: str) -> None:
+    await web.publish("x")
+    (message,) = await web.poll(lock_ms=1_000)
+    await asyncio.sleep(2)
+    answer = await web.post(f"/{verb}", {"receipt": message["receipt"]})
+    assert (answer.status, answer.code) == (409, "INVALID_RECORD_STATE")
+    (again,) = await web.poll(wait_ms=60_000)
+    assert (await web.post("/ack", {"receipt": again["receipt"]})).status == 200
+    answer = await web.post(f"/{verb}", {"receipt": again["receipt"]})
+    assert (answer.status, answer.code) == (409, "INVALID_RECORD_STATE")
 
 
-def test_some_of_several_may_count() -> None:
-    async def test(web: Web) -> None:
-        await web.publish(*range(3))
-        receipts = [one["receipt"] for one in await web.poll()]
-        await web.post("/ack", {"receipt": receipts[1]})
-        answer = await web.post("/ack", {"receipts": [*receipts, "nonsense"]})
-        assert (answer.status, answer.json["settled"]) == (207, 2)
-        codes = [(one["index"], one["status"]) for one in answer.json["errors"]]
-        assert codes == [(1, 409), (3, 422)]
-
-    on_web(test)
+@run_with(on_web)
+async def test_some_of_several_may_count(web: Web) -> None:
+    await web.publish(*range(3))
+    receipts = [one["receipt"] for one in await web.poll()]
+    await web.post("/ack", {"receipt": receipts[1]})
+    answer = await web.post("/ack", {"receipts": [*receipts, "nonsense"]})
+    assert (answer.status, answer.json["settled"]) == (207, 2)
+    codes = [(one["index"], one["status"]) for one in answer.json["errors"]]
+    assert codes == [(1, 409), (3, 422)]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -112,12 +101,10 @@ def test_some_of_several_may_count() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_receipt_is_refused(verb: str, body: object) -> None:
-    async def test(web: Web) -> None:
-        answer = await web.post(f"/{verb}", body)
-        assert (answer.status, answer.code) == (422, "INVALID_REQUEST")
-
-    on_web(test)
+@run_with(on_web)
+async def test_what_is_no_receipt_is_refused(web: Web, *, verb: str, body: object) -> None:
+    answer = await web.post(f"/{verb}", body)
+    assert (answer.status, answer.code) == (422, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize(
@@ -130,23 +117,21 @@ def test_what_is_no_receipt_is_refused(verb: str, body: object) -> None:
         ("extend", {"lock_ms": 10**9}),
     ],
 )
-def test_bad_values_are_refused_and_the_lease_stands(verb: str, values: dict[str, object]) -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        (message,) = await web.poll()
-        answer = await web.post(f"/{verb}", {"receipt": message["receipt"], **values})
-        assert (answer.status, answer.code) == (422, "INVALID_REQUEST")
-        assert (await web.post("/ack", {"receipt": message["receipt"]})).status == 200
+@run_with(on_web)
+async def test_bad_values_are_refused_and_the_lease_stands(
+    web: Web, *, verb: str, values: dict[str, object]
+) -> None:
+    await web.publish("x")
+    (message,) = await web.poll()
+    answer = await web.post(f"/{verb}", {"receipt": message["receipt"], **values})
+    assert (answer.status, answer.code) == (422, "INVALID_REQUEST")
+    assert (await web.post("/ack", {"receipt": message["receipt"]})).status == 200
 
-    on_web(test)
 
-
-def test_the_receipt_of_a_topic_that_is_gone_is_not_found() -> None:
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        (message,) = await web.poll()
-        assert (await web.ask("DELETE", "/topics/t")).status == 204
-        answer = await web.post("/ack", {"receipt": message["receipt"]})
-        assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_ID")
-
-    on_web(test)
+@run_with(on_web)
+async def test_the_receipt_of_a_topic_that_is_gone_is_not_found(web: Web) -> None:
+    await web.publish("x")
+    (message,) = await web.poll()
+    assert (await web.ask("DELETE", "/topics/t")).status == 204
+    answer = await web.post("/ack", {"receipt": message["receipt"]})
+    assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_ID")

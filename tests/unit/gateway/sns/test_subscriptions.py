@@ -3,6 +3,7 @@
 import json
 
 from penstock.broker.api.route_row import Operation, ResourceType
+from tests.run_with import run_with
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
 TOPIC = "arn:aws:sns:us-east-1:000000000000:news"
@@ -16,53 +17,49 @@ async def subscribe(sdk: Sdk, endpoint: str, topic: str = TOPIC, **attributes: s
     return made.findtext("SubscribeResult/SubscriptionArn") or ""
 
 
-def test_a_queue_subscribes_once_and_can_leave() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        endpoint = await sdk.arn(await sdk.create("q"))
-        arn = await subscribe(sdk, endpoint, RawMessageDelivery="true")
-        assert arn.startswith(TOPIC + ":")
-        assert await subscribe(sdk, endpoint, RawMessageDelivery="true") == arn
-        assert await subscribe(sdk, endpoint) == arn
-        different = await failure(subscribe(sdk, endpoint, RawMessageDelivery="false"))
-        assert different.code == "InvalidParameter"
-        for action, more in (
-            ("ListSubscriptions", {}),
-            ("ListSubscriptionsByTopic", {"TopicArn": TOPIC}),
-        ):
-            listed = await sdk.sns(action, **more)
-            (row,) = listed.findall(f"{action}Result/Subscriptions/member")
-            assert row.findtext("Endpoint") == endpoint
-            assert row.findtext("SubscriptionArn") == arn
-            sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "q")
-            listed = await sdk.sns(action, **more)
-            assert not listed.findall(f"{action}Result/Subscriptions/member"), "it is nobody's"
-            sdk.node.rights.denied.clear()
-        await sdk.sns("Unsubscribe", SubscriptionArn=arn)
-        await sdk.sns("Unsubscribe", SubscriptionArn=arn)
-        failed = await failure(sdk.sns("GetSubscriptionAttributes", SubscriptionArn=arn))
-        assert failed.code == "NotFound"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_queue_subscribes_once_and_can_leave(sdk: Sdk) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    endpoint = await sdk.arn(await sdk.create("q"))
+    arn = await subscribe(sdk, endpoint, RawMessageDelivery="true")
+    assert arn.startswith(TOPIC + ":")
+    assert await subscribe(sdk, endpoint, RawMessageDelivery="true") == arn
+    assert await subscribe(sdk, endpoint) == arn
+    different = await failure(subscribe(sdk, endpoint, RawMessageDelivery="false"))
+    assert different.code == "InvalidParameter"
+    for action, more in (
+        ("ListSubscriptions", {}),
+        ("ListSubscriptionsByTopic", {"TopicArn": TOPIC}),
+    ):
+        listed = await sdk.sns(action, **more)
+        (row,) = listed.findall(f"{action}Result/Subscriptions/member")
+        assert row.findtext("Endpoint") == endpoint
+        assert row.findtext("SubscriptionArn") == arn
+        sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "q")
+        listed = await sdk.sns(action, **more)
+        assert not listed.findall(f"{action}Result/Subscriptions/member"), "it is nobody's"
+        sdk.node.rights.denied.clear()
+    await sdk.sns("Unsubscribe", SubscriptionArn=arn)
+    await sdk.sns("Unsubscribe", SubscriptionArn=arn)
+    failed = await failure(sdk.sns("GetSubscriptionAttributes", SubscriptionArn=arn))
+    assert failed.code == "NotFound"
 
 
-def test_attributes_of_a_subscription_can_be_changed() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        arn = await subscribe(sdk, await sdk.arn(await sdk.create("q")))
-        await sdk.sns(
-            "SetSubscriptionAttributes",
-            SubscriptionArn=arn,
-            AttributeName="FilterPolicy",
-            AttributeValue='{"a": ["b"]}',
-        )
-        shown = await sdk.sns("GetSubscriptionAttributes", SubscriptionArn=arn)
-        entries = shown.findall("GetSubscriptionAttributesResult/Attributes/entry")
-        table = {entry.findtext("key"): entry.findtext("value") for entry in entries}
-        assert table["FilterPolicy"] == '{"a": ["b"]}'
-        assert table["RawMessageDelivery"] == "false"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_attributes_of_a_subscription_can_be_changed(sdk: Sdk) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    arn = await subscribe(sdk, await sdk.arn(await sdk.create("q")))
+    await sdk.sns(
+        "SetSubscriptionAttributes",
+        SubscriptionArn=arn,
+        AttributeName="FilterPolicy",
+        AttributeValue='{"a": ["b"]}',
+    )
+    shown = await sdk.sns("GetSubscriptionAttributes", SubscriptionArn=arn)
+    entries = shown.findall("GetSubscriptionAttributesResult/Attributes/entry")
+    table = {entry.findtext("key"): entry.findtext("value") for entry in entries}
+    assert table["FilterPolicy"] == '{"a": ["b"]}'
+    assert table["RawMessageDelivery"] == "false"
 
 
 async def change(sdk: Sdk, arn: str, name: str, value: str) -> None:
@@ -77,90 +74,80 @@ async def shown(sdk: Sdk, arn: str) -> dict[str | None, str | None]:
     return {entry.findtext("key"): entry.findtext("value") for entry in entries}
 
 
-def test_a_scope_is_shown_with_a_policy_and_decides_what_it_may_be() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        endpoint = await sdk.arn(await sdk.create("q"))
-        arn = await subscribe(sdk, endpoint)
-        nested = '{"object": {"key": [{"prefix": "auto-"}]}}'
-        unnested = "Filter policy scope MessageAttributes does not support nested filter policy"
-        failed = await failure(change(sdk, arn, "FilterPolicy", nested))
-        assert failed.message == f"Invalid parameter: {unnested}"
-        other = await sdk.arn(await sdk.create("r"))
-        failed = await failure(subscribe(sdk, other, FilterPolicy=nested))
-        assert failed.message == f"Invalid parameter: Attributes Reason: {unnested}"
-        await change(sdk, arn, "FilterPolicyScope", "MessageBody")
-        assert "FilterPolicyScope" not in await shown(sdk, arn)
-        await change(sdk, arn, "FilterPolicy", nested)
-        table = await shown(sdk, arn)
-        assert (table["FilterPolicy"], table["FilterPolicyScope"]) == (nested, "MessageBody")
-        failed = await failure(change(sdk, arn, "FilterPolicyScope", "MessageAttributes"))
-        assert failed.message == f"Invalid parameter: {unnested}"
-        failed = await failure(change(sdk, arn, "FilterPolicyScope", "RandomValue"))
-        assert failed.message == (
-            "Invalid parameter: FilterPolicyScope: Invalid value [RandomValue]. Please use either "
-            "MessageBody or MessageAttributes"
-        )
-        await change(sdk, arn, "FilterPolicy", "")
-        assert not {"FilterPolicy", "FilterPolicyScope"} & set(await shown(sdk, arn))
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_scope_is_shown_with_a_policy_and_decides_what_it_may_be(sdk: Sdk) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    endpoint = await sdk.arn(await sdk.create("q"))
+    arn = await subscribe(sdk, endpoint)
+    nested = '{"object": {"key": [{"prefix": "auto-"}]}}'
+    unnested = "Filter policy scope MessageAttributes does not support nested filter policy"
+    failed = await failure(change(sdk, arn, "FilterPolicy", nested))
+    assert failed.message == f"Invalid parameter: {unnested}"
+    other = await sdk.arn(await sdk.create("r"))
+    failed = await failure(subscribe(sdk, other, FilterPolicy=nested))
+    assert failed.message == f"Invalid parameter: Attributes Reason: {unnested}"
+    await change(sdk, arn, "FilterPolicyScope", "MessageBody")
+    assert "FilterPolicyScope" not in await shown(sdk, arn)
+    await change(sdk, arn, "FilterPolicy", nested)
+    table = await shown(sdk, arn)
+    assert (table["FilterPolicy"], table["FilterPolicyScope"]) == (nested, "MessageBody")
+    failed = await failure(change(sdk, arn, "FilterPolicyScope", "MessageAttributes"))
+    assert failed.message == f"Invalid parameter: {unnested}"
+    failed = await failure(change(sdk, arn, "FilterPolicyScope", "RandomValue"))
+    assert failed.message == (
+        "Invalid parameter: FilterPolicyScope: Invalid value [RandomValue]. Please use either "
+        "MessageBody or MessageAttributes"
+    )
+    await change(sdk, arn, "FilterPolicy", "")
+    assert not {"FilterPolicy", "FilterPolicyScope"} & set(await shown(sdk, arn))
 
 
-def test_a_policy_without_a_scope_is_of_attributes() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        endpoint = await sdk.arn(await sdk.create("q"))
-        arn = await subscribe(sdk, endpoint, FilterPolicy='{"a": ["b"]}')
-        assert (await shown(sdk, arn))["FilterPolicyScope"] == "MessageAttributes"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_policy_without_a_scope_is_of_attributes(sdk: Sdk) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    endpoint = await sdk.arn(await sdk.create("q"))
+    arn = await subscribe(sdk, endpoint, FilterPolicy='{"a": ["b"]}')
+    assert (await shown(sdk, arn))["FilterPolicyScope"] == "MessageAttributes"
 
 
-def test_subscriptions_that_make_no_sense_are_refused() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        endpoint = await sdk.arn(await sdk.create("q"))
-        fifo = await sdk.arn(await sdk.create("q.fifo"))
-        http = sdk.sns("Subscribe", TopicArn=TOPIC, Protocol="http", Endpoint="http://a")
-        assert (await failure(http)).code == "InvalidParameter"
-        for call in (
-            subscribe(sdk, "q"),
-            subscribe(sdk, fifo),
-            subscribe(sdk, endpoint, FilterPolicy="{"),
-            subscribe(sdk, endpoint, RawMessageDelivery="perhaps"),
-            subscribe(sdk, endpoint, Colour="red"),
-        ):
-            assert (await failure(call)).code == "InvalidParameter"
-        assert (await failure(subscribe(sdk, endpoint + "x"))).code == "NotFound"
-        assert (await failure(subscribe(sdk, endpoint, TOPIC + "x"))).code == "NotFound"
-        assert not sdk.node.ctx.image.fanouts["news"].subscriptions
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_subscriptions_that_make_no_sense_are_refused(sdk: Sdk) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    endpoint = await sdk.arn(await sdk.create("q"))
+    fifo = await sdk.arn(await sdk.create("q.fifo"))
+    http = sdk.sns("Subscribe", TopicArn=TOPIC, Protocol="http", Endpoint="http://a")
+    assert (await failure(http)).code == "InvalidParameter"
+    for call in (
+        subscribe(sdk, "q"),
+        subscribe(sdk, fifo),
+        subscribe(sdk, endpoint, FilterPolicy="{"),
+        subscribe(sdk, endpoint, RawMessageDelivery="perhaps"),
+        subscribe(sdk, endpoint, Colour="red"),
+    ):
+        assert (await failure(call)).code == "InvalidParameter"
+    assert (await failure(subscribe(sdk, endpoint + "x"))).code == "NotFound"
+    assert (await failure(subscribe(sdk, endpoint, TOPIC + "x"))).code == "NotFound"
+    assert not sdk.node.ctx.image.fanouts["news"].subscriptions
 
 
-def test_topics_that_somebody_may_not_see_are_not_listed() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        await subscribe(sdk, await sdk.arn(await sdk.create("q")))
-        sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "news")
-        assert (await sdk.sns("ListTopics")).find("ListTopicsResult/Topics/member") is None
-        listed = await sdk.sns("ListSubscriptions")
-        assert listed.find("ListSubscriptionsResult/Subscriptions/member") is None
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_topics_that_somebody_may_not_see_are_not_listed(sdk: Sdk) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    await subscribe(sdk, await sdk.arn(await sdk.create("q")))
+    sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "news")
+    assert (await sdk.sns("ListTopics")).find("ListTopicsResult/Topics/member") is None
+    listed = await sdk.sns("ListSubscriptions")
+    assert listed.find("ListSubscriptionsResult/Subscriptions/member") is None
 
 
-def test_a_topic_takes_no_more_than_the_metadata_store_does() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.sns("CreateTopic", Name="news")
-        policy = json.dumps({"a": ["x" * 200_000]})
-        for number in range(5):
-            endpoint = await sdk.arn(await sdk.create(f"q{number}"))
-            await subscribe(sdk, endpoint, FilterPolicy=policy)
-        endpoint = await sdk.arn(await sdk.create("last"))
-        failed = await failure(subscribe(sdk, endpoint, FilterPolicy=policy))
-        assert failed.code == "InvalidParameter"
-        assert len(sdk.node.ctx.image.fanouts["news"].subscriptions) == 5
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_topic_takes_no_more_than_the_metadata_store_does(sdk: Sdk) -> None:
+    await sdk.sns("CreateTopic", Name="news")
+    policy = json.dumps({"a": ["x" * 200_000]})
+    for number in range(5):
+        endpoint = await sdk.arn(await sdk.create(f"q{number}"))
+        await subscribe(sdk, endpoint, FilterPolicy=policy)
+    endpoint = await sdk.arn(await sdk.create("last"))
+    failed = await failure(subscribe(sdk, endpoint, FilterPolicy=policy))
+    assert failed.code == "InvalidParameter"
+    assert len(sdk.node.ctx.image.fanouts["news"].subscriptions) == 5

@@ -22,6 +22,7 @@ from penstock.wire.messages.internal.access_keys import (
     CreateAccessKeyRequest,
     DeleteAccessKeyRequest,
 )
+from tests.run_with import run_with
 from tests.unit.gateway.http.rights import HOST, Lists
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
@@ -31,64 +32,58 @@ HANDED_ON = 0
 """In place of a status: the application got it."""
 
 
-def test_the_query_protocol_does_the_same_in_xml() -> None:
-    async def test(sdk: Sdk) -> None:
-        made = await sdk.form(
-            "CreateQueue", VERSION, QueueName="jobs", Attribute__1__Name="DelaySeconds",
-            Attribute__1__Value="0", Tag__1__Key="a", Tag__1__Value="b",
-        )  # fmt: skip
-        url = made.findtext("CreateQueueResult/QueueUrl") or ""
-        assert url.endswith("/000000000000/jobs")
-        sent = await sdk.form(
-            "SendMessage", VERSION, QueueUrl=url, MessageBody="<a&b>",
-            MessageAttribute__1__Name="n", MessageAttribute__1__Value__DataType="Number",
-            MessageAttribute__1__Value__StringValue="1",
-        )  # fmt: skip
-        got = await sdk.form(
-            "ReceiveMessage", VERSION, QueueUrl=url, AttributeName__1="All",
-            MessageAttributeName__1="All", MaxNumberOfMessages="10",
-        )  # fmt: skip
-        message = got.find("ReceiveMessageResult/Message")
-        assert message is not None
-        assert message.findtext("Body") == "<a&b>"
-        assert message.findtext("MessageAttribute/Value/StringValue") == "1"
-        assert message.findtext("MD5OfMessageAttributes") == sent.findtext(
-            "SendMessageResult/MD5OfMessageAttributes"
-        )
-        receipt = message.findtext("ReceiptHandle") or ""
-        await sdk.form("DeleteMessage", VERSION, QueueUrl=url, ReceiptHandle=receipt)
-        tags = await sdk.form("ListQueueTags", VERSION, QueueUrl=url)
-        assert tags.findtext("ListQueueTagsResult/Tag/Key") == "a"
-        batch = await sdk.form(
-            "SendMessageBatch", VERSION, QueueUrl=url, SendMessageBatchRequestEntry__1__Id="1",
-            SendMessageBatchRequestEntry__1__MessageBody="m",
-        )  # fmt: skip
-        assert batch.findtext("SendMessageBatchResult/SendMessageBatchResultEntry/Id") == "1"
-        listed = await sdk.form("ListQueues", VERSION)
-        assert listed.findtext("ListQueuesResult/QueueUrl") == url
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_the_query_protocol_does_the_same_in_xml(sdk: Sdk) -> None:
+    made = await sdk.form(
+        "CreateQueue", VERSION, QueueName="jobs", Attribute__1__Name="DelaySeconds",
+        Attribute__1__Value="0", Tag__1__Key="a", Tag__1__Value="b",
+    )  # fmt: skip
+    url = made.findtext("CreateQueueResult/QueueUrl") or ""
+    assert url.endswith("/000000000000/jobs")
+    sent = await sdk.form(
+        "SendMessage", VERSION, QueueUrl=url, MessageBody="<a&b>",
+        MessageAttribute__1__Name="n", MessageAttribute__1__Value__DataType="Number",
+        MessageAttribute__1__Value__StringValue="1",
+    )  # fmt: skip
+    got = await sdk.form(
+        "ReceiveMessage", VERSION, QueueUrl=url, AttributeName__1="All",
+        MessageAttributeName__1="All", MaxNumberOfMessages="10",
+    )  # fmt: skip
+    message = got.find("ReceiveMessageResult/Message")
+    assert message is not None
+    assert message.findtext("Body") == "<a&b>"
+    assert message.findtext("MessageAttribute/Value/StringValue") == "1"
+    assert message.findtext("MD5OfMessageAttributes") == sent.findtext(
+        "SendMessageResult/MD5OfMessageAttributes"
+    )
+    receipt = message.findtext("ReceiptHandle") or ""
+    await sdk.form("DeleteMessage", VERSION, QueueUrl=url, ReceiptHandle=receipt)
+    tags = await sdk.form("ListQueueTags", VERSION, QueueUrl=url)
+    assert tags.findtext("ListQueueTagsResult/Tag/Key") == "a"
+    batch = await sdk.form(
+        "SendMessageBatch", VERSION, QueueUrl=url, SendMessageBatchRequestEntry__1__Id="1",
+        SendMessageBatchRequestEntry__1__MessageBody="m",
+    )  # fmt: skip
+    assert batch.findtext("SendMessageBatchResult/SendMessageBatchResultEntry/Id") == "1"
+    listed = await sdk.form("ListQueues", VERSION)
+    assert listed.findtext("ListQueuesResult/QueueUrl") == url
 
 
-def test_errors_of_the_query_protocol_have_the_older_codes() -> None:
-    async def test(sdk: Sdk) -> None:
-        unknown = await failure(sdk.form("GetQueueUrl", VERSION, QueueName="nobody"))
-        assert (unknown.code, unknown.status) == ("AWS.SimpleQueueService.NonExistentQueue", 400)
-        assert (await failure(sdk.form("Dance", VERSION))).code == "InvalidAction"
-        assert (await failure(sdk.form("GetQueueUrl", VERSION))).code == "MissingParameter"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_errors_of_the_query_protocol_have_the_older_codes(sdk: Sdk) -> None:
+    unknown = await failure(sdk.form("GetQueueUrl", VERSION, QueueName="nobody"))
+    assert (unknown.code, unknown.status) == ("AWS.SimpleQueueService.NonExistentQueue", 400)
+    assert (await failure(sdk.form("Dance", VERSION))).code == "InvalidAction"
+    assert (await failure(sdk.form("GetQueueUrl", VERSION))).code == "MissingParameter"
 
 
-def test_older_sdks_send_to_the_queue_itself() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        form = b"Action=SendMessage&MessageBody=a&Version=2012-11-05"
-        status, _, _ = await sdk.post(form, {}, "/000000000000/jobs", "jobs")
-        assert status == 200
-        assert await sdk.bodies(url) == ["a"]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_older_sdks_send_to_the_queue_itself(sdk: Sdk) -> None:
+    url = await sdk.create()
+    form = b"Action=SendMessage&MessageBody=a&Version=2012-11-05"
+    status, _, _ = await sdk.post(form, {}, "/000000000000/jobs", "jobs")
+    assert status == 200
+    assert await sdk.bodies(url) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -103,46 +98,44 @@ def test_older_sdks_send_to_the_queue_itself() -> None:
     ],
     ids=range(6),
 )
-def test_requests_that_say_nothing_are_refused(body: bytes, target: str, name: str) -> None:
-    async def test(sdk: Sdk) -> None:
-        status, _, answer = await sdk.post(body, {"x-amz-target": target})
-        assert status == 400
-        assert json.loads(answer)["__type"] == f"com.amazonaws.sqs#{name}"
+@run_with(with_sdk)
+async def test_requests_that_say_nothing_are_refused(
+    sdk: Sdk, *, body: bytes, target: str, name: str
+) -> None:
+    status, _, answer = await sdk.post(body, {"x-amz-target": target})
+    assert status == 400
+    assert json.loads(answer)["__type"] == f"com.amazonaws.sqs#{name}"
 
-    with_sdk(test)
 
+@run_with(with_sdk)
+async def test_a_caller_that_hangs_up_takes_nothing_with_it(sdk: Sdk) -> None:
+    url = await sdk.create()
+    body = json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}).encode()
+    hung_up = asyncio.Event()
+    parts: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
 
-def test_a_caller_that_hangs_up_takes_nothing_with_it() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        body = json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}).encode()
-        hung_up = asyncio.Event()
-        parts: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
+    async def receive() -> dict[str, Any]:
+        if parts:
+            return parts.pop()
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
 
-        async def receive() -> dict[str, Any]:
-            if parts:
-                return parts.pop()
-            await hung_up.wait()
-            return {"type": "http.disconnect"}
-
-        scope = {
-            "type": "http",
-            "app": sdk.app,
-            "method": "POST",
-            "path": "/",
-            "query_string": b"",
-            "headers": [(b"x-amz-target", b"AmazonSQS.ReceiveMessage")],
-        }
-        polling = asyncio.ensure_future(sdk.entry.answer(Request(scope, receive)))
-        await asyncio.sleep(1)
-        hung_up.set()
-        with pytest.raises(HTTPException):
-            await polling
-        await sdk.send(url, "a")
-        (message,) = await sdk.receive(url)
-        assert message["Attributes"]["ApproximateReceiveCount"] == "1"
-
-    with_sdk(test)
+    scope = {
+        "type": "http",
+        "app": sdk.app,
+        "method": "POST",
+        "path": "/",
+        "query_string": b"",
+        "headers": [(b"x-amz-target", b"AmazonSQS.ReceiveMessage")],
+    }
+    polling = asyncio.ensure_future(sdk.entry.answer(Request(scope, receive)))
+    await asyncio.sleep(1)
+    hung_up.set()
+    with pytest.raises(HTTPException):
+        await polling
+    await sdk.send(url, "a")
+    (message,) = await sdk.receive(url)
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
 # -- signatures -------------------------------------------------------------------------------
@@ -166,22 +159,20 @@ def signed(body: bytes, now: str, secret: str, key: str = "KEY") -> dict[str, st
     return headers | {"authorization": text + sign(request, claim, secret)}
 
 
-def test_with_credentials_only_their_owners_come_in() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.node.create("jobs", 1)
-        now = utc(sdk.node.ctx.clock.now_ms())
-        status, _, body = await sdk.post(b"{}", signed(b"{}", now, "s/e+c=ret"))
-        assert (status, len(json.loads(body)["QueueUrls"])) == (200, 1)
-        for headers, name in (
-            (signed(b"{}", now, "other"), "SignatureDoesNotMatch"),
-            (signed(b"{ }", now, "s/e+c=ret"), "SignatureDoesNotMatch"),
-            ({"x-amz-target": "AmazonSQS.ListQueues"}, "MissingAuthenticationToken"),
-            (signed(b"{}", "19990101T000000Z", "s/e+c=ret"), "SignatureDoesNotMatch"),
-        ):
-            status, _, body = await sdk.post(b"{}", headers)
-            assert (status, json.loads(body)["__type"]) == (403, f"com.amazonaws.sqs#{name}")
-
-    with_sdk(test, sqs_credentials="KEY:s/e+c=ret, OTHER:x")
+@run_with(with_sdk, sqs_credentials="KEY:s/e+c=ret, OTHER:x")
+async def test_with_credentials_only_their_owners_come_in(sdk: Sdk) -> None:
+    await sdk.node.create("jobs", 1)
+    now = utc(sdk.node.ctx.clock.now_ms())
+    status, _, body = await sdk.post(b"{}", signed(b"{}", now, "s/e+c=ret"))
+    assert (status, len(json.loads(body)["QueueUrls"])) == (200, 1)
+    for headers, name in (
+        (signed(b"{}", now, "other"), "SignatureDoesNotMatch"),
+        (signed(b"{ }", now, "s/e+c=ret"), "SignatureDoesNotMatch"),
+        ({"x-amz-target": "AmazonSQS.ListQueues"}, "MissingAuthenticationToken"),
+        (signed(b"{}", "19990101T000000Z", "s/e+c=ret"), "SignatureDoesNotMatch"),
+    ):
+        status, _, body = await sdk.post(b"{}", headers)
+        assert (status, json.loads(body)["__type"]) == (403, f"com.amazonaws.sqs#{name}")
 
 
 def utc(now_ms: int) -> str:
@@ -194,51 +185,45 @@ async def make_key(sdk: Sdk, user: str) -> tuple[str, str]:
     return answer.access_key, answer.secret
 
 
-def test_whoever_signs_with_a_users_key_is_that_user() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.node.create("jobs", 1)
-        key, secret = await make_key(sdk, "eve")
-        lists = sdk.node.ctx.authorizer = Lists()
-        now, sdk.host = utc(sdk.node.ctx.clock.now_ms()), HOST
-        lists.give([Needs(ResourceType.TOPIC, Operation.DESCRIBE)], topic="jobs")
-        status, _, body = await sdk.post(b"{}", signed(b"{}", now, secret, key))
-        assert (status, len(json.loads(body)["QueueUrls"])) == (200, 1)
-        for headers, name in (
-            (signed(b"{}", now, "other", key), "SignatureDoesNotMatch"),
-            (signed(b"{}", now, secret, "PNSKNOBODY"), "InvalidClientTokenId"),
-            (signed(b"{}", "19990101T000000Z", secret, key), "SignatureDoesNotMatch"),
-        ):
-            status, _, body = await sdk.post(b"{}", headers)
-            assert (status, json.loads(body)["__type"]) == (403, f"com.amazonaws.sqs#{name}")
-        assert sdk.node.ctx.metrics.failed_logins.value == 3
-        sdk.node.ctx.authorizer = sdk.node.rights
-        await sdk.node.ask(delete_access_key, 0, DeleteAccessKeyRequest(access_key=key))
-        sdk.node.ctx.authorizer = lists
-        status, _, body = await sdk.post(b"{}", signed(b"{}", now, secret, key))
-        assert json.loads(body)["__type"] == "com.amazonaws.sqs#InvalidClientTokenId"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_whoever_signs_with_a_users_key_is_that_user(sdk: Sdk) -> None:
+    await sdk.node.create("jobs", 1)
+    key, secret = await make_key(sdk, "eve")
+    lists = sdk.node.ctx.authorizer = Lists()
+    now, sdk.host = utc(sdk.node.ctx.clock.now_ms()), HOST
+    lists.give([Needs(ResourceType.TOPIC, Operation.DESCRIBE)], topic="jobs")
+    status, _, body = await sdk.post(b"{}", signed(b"{}", now, secret, key))
+    assert (status, len(json.loads(body)["QueueUrls"])) == (200, 1)
+    for headers, name in (
+        (signed(b"{}", now, "other", key), "SignatureDoesNotMatch"),
+        (signed(b"{}", now, secret, "PNSKNOBODY"), "InvalidClientTokenId"),
+        (signed(b"{}", "19990101T000000Z", secret, key), "SignatureDoesNotMatch"),
+    ):
+        status, _, body = await sdk.post(b"{}", headers)
+        assert (status, json.loads(body)["__type"]) == (403, f"com.amazonaws.sqs#{name}")
+    assert sdk.node.ctx.metrics.failed_logins.value == 3
+    sdk.node.ctx.authorizer = sdk.node.rights
+    await sdk.node.ask(delete_access_key, 0, DeleteAccessKeyRequest(access_key=key))
+    sdk.node.ctx.authorizer = lists
+    status, _, body = await sdk.post(b"{}", signed(b"{}", now, secret, key))
+    assert json.loads(body)["__type"] == "com.amazonaws.sqs#InvalidClientTokenId"
 
 
-def test_who_does_not_sign_is_anonymous_and_the_rights_decide() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.node.create("jobs", 1)
-        await make_key(sdk, "eve")
-        url = "http://broker:8080/000000000000/jobs"
-        assert (await sdk("GetQueueUrl", QueueName="jobs"))["QueueUrl"] == url
-        sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "jobs")
-        assert (await failure(sdk("GetQueueUrl", QueueName="jobs"))).name == "AccessDenied"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_who_does_not_sign_is_anonymous_and_the_rights_decide(sdk: Sdk) -> None:
+    await sdk.node.create("jobs", 1)
+    await make_key(sdk, "eve")
+    url = "http://broker:8080/000000000000/jobs"
+    assert (await sdk("GetQueueUrl", QueueName="jobs"))["QueueUrl"] == url
+    sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "jobs")
+    assert (await failure(sdk("GetQueueUrl", QueueName="jobs"))).name == "AccessDenied"
 
 
-def test_where_nothing_is_checked_anything_may_sign() -> None:
-    async def test(sdk: Sdk) -> None:
-        sdk.node.ctx.authorizer = AllowAll()
-        sdk.headers["authorization"] = "nonsense"
-        assert await sdk("ListQueues") == {}
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_where_nothing_is_checked_anything_may_sign(sdk: Sdk) -> None:
+    sdk.node.ctx.authorizer = AllowAll()
+    sdk.headers["authorization"] = "nonsense"
+    assert await sdk("ListQueues") == {}
 
 
 @pytest.mark.parametrize("text", ["", "A", "A:", ":b", "A:b,", "A:b,,C:d"])
@@ -263,21 +248,17 @@ def test_credentials_are_pairs() -> None:
         ("POST", "/topics/jobs/messages", HANDED_ON),
     ],
 )
-def test_only_what_sdks_send_is_answered_before_the_application(
-    method: str, path: str, status: int
+@run_with(with_sdk)
+async def test_only_what_sdks_send_is_answered_before_the_application(
+    sdk: Sdk, *, method: str, path: str, status: int
 ) -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.create("jobs")
-        assert await through_front(sdk, method, path) == status
-
-    with_sdk(test)
+    await sdk.create("jobs")
+    assert await through_front(sdk, method, path) == status
 
 
-def test_a_body_that_is_too_large_is_refused_there_too() -> None:
-    async def test(sdk: Sdk) -> None:
-        assert await through_front(sdk, "POST", "/", HTTPException(413)) == 413
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_body_that_is_too_large_is_refused_there_too(sdk: Sdk) -> None:
+    assert await through_front(sdk, "POST", "/", HTTPException(413)) == 413
 
 
 async def through_front(

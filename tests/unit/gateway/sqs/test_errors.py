@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.run_with import run_with
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
 VERSION = "2012-11-05"
@@ -155,60 +156,60 @@ def form_of(action: str, values: dict[str, Any]) -> dict[str, str]:
     REFUSED,
     ids=[f"{at}-{row[1]}" for at, row in enumerate(REFUSED)],
 )
-def test_a_refusal_has_amazons_names_and_text(
-    queue: str, action: str, values: dict[str, Any], names: tuple[str, str], message: str
+@run_with(with_sdk)
+async def test_a_refusal_has_amazons_names_and_text(
+    sdk: Sdk,
+    *,
+    queue: str,
+    action: str,
+    values: dict[str, Any],
+    names: tuple[str, str],
+    message: str,
 ) -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.create("jobs")
-        await sdk.create("jobs.fifo")
-        url = f"http://broker:8080/000000000000/{queue}"
-        if action != "CreateQueue":
-            values.setdefault("QueueUrl", url)
-        status, headers, body = await sdk.post(
-            json.dumps(values).encode(), {"x-amz-target": f"AmazonSQS.{action}"}
-        )
-        answer = json.loads(body)
-        shape, code = names
-        assert status == 400
-        assert answer["__type"].partition("#")[2] == shape
-        assert headers["x-amzn-query-error"] == f"{code};Sender"
-        assert answer["message"] == message
-        failed = await failure(sdk.form(action, VERSION, **form_of(action, values)))
-        assert (failed.code, failed.message) == (code, message)
-
-    with_sdk(test)
+    await sdk.create("jobs")
+    await sdk.create("jobs.fifo")
+    url = f"http://broker:8080/000000000000/{queue}"
+    if action != "CreateQueue":
+        values.setdefault("QueueUrl", url)
+    status, headers, body = await sdk.post(
+        json.dumps(values).encode(), {"x-amz-target": f"AmazonSQS.{action}"}
+    )
+    answer = json.loads(body)
+    shape, code = names
+    assert status == 400
+    assert answer["__type"].partition("#")[2] == shape
+    assert headers["x-amzn-query-error"] == f"{code};Sender"
+    assert answer["message"] == message
+    failed = await failure(sdk.form(action, VERSION, **form_of(action, values)))
+    assert (failed.code, failed.message) == (code, message)
 
 
-def test_a_queue_that_is_not_there_is_told_in_two_ways() -> None:
-    async def test(sdk: Sdk) -> None:
-        failed = await failure(sdk("GetQueueUrl", QueueName="nothing"))
-        assert (failed.name, failed.code) == (
-            "QueueDoesNotExist",
-            "AWS.SimpleQueueService.NonExistentQueue",
-        )
-        assert failed.message == "The specified queue does not exist."
-        failed = await failure(sdk.form("GetQueueUrl", VERSION, QueueName="nothing"))
-        assert failed.code == "AWS.SimpleQueueService.NonExistentQueue"
-        assert failed.message == "The specified queue does not exist for this wsdl version."
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_queue_that_is_not_there_is_told_in_two_ways(sdk: Sdk) -> None:
+    failed = await failure(sdk("GetQueueUrl", QueueName="nothing"))
+    assert (failed.name, failed.code) == (
+        "QueueDoesNotExist",
+        "AWS.SimpleQueueService.NonExistentQueue",
+    )
+    assert failed.message == "The specified queue does not exist."
+    failed = await failure(sdk.form("GetQueueUrl", VERSION, QueueName="nothing"))
+    assert failed.code == "AWS.SimpleQueueService.NonExistentQueue"
+    assert failed.message == "The specified queue does not exist for this wsdl version."
 
 
-def test_true_and_false_come_in_any_case() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("a.fifo", FifoQueue="True", ContentBasedDeduplication="TRUE")
-        assert await sdk.create("a.fifo", FifoQueue="true", ContentBasedDeduplication="true") == url
-        shown = await sdk.attributes(url)
-        assert (shown["FifoQueue"], shown["ContentBasedDeduplication"]) == ("true", "true")
-        off = {"ContentBasedDeduplication": "False", "FifoQueue": "TRUE"}
-        await sdk("SetQueueAttributes", QueueUrl=url, Attributes=off)
-        assert (await sdk.attributes(url))["ContentBasedDeduplication"] == "false"
-        failed = await failure(
-            sdk("SetQueueAttributes", QueueUrl=url, Attributes={"ContentBasedDeduplication": "no"})
-        )
-        assert failed.name == "InvalidAttributeValue"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_true_and_false_come_in_any_case(sdk: Sdk) -> None:
+    url = await sdk.create("a.fifo", FifoQueue="True", ContentBasedDeduplication="TRUE")
+    assert await sdk.create("a.fifo", FifoQueue="true", ContentBasedDeduplication="true") == url
+    shown = await sdk.attributes(url)
+    assert (shown["FifoQueue"], shown["ContentBasedDeduplication"]) == ("true", "true")
+    off = {"ContentBasedDeduplication": "False", "FifoQueue": "TRUE"}
+    await sdk("SetQueueAttributes", QueueUrl=url, Attributes=off)
+    assert (await sdk.attributes(url))["ContentBasedDeduplication"] == "false"
+    failed = await failure(
+        sdk("SetQueueAttributes", QueueUrl=url, Attributes={"ContentBasedDeduplication": "no"})
+    )
+    assert failed.name == "InvalidAttributeValue"
 
 
 WANTED: list[tuple[list[str], list[str]]] = [
@@ -227,84 +228,72 @@ WANTED: list[tuple[list[str], list[str]]] = [
 
 @pytest.mark.parametrize(("wanted", "shown"), WANTED, ids=[str(row[0]) for row in WANTED])
 @pytest.mark.parametrize("is_form", [False, True], ids=["json", "query"])
-def test_attributes_are_shown_by_name_and_prefix(
-    wanted: list[str], shown: list[str], is_form: bool
+@run_with(with_sdk)
+async def test_attributes_are_shown_by_name_and_prefix(
+    sdk: Sdk, *, wanted: list[str], shown: list[str], is_form: bool
 ) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        one = {"DataType": "String", "StringValue": "v"}
-        names = ("Help.Me", "Helpful", "General")
-        await sdk.send(url, "m", MessageAttributes=dict.fromkeys(names, one))
-        if is_form:
-            form = {f"MessageAttributeName__{n}": name for n, name in enumerate(wanted, 1)}
-            form = form or {"MessageAttributeName": ""}
-            root = await sdk.form("ReceiveMessage", VERSION, QueueUrl=url, **form)
-            found = [name.text for name in root.iter("Name")]
-        else:
-            answer = await sdk("ReceiveMessage", QueueUrl=url, MessageAttributeNames=wanted)
-            (message,) = answer["Messages"]
-            assert ("MD5OfMessageAttributes" in message) == bool(shown)
-            found = list(message.get("MessageAttributes", {}))
-        assert sorted(str(name) for name in found) == sorted(shown)
-
-    with_sdk(test)
+    url = await sdk.create()
+    one = {"DataType": "String", "StringValue": "v"}
+    names = ("Help.Me", "Helpful", "General")
+    await sdk.send(url, "m", MessageAttributes=dict.fromkeys(names, one))
+    if is_form:
+        form = {f"MessageAttributeName__{n}": name for n, name in enumerate(wanted, 1)}
+        form = form or {"MessageAttributeName": ""}
+        root = await sdk.form("ReceiveMessage", VERSION, QueueUrl=url, **form)
+        found = [name.text for name in root.iter("Name")]
+    else:
+        answer = await sdk("ReceiveMessage", QueueUrl=url, MessageAttributeNames=wanted)
+        (message,) = answer["Messages"]
+        assert ("MD5OfMessageAttributes" in message) == bool(shown)
+        found = list(message.get("MessageAttributes", {}))
+    assert sorted(str(name) for name in found) == sorted(shown)
 
 
-def test_system_attributes_have_two_names_for_being_asked_for() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.send(url, "m")
+@run_with(with_sdk)
+async def test_system_attributes_have_two_names_for_being_asked_for(sdk: Sdk) -> None:
+    url = await sdk.create()
+    await sdk.send(url, "m")
 
-        async def shown(**names: list[str]) -> list[str]:
-            answer = await sdk("ReceiveMessage", QueueUrl=url, VisibilityTimeout=0, **names)
-            return sorted(answer["Messages"][0].get("Attributes", {}))
+    async def shown(**names: list[str]) -> list[str]:
+        answer = await sdk("ReceiveMessage", QueueUrl=url, VisibilityTimeout=0, **names)
+        return sorted(answer["Messages"][0].get("Attributes", {}))
 
-        every = [
-            "ApproximateFirstReceiveTimestamp",
-            "ApproximateReceiveCount",
-            "SenderId",
-            "SentTimestamp",
-        ]
-        assert await shown(MessageSystemAttributeNames=["All"]) == every
-        assert await shown(AttributeNames=["All"]) == every
-        assert await shown(AttributeNames=["SenderId", "SequenceNumber"]) == ["SenderId"]
-        both = await shown(
-            AttributeNames=["SenderId"], MessageSystemAttributeNames=["SentTimestamp"]
-        )
-        assert both == ["SenderId", "SentTimestamp"]
-        assert await shown() == []
-
-    with_sdk(test)
+    every = [
+        "ApproximateFirstReceiveTimestamp",
+        "ApproximateReceiveCount",
+        "SenderId",
+        "SentTimestamp",
+    ]
+    assert await shown(MessageSystemAttributeNames=["All"]) == every
+    assert await shown(AttributeNames=["All"]) == every
+    assert await shown(AttributeNames=["SenderId", "SequenceNumber"]) == ["SenderId"]
+    both = await shown(AttributeNames=["SenderId"], MessageSystemAttributeNames=["SentTimestamp"])
+    assert both == ["SenderId", "SentTimestamp"]
+    assert await shown() == []
 
 
-def test_the_trace_of_a_request_is_the_messages_unless_it_has_one() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        header, own = "Root=1-3152b799-8954dae64eda91bc9a23a7e8", "Root=2"
-        sdk.headers["x-amzn-trace-id"] = header
-        await sdk.send(url, "a")
-        trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": own}}
-        await sdk.send(url, "b", MessageSystemAttributes=trace)
-        await sdk("SendMessageBatch", QueueUrl=url, Entries=[{"Id": "1", "MessageBody": "c"}])
-        for unlike in ("x" * 257, "Root=\x01", "Root=\xe9"):
-            sdk.headers["x-amzn-trace-id"] = unlike
-            await sdk.send(url, "d")
-        del sdk.headers["x-amzn-trace-id"]
-        got = {
-            one["Body"]: one["Attributes"].get("AWSTraceHeader") for one in await sdk.receive(url)
-        }
-        assert got == {"a": header, "b": own, "c": header, "d": None}
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_the_trace_of_a_request_is_the_messages_unless_it_has_one(sdk: Sdk) -> None:
+    url = await sdk.create()
+    header, own = "Root=1-3152b799-8954dae64eda91bc9a23a7e8", "Root=2"
+    sdk.headers["x-amzn-trace-id"] = header
+    await sdk.send(url, "a")
+    trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": own}}
+    await sdk.send(url, "b", MessageSystemAttributes=trace)
+    await sdk("SendMessageBatch", QueueUrl=url, Entries=[{"Id": "1", "MessageBody": "c"}])
+    for unlike in ("x" * 257, "Root=\x01", "Root=\xe9"):
+        sdk.headers["x-amzn-trace-id"] = unlike
+        await sdk.send(url, "d")
+    del sdk.headers["x-amzn-trace-id"]
+    got = {one["Body"]: one["Attributes"].get("AWSTraceHeader") for one in await sdk.receive(url)}
+    assert got == {"a": header, "b": own, "c": header, "d": None}
 
 
-def test_a_message_of_a_batch_that_is_too_large_fails_alone() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(MaximumMessageSize="1024")
-        rows = [{"Id": str(size), "MessageBody": "a" * size} for size in (1024, 1025)]
-        answer = await sdk("SendMessageBatch", QueueUrl=url, Entries=rows)
-        assert [row["Id"] for row in answer["Successful"]] == ["1024"]
-        (failed,) = answer["Failed"]
-        assert (failed["Id"], failed["Code"]) == ("1025", "InvalidParameterValue")
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_message_of_a_batch_that_is_too_large_fails_alone(sdk: Sdk) -> None:
+    url = await sdk.create(MaximumMessageSize="1024")
+    rows = [{"Id": str(size), "MessageBody": "a" * size} for size in (1024, 1025)]
+    answer = await sdk("SendMessageBatch", QueueUrl=url, Entries=rows)
+    assert [row["Id"] for row in answer["Successful"]] == ["1024"]
+    (failed,) = answer["Failed"]
+    assert (failed["Id"], failed["Code"]) == ("1025", "InvalidParameterValue")

@@ -21,6 +21,7 @@ from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import EACH_MAX, LOCK_MS, MoveTasks
 from penstock.security.acl_types import ANONYMOUS
+from tests.run_with import run_with
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_served_sdk
 
 WHO = Principal("User:ann")
@@ -59,113 +60,101 @@ async def ended(sdk: Sdk, arn: str) -> dict[str, Any]:
     raise AssertionError("the task did not end")
 
 
-def test_letters_go_back_to_the_queue_they_came_from() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, dead, arn = await with_letters(sdk, 25)
-        await sdk("StartMessageMoveTask", SourceArn=arn)
-        row = await ended(sdk, arn)
-        assert row["Status"] == "COMPLETED"
-        assert row["ApproximateNumberOfMessagesMoved"] == 25
-        account = await sdk.moves.door.queues.one(WHO, "dead", DEAD_LETTERS)
-        assert account.unfinished == 0
-        assert await sdk.bodies(dead) == []
-        seen: list[str] = []
-        while got := await sdk.receive(url):
-            seen += [message["Body"] for message in got]
-            assert not any("dlq" in name for m in got for name in m.get("MessageAttributes", {}))
-            await sdk.delete(url, *got)
-        assert sorted(seen) == sorted(f"m{n}" for n in range(25))
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_letters_go_back_to_the_queue_they_came_from(sdk: Sdk) -> None:
+    url, dead, arn = await with_letters(sdk, 25)
+    await sdk("StartMessageMoveTask", SourceArn=arn)
+    row = await ended(sdk, arn)
+    assert row["Status"] == "COMPLETED"
+    assert row["ApproximateNumberOfMessagesMoved"] == 25
+    account = await sdk.moves.door.queues.one(WHO, "dead", DEAD_LETTERS)
+    assert account.unfinished == 0
+    assert await sdk.bodies(dead) == []
+    seen: list[str] = []
+    while got := await sdk.receive(url):
+        seen += [message["Body"] for message in got]
+        assert not any("dlq" in name for m in got for name in m.get("MessageAttributes", {}))
+        await sdk.delete(url, *got)
+    assert sorted(seen) == sorted(f"m{n}" for n in range(25))
 
 
-def test_letters_go_where_they_are_sent_at_the_pace_that_was_asked_for() -> None:
-    async def test(sdk: Sdk) -> None:
-        _, dead, arn = await with_letters(sdk, 10)
-        other = await sdk.create("other")
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        await sdk(
-            "StartMessageMoveTask",
-            SourceArn=arn,
-            DestinationArn=await sdk.arn(other),
-            MaxNumberOfMessagesPerSecond=2,
-        )
-        again = await failure(sdk("StartMessageMoveTask", SourceArn=arn))
-        assert again.name == "UnsupportedOperation"
-        assert (await ended(sdk, arn))["Status"] == "COMPLETED"
-        assert 4 <= loop.time() - start <= 6
-        assert len(await sdk.receive(other)) == 10
-        assert await sdk.bodies(dead) == []
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_letters_go_where_they_are_sent_at_the_pace_that_was_asked_for(sdk: Sdk) -> None:
+    _, dead, arn = await with_letters(sdk, 10)
+    other = await sdk.create("other")
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await sdk(
+        "StartMessageMoveTask",
+        SourceArn=arn,
+        DestinationArn=await sdk.arn(other),
+        MaxNumberOfMessagesPerSecond=2,
+    )
+    again = await failure(sdk("StartMessageMoveTask", SourceArn=arn))
+    assert again.name == "UnsupportedOperation"
+    assert (await ended(sdk, arn))["Status"] == "COMPLETED"
+    assert 4 <= loop.time() - start <= 6
+    assert len(await sdk.receive(other)) == 10
+    assert await sdk.bodies(dead) == []
 
 
-def test_a_cancelled_task_stops_and_loses_nothing() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, dead, arn = await with_letters(sdk, 10)
-        started = await sdk("StartMessageMoveTask", SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
-        handle = started["TaskHandle"]
-        await asyncio.sleep(3.5)
-        assert (await task(sdk, arn))["TaskHandle"] == handle
-        await sdk("CancelMessageMoveTask", TaskHandle=handle)
-        row = await ended(sdk, arn)
-        assert row["Status"] == "CANCELLED"
-        moved = row["ApproximateNumberOfMessagesMoved"]
-        assert 3 <= moved <= 5
-        assert len(await sdk.receive(url)) == moved
-        assert len(await sdk.receive(dead)) == 10 - moved
-        late = await failure(sdk("CancelMessageMoveTask", TaskHandle=handle))
-        assert (late.name, late.status) == ("ResourceNotFoundException", 404)
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_a_cancelled_task_stops_and_loses_nothing(sdk: Sdk) -> None:
+    url, dead, arn = await with_letters(sdk, 10)
+    started = await sdk("StartMessageMoveTask", SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    handle = started["TaskHandle"]
+    await asyncio.sleep(3.5)
+    assert (await task(sdk, arn))["TaskHandle"] == handle
+    await sdk("CancelMessageMoveTask", TaskHandle=handle)
+    row = await ended(sdk, arn)
+    assert row["Status"] == "CANCELLED"
+    moved = row["ApproximateNumberOfMessagesMoved"]
+    assert 3 <= moved <= 5
+    assert len(await sdk.receive(url)) == moved
+    assert len(await sdk.receive(dead)) == 10 - moved
+    late = await failure(sdk("CancelMessageMoveTask", TaskHandle=handle))
+    assert (late.name, late.status) == ("ResourceNotFoundException", 404)
 
 
-def test_a_message_that_came_from_nowhere_fails_the_task_and_stays() -> None:
-    async def test(sdk: Sdk) -> None:
-        _, dead, arn = await with_letters(sdk, 0)
-        await sdk.send(dead, "sent by hand")
-        await sdk("StartMessageMoveTask", SourceArn=arn)
-        row = await ended(sdk, arn)
-        assert (row["Status"], row["FailureReason"]) == (
-            "FAILED",
-            "CouldNotDetermineMessageSource",
-        )
-        assert await sdk.bodies(dead) == ["sent by hand"]
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_a_message_that_came_from_nowhere_fails_the_task_and_stays(sdk: Sdk) -> None:
+    _, dead, arn = await with_letters(sdk, 0)
+    await sdk.send(dead, "sent by hand")
+    await sdk("StartMessageMoveTask", SourceArn=arn)
+    row = await ended(sdk, arn)
+    assert (row["Status"], row["FailureReason"]) == (
+        "FAILED",
+        "CouldNotDetermineMessageSource",
+    )
+    assert await sdk.bodies(dead) == ["sent by hand"]
 
 
-def test_tasks_that_make_no_sense_are_refused() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, _, arn = await with_letters(sdk, 0)
-        for values in (
-            {"SourceArn": await sdk.arn(url)},
-            {"SourceArn": "dead"},
-            {"SourceArn": arn, "DestinationArn": arn},
-            {"SourceArn": arn, "MaxNumberOfMessagesPerSecond": 501},
-        ):
-            failed = await failure(sdk("StartMessageMoveTask", **values))
-            assert failed.name == "InvalidParameterValue"
-        nobody = await failure(sdk("StartMessageMoveTask", SourceArn=arn + "x"))
-        assert nobody.name == "QueueDoesNotExist"
-        unknown = await failure(sdk("CancelMessageMoveTask", TaskHandle="x"))
-        assert unknown.name == "ResourceNotFoundException"
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_tasks_that_make_no_sense_are_refused(sdk: Sdk) -> None:
+    url, _, arn = await with_letters(sdk, 0)
+    for values in (
+        {"SourceArn": await sdk.arn(url)},
+        {"SourceArn": "dead"},
+        {"SourceArn": arn, "DestinationArn": arn},
+        {"SourceArn": arn, "MaxNumberOfMessagesPerSecond": 501},
+    ):
+        failed = await failure(sdk("StartMessageMoveTask", **values))
+        assert failed.name == "InvalidParameterValue"
+    nobody = await failure(sdk("StartMessageMoveTask", SourceArn=arn + "x"))
+    assert nobody.name == "QueueDoesNotExist"
+    unknown = await failure(sdk("CancelMessageMoveTask", TaskHandle="x"))
+    assert unknown.name == "ResourceNotFoundException"
 
 
-def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, _, arn = await with_letters(sdk, 5)
-        record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=5)
-        await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
-        again = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
-        assert (await ended(sdk, arn))["ApproximateNumberOfMessagesMoved"] == 5
-        assert len(await sdk.receive(url)) == 5
-        again.cancel()
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_a_node_goes_on_with_its_tasks_after_a_restart(sdk: Sdk) -> None:
+    url, _, arn = await with_letters(sdk, 5)
+    record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=5)
+    await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
+    again = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
+    assert (await ended(sdk, arn))["ApproximateNumberOfMessagesMoved"] == 5
+    assert len(await sdk.receive(url)) == 5
+    again.cancel()
 
 
 @pytest.mark.parametrize(
@@ -179,38 +168,36 @@ def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
     ],
     ids=["received", "before commit", "committed", "sent on", "finished"],
 )
-def test_messages_move_exactly_once_when_the_node_dies(
-    owner: type, name: str, runs_first: bool, monkeypatch: pytest.MonkeyPatch
+@run_with(with_served_sdk)
+async def test_messages_move_exactly_once_when_the_node_dies(
+    sdk: Sdk, *, owner: type, name: str, runs_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task stops for good at one moment, and another goes on as after a restart."""
 
-    async def test(sdk: Sdk) -> None:
-        url, dead, arn = await with_letters(sdk, 6)
-        record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=6)
-        await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
-        work, is_there = getattr(owner, name), asyncio.Event()
+    url, dead, arn = await with_letters(sdk, 6)
+    record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=6)
+    await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
+    work, is_there = getattr(owner, name), asyncio.Event()
 
-        async def dies(*args: Any, **named: Any) -> None:
-            if runs_first:
-                await work(*args, **named)
-            is_there.set()
-            await asyncio.Event().wait()
+    async def dies(*args: Any, **named: Any) -> None:
+        if runs_first:
+            await work(*args, **named)
+        is_there.set()
+        await asyncio.Event().wait()
 
-        with monkeypatch.context() as patched:
-            patched.setattr(owner, name, dies)
-            dying = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
-            await is_there.wait()
-            dying.cancel()
-            await asyncio.gather(dying, return_exceptions=True)
-        again = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
-        row = await ended(sdk, arn)
-        assert (row["Status"], row.get("FailureReason")) == ("COMPLETED", None)
-        assert await moved(sdk, url) == [f"m{n}" for n in range(6)]
-        await asyncio.sleep(LOCK_MS / 1000 + 1)
-        assert await sdk.bodies(dead) == []
-        again.cancel()
-
-    with_served_sdk(test)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, dies)
+        dying = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
+        await is_there.wait()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    again = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
+    row = await ended(sdk, arn)
+    assert (row["Status"], row.get("FailureReason")) == ("COMPLETED", None)
+    assert await moved(sdk, url) == [f"m{n}" for n in range(6)]
+    await asyncio.sleep(LOCK_MS / 1000 + 1)
+    assert await sdk.bodies(dead) == []
+    again.cancel()
 
 
 async def moved(sdk: Sdk, url: str) -> list[str]:
@@ -222,108 +209,92 @@ async def moved(sdk: Sdk, url: str) -> list[str]:
     return sorted(seen)
 
 
-def test_a_message_that_was_redriven_otherwise_is_not_moved_again() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, dead, arn = await with_letters(sdk, 4)
-        letters = sdk.moves.door.letters
-        report = await letters.redrive(
-            WHO, "dead", DeadLetterFilter(ids=frozenset({(0, 0), (0, 2)}))
+@run_with(with_served_sdk)
+async def test_a_message_that_was_redriven_otherwise_is_not_moved_again(sdk: Sdk) -> None:
+    url, dead, arn = await with_letters(sdk, 4)
+    letters = sdk.moves.door.letters
+    report = await letters.redrive(WHO, "dead", DeadLetterFilter(ids=frozenset({(0, 0), (0, 2)})))
+    assert report.settled == 2
+    await sdk("StartMessageMoveTask", SourceArn=arn)
+    row = await ended(sdk, arn)
+    assert (row["Status"], row["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 4)
+    assert await moved(sdk, url) == [f"m{n}" for n in range(4)]
+    assert await sdk.bodies(dead) == []
+
+
+@run_with(with_served_sdk)
+async def test_a_message_that_its_target_does_not_take_stays_and_fails_the_task(sdk: Sdk) -> None:
+    url, dead, arn = await with_letters(sdk, 1)
+    small = await sdk.create("small")
+    await sdk.node.ctx.reached(
+        await config_changes.alter_topic(
+            sdk.node.ctx.admin.store,
+            "small",
+            config_changes.altering(Scope.TOPIC, [Alteration("max.message.bytes", Op.SET, "70")]),
         )
-        assert report.settled == 2
-        await sdk("StartMessageMoveTask", SourceArn=arn)
-        row = await ended(sdk, arn)
-        assert (row["Status"], row["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 4)
-        assert await moved(sdk, url) == [f"m{n}" for n in range(4)]
-        assert await sdk.bodies(dead) == []
-
-    with_served_sdk(test)
-
-
-def test_a_message_that_its_target_does_not_take_stays_and_fails_the_task() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, dead, arn = await with_letters(sdk, 1)
-        small = await sdk.create("small")
-        await sdk.node.ctx.reached(
-            await config_changes.alter_topic(
-                sdk.node.ctx.admin.store,
-                "small",
-                config_changes.altering(
-                    Scope.TOPIC, [Alteration("max.message.bytes", Op.SET, "70")]
-                ),
-            )
-        )
-        await sdk("StartMessageMoveTask", SourceArn=arn, DestinationArn=await sdk.arn(small))
-        row = await ended(sdk, arn)
-        assert row["Status"] == "FAILED"
-        assert "max.message.bytes" in row["FailureReason"]
-        assert await sdk.bodies(dead) == ["m0"]
-        assert await sdk.bodies(small) == await sdk.bodies(url) == []
-
-    with_served_sdk(test)
+    )
+    await sdk("StartMessageMoveTask", SourceArn=arn, DestinationArn=await sdk.arn(small))
+    row = await ended(sdk, arn)
+    assert row["Status"] == "FAILED"
+    assert "max.message.bytes" in row["FailureReason"]
+    assert await sdk.bodies(dead) == ["m0"]
+    assert await sdk.bodies(small) == await sdk.bodies(url) == []
 
 
-def test_redriven_messages_show_no_headers_of_ours() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, _, arn = await with_letters(sdk, 1)
-        await sdk("StartMessageMoveTask", SourceArn=arn)
-        await ended(sdk, arn)
-        (message,) = await sdk.receive(url)
-        assert "MessageAttributes" not in message
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_redriven_messages_show_no_headers_of_ours(sdk: Sdk) -> None:
+    url, _, arn = await with_letters(sdk, 1)
+    await sdk("StartMessageMoveTask", SourceArn=arn)
+    await ended(sdk, arn)
+    (message,) = await sdk.receive(url)
+    assert "MessageAttributes" not in message
 
 
-def test_the_task_of_a_node_that_is_gone_shows_as_failed() -> None:
-    async def test(sdk: Sdk) -> None:
-        _, _, arn = await with_letters(sdk, 0)
-        record = MoveRecord(source="dead", started_ms=1, owner=7, principal=WHO.name)
-        await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
-        assert (await task(sdk, arn))["Status"] == "FAILED"
-        await sdk("CancelMessageMoveTask", TaskHandle="abc")
-        assert (await task(sdk, arn))["Status"] == "CANCELLED"
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_the_task_of_a_node_that_is_gone_shows_as_failed(sdk: Sdk) -> None:
+    _, _, arn = await with_letters(sdk, 0)
+    record = MoveRecord(source="dead", started_ms=1, owner=7, principal=WHO.name)
+    await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
+    assert (await task(sdk, arn))["Status"] == "FAILED"
+    await sdk("CancelMessageMoveTask", TaskHandle="abc")
+    assert (await task(sdk, arn))["Status"] == "CANCELLED"
 
 
-def test_a_deduplication_id_does_not_keep_a_message_from_coming_back() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.create("dead.fifo")
-        dead_arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
-        policy = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": 1})
-        url = await sdk.create("jobs.fifo", RedrivePolicy=policy)
-        await sdk.send(url, "a", MessageGroupId="g", MessageDeduplicationId="d")
-        await sdk.receive(url, VisibilityTimeout=0)
-        for _ in range(100):
-            if (await sdk.attributes(sdk_url("dead.fifo")))["ApproximateNumberOfMessages"] == "1":
-                break
-            await asyncio.sleep(0.1)
-        await sdk("StartMessageMoveTask", SourceArn=dead_arn)
-        await ended(sdk, dead_arn)
-        (message,) = await sdk.receive(url)
-        assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a", "g")
-
-    with_served_sdk(test)
+@run_with(with_served_sdk)
+async def test_a_deduplication_id_does_not_keep_a_message_from_coming_back(sdk: Sdk) -> None:
+    await sdk.create("dead.fifo")
+    dead_arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
+    policy = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": 1})
+    url = await sdk.create("jobs.fifo", RedrivePolicy=policy)
+    await sdk.send(url, "a", MessageGroupId="g", MessageDeduplicationId="d")
+    await sdk.receive(url, VisibilityTimeout=0)
+    for _ in range(100):
+        if (await sdk.attributes(sdk_url("dead.fifo")))["ApproximateNumberOfMessages"] == "1":
+            break
+        await asyncio.sleep(0.1)
+    await sdk("StartMessageMoveTask", SourceArn=dead_arn)
+    await ended(sdk, dead_arn)
+    (message,) = await sdk.receive(url)
+    assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a", "g")
 
 
 def sdk_url(name: str) -> str:
     return f"http://broker:8080/000000000000/{name}"
 
 
-def test_one_who_starts_many_tasks_leaves_places_for_others() -> None:
-    async def test(sdk: Sdk) -> None:
-        moves = MoveTasks(Gateway(sdk.node.ctx))  # Nobody works on what it is given.
+@run_with(with_served_sdk)
+async def test_one_who_starts_many_tasks_leaves_places_for_others(sdk: Sdk) -> None:
+    moves = MoveTasks(Gateway(sdk.node.ctx))  # Nobody works on what it is given.
 
-        def begun(number: int, principal: str, host: str = "*") -> MoveRecord:
-            return MoveRecord(f"q{number}", number, 1, principal, host)
+    def begun(number: int, principal: str, host: str = "*") -> MoveRecord:
+        return MoveRecord(f"q{number}", number, 1, principal, host)
 
-        for number in range(EACH_MAX):
-            await moves.add(begun(number, "User:ann"))
-        for number in range(EACH_MAX):
-            await moves.add(begun(100 + number, ANONYMOUS, "10.0.0.1"))
-        for again in (begun(200, "User:ann"), begun(201, ANONYMOUS, "10.0.0.1")):
-            with pytest.raises(Refused, match="of one user"):
-                await moves.add(again)
-        await moves.add(begun(202, ANONYMOUS, "10.0.0.2"))
-        await moves.add(begun(203, "User:bob"))
-
-    with_served_sdk(test)
+    for number in range(EACH_MAX):
+        await moves.add(begun(number, "User:ann"))
+    for number in range(EACH_MAX):
+        await moves.add(begun(100 + number, ANONYMOUS, "10.0.0.1"))
+    for again in (begun(200, "User:ann"), begun(201, ANONYMOUS, "10.0.0.1")):
+        with pytest.raises(Refused, match="of one user"):
+            await moves.add(again)
+    await moves.add(begun(202, ANONYMOUS, "10.0.0.2"))
+    await moves.add(begun(203, "User:bob"))

@@ -8,53 +8,48 @@ import pytest
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.messages import OutgoingMessage
 from penstock.gateway.sqs.receive import BACKOFF, DEFAULT_GROUP
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import counted_looks
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
 WHO = Principal("User:kafka")
 
 
-def test_a_message_is_held_for_its_visibility_timeout() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(VisibilityTimeout="30")
-        await sdk.send(url, "a")
-        assert await sdk.bodies(url) == ["a"]
-        await asyncio.sleep(29)
-        assert await sdk.bodies(url) == []
-        await asyncio.sleep(2)
-        (again,) = await sdk.receive(url, VisibilityTimeout=5)
-        assert again["Attributes"]["ApproximateReceiveCount"] == "2"
-        await asyncio.sleep(6)
-        assert await sdk.bodies(url) == ["a"]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_message_is_held_for_its_visibility_timeout(sdk: Sdk) -> None:
+    url = await sdk.create(VisibilityTimeout="30")
+    await sdk.send(url, "a")
+    assert await sdk.bodies(url) == ["a"]
+    await asyncio.sleep(29)
+    assert await sdk.bodies(url) == []
+    await asyncio.sleep(2)
+    (again,) = await sdk.receive(url, VisibilityTimeout=5)
+    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+    await asyncio.sleep(6)
+    assert await sdk.bodies(url) == ["a"]
 
 
-def test_a_timeout_of_nothing_keeps_nothing_from_others() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.send(url, "a")
-        for count in ("1", "2", "3"):
-            (message,) = await sdk.receive(url, VisibilityTimeout=0)
-            assert message["Attributes"]["ApproximateReceiveCount"] == count
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_timeout_of_nothing_keeps_nothing_from_others(sdk: Sdk) -> None:
+    url = await sdk.create()
+    await sdk.send(url, "a")
+    for count in ("1", "2", "3"):
+        (message,) = await sdk.receive(url, VisibilityTimeout=0)
+        assert message["Attributes"]["ApproximateReceiveCount"] == count
 
 
-def test_a_long_poll_ends_with_the_first_message_or_with_its_time() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(ReceiveMessageWaitTimeSeconds="20")
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        assert await sdk.bodies(url, WaitTimeSeconds=3) == []
-        assert round(loop.time() - start) == 3
-        polling = loop.create_task(sdk.bodies(url))
-        await asyncio.sleep(7)
-        await sdk.send(url, "a")
-        assert await polling == ["a"]
-        assert round(loop.time() - start) == 10
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_long_poll_ends_with_the_first_message_or_with_its_time(sdk: Sdk) -> None:
+    url = await sdk.create(ReceiveMessageWaitTimeSeconds="20")
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    assert await sdk.bodies(url, WaitTimeSeconds=3) == []
+    assert round(loop.time() - start) == 3
+    polling = loop.create_task(sdk.bodies(url))
+    await asyncio.sleep(7)
+    await sdk.send(url, "a")
+    assert await polling == ["a"]
+    assert round(loop.time() - start) == 10
 
 
 def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,29 +66,25 @@ def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with_sdk(test)
 
 
-def test_who_asks_for_ten_is_given_ten_however_many_others_wait() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        loop = asyncio.get_running_loop()
-        polls = [loop.create_task(sdk.bodies(url, WaitTimeSeconds=5)) for _ in range(4)]
-        await asyncio.sleep(1)
-        entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(10)]
-        await sdk("SendMessageBatch", QueueUrl=url, Entries=entries)
-        assert sorted(len(found) for found in await asyncio.gather(*polls)) == [0, 0, 0, 10]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_who_asks_for_ten_is_given_ten_however_many_others_wait(sdk: Sdk) -> None:
+    url = await sdk.create()
+    loop = asyncio.get_running_loop()
+    polls = [loop.create_task(sdk.bodies(url, WaitTimeSeconds=5)) for _ in range(4)]
+    await asyncio.sleep(1)
+    entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(10)]
+    await sdk("SendMessageBatch", QueueUrl=url, Entries=entries)
+    assert sorted(len(found) for found in await asyncio.gather(*polls)) == [0, 0, 0, 10]
 
 
-def test_one_message_goes_to_one_of_many_that_wait() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        polls = [asyncio.ensure_future(sdk.bodies(url, WaitTimeSeconds=5)) for _ in range(10)]
-        await asyncio.sleep(1)
-        await sdk.send(url, "a", "b")
-        found = sorted(await asyncio.gather(*polls))
-        assert [body for bodies in found for body in bodies] in (["a", "b"], ["b", "a"])
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_one_message_goes_to_one_of_many_that_wait(sdk: Sdk) -> None:
+    url = await sdk.create()
+    polls = [asyncio.ensure_future(sdk.bodies(url, WaitTimeSeconds=5)) for _ in range(10)]
+    await asyncio.sleep(1)
+    await sdk.send(url, "a", "b")
+    found = sorted(await asyncio.gather(*polls))
+    assert [body for bodies in found for body in bodies] in (["a", "b"], ["b", "a"])
 
 
 @pytest.mark.parametrize(
@@ -109,43 +100,37 @@ def test_one_message_goes_to_one_of_many_that_wait() -> None:
     ],
     ids=str,
 )
-def test_limits_of_receiving_are_those_of_sqs(values: dict[str, Any]) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        failed = await failure(sdk("ReceiveMessage", QueueUrl=url, **values))
-        assert failed.name == "InvalidParameterValue"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_limits_of_receiving_are_those_of_sqs(sdk: Sdk, *, values: dict[str, Any]) -> None:
+    url = await sdk.create()
+    failed = await failure(sdk("ReceiveMessage", QueueUrl=url, **values))
+    assert failed.name == "InvalidParameterValue"
 
 
-def test_attributes_come_only_if_they_are_asked_for() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        one = {"DataType": "String", "StringValue": "v"}
-        await sdk.send(url, "a", MessageAttributes={"a.x": one, "a.y": one, "b": one})
+@run_with(with_sdk)
+async def test_attributes_come_only_if_they_are_asked_for(sdk: Sdk) -> None:
+    url = await sdk.create()
+    one = {"DataType": "String", "StringValue": "v"}
+    await sdk.send(url, "a", MessageAttributes={"a.x": one, "a.y": one, "b": one})
 
-        async def names(*wanted: str, **more: Any) -> tuple[list[str], list[str]]:
-            answer = await sdk(
-                "ReceiveMessage",
-                QueueUrl=url,
-                VisibilityTimeout=0,
-                MessageAttributeNames=wanted,
-                **more,
-            )
-            (message,) = answer["Messages"]
-            return sorted(message.get("MessageAttributes", {})), sorted(
-                message.get("Attributes", {})
-            )
+    async def names(*wanted: str, **more: Any) -> tuple[list[str], list[str]]:
+        answer = await sdk(
+            "ReceiveMessage",
+            QueueUrl=url,
+            VisibilityTimeout=0,
+            MessageAttributeNames=wanted,
+            **more,
+        )
+        (message,) = answer["Messages"]
+        return sorted(message.get("MessageAttributes", {})), sorted(message.get("Attributes", {}))
 
-        assert await names() == ([], [])
-        assert await names("b") == (["b"], [])
-        assert await names("a.*") == (["a.x", "a.y"], [])
-        assert (await names("All"))[0] == (await names(".*"))[0] == ["a.x", "a.y", "b"]
-        sent = ["SentTimestamp"]
-        assert await names("z", AttributeNames=sent) == ([], sent)
-        assert await names(MessageSystemAttributeNames=sent) == ([], sent)
-
-    with_sdk(test)
+    assert await names() == ([], [])
+    assert await names("b") == (["b"], [])
+    assert await names("a.*") == (["a.x", "a.y"], [])
+    assert (await names("All"))[0] == (await names(".*"))[0] == ["a.x", "a.y", "b"]
+    sent = ["SentTimestamp"]
+    assert await names("z", AttributeNames=sent) == ([], sent)
+    assert await names(MessageSystemAttributeNames=sent) == ([], sent)
 
 
 # -- FIFO -------------------------------------------------------------------------------------
@@ -159,128 +144,114 @@ async def fifo(sdk: Sdk, *sent: str, **attributes: str) -> str:
     return url
 
 
-def test_several_of_a_group_come_in_one_answer_and_hold_up_only_their_group() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await fifo(sdk, "a1", "b1", "a2", "a3", "b2", VisibilityTimeout="30")
-        first, second = await sdk.receive(url, 2)
-        assert [first["Body"], second["Body"]] == ["a1", "a2"]
-        got = await sdk.receive(url)
-        assert [message["Body"] for message in got] == ["b1", "b2"]
-        await sdk.delete(url, first, *got)
-        assert await sdk.bodies(url) == [], "the second is still held"
-        await asyncio.sleep(31)
-        assert await sdk.bodies(url) == ["a2", "a3"]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_several_of_a_group_come_in_one_answer_and_hold_up_only_their_group(sdk: Sdk) -> None:
+    url = await fifo(sdk, "a1", "b1", "a2", "a3", "b2", VisibilityTimeout="30")
+    first, second = await sdk.receive(url, 2)
+    assert [first["Body"], second["Body"]] == ["a1", "a2"]
+    got = await sdk.receive(url)
+    assert [message["Body"] for message in got] == ["b1", "b2"]
+    await sdk.delete(url, first, *got)
+    assert await sdk.bodies(url) == [], "the second is still held"
+    await asyncio.sleep(31)
+    assert await sdk.bodies(url) == ["a2", "a3"]
 
 
 @pytest.mark.parametrize(("extended", "wanted"), [(0, []), (1, ["foo"]), (2, ["foo", "goo"])])
-def test_one_that_is_held_longer_holds_up_those_after_it(extended: int, wanted: list[str]) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true", VisibilityTimeout="1")
-        await sdk.send(url, "foo", "goo", "zoo", MessageGroupId="g")
-        got = await sdk.receive(url)
-        assert [message["Body"] for message in got] == ["foo", "goo", "zoo"]
-        await sdk(
-            "ChangeMessageVisibility",
-            QueueUrl=url,
-            ReceiptHandle=got[extended]["ReceiptHandle"],
-            VisibilityTimeout=4,
-        )
-        await asyncio.sleep(2.5)
-        assert await sdk.bodies(url) == wanted
-
-    with_sdk(test)
-
-
-def test_a_timeout_of_nothing_keeps_the_order_of_a_group() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await fifo(sdk, "a1", "a2", "a3")
-        await sdk.send(url, "b1", MessageGroupId="b")
-        await sdk.send(url, "a4", MessageGroupId="a")
-        for _ in range(3):
-            shown = await sdk.bodies(url, VisibilityTimeout=0)
-            assert shown == ["a1", "a2", "a3", "a4", "b1"]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_one_that_is_held_longer_holds_up_those_after_it(
+    sdk: Sdk, *, extended: int, wanted: list[str]
+) -> None:
+    url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true", VisibilityTimeout="1")
+    await sdk.send(url, "foo", "goo", "zoo", MessageGroupId="g")
+    got = await sdk.receive(url)
+    assert [message["Body"] for message in got] == ["foo", "goo", "zoo"]
+    await sdk(
+        "ChangeMessageVisibility",
+        QueueUrl=url,
+        ReceiptHandle=got[extended]["ReceiptHandle"],
+        VisibilityTimeout=4,
+    )
+    await asyncio.sleep(2.5)
+    assert await sdk.bodies(url) == wanted
 
 
-def test_duplicates_are_not_counted() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await fifo(sdk, "a1", "a1", "a2", "b1", "b1")
-        name = "ApproximateNumberOfMessages"
-        assert (await sdk.attributes(url, name))[name] == "3", "nobody has received yet"
-        await sdk.send(url, "a2", MessageGroupId="a")
-        assert (await sdk.attributes(url, name))[name] == "3"
-        got = await sdk.receive(url, 2)
-        shown = await sdk.attributes(url, name, f"{name}NotVisible")
-        assert shown == {name: "1", f"{name}NotVisible": "2"}
-        await sdk.delete(url, *got)
-        await sdk.send(url, "b1", MessageGroupId="b")
-        assert (await sdk.attributes(url, name))[name] == "1"
+@run_with(with_sdk)
+async def test_a_timeout_of_nothing_keeps_the_order_of_a_group(sdk: Sdk) -> None:
+    url = await fifo(sdk, "a1", "a2", "a3")
+    await sdk.send(url, "b1", MessageGroupId="b")
+    await sdk.send(url, "a4", MessageGroupId="a")
+    for _ in range(3):
+        shown = await sdk.bodies(url, VisibilityTimeout=0)
+        assert shown == ["a1", "a2", "a3", "a4", "b1"]
 
-    with_sdk(test)
+
+@run_with(with_sdk)
+async def test_duplicates_are_not_counted(sdk: Sdk) -> None:
+    url = await fifo(sdk, "a1", "a1", "a2", "b1", "b1")
+    name = "ApproximateNumberOfMessages"
+    assert (await sdk.attributes(url, name))[name] == "3", "nobody has received yet"
+    await sdk.send(url, "a2", MessageGroupId="a")
+    assert (await sdk.attributes(url, name))[name] == "3"
+    got = await sdk.receive(url, 2)
+    shown = await sdk.attributes(url, name, f"{name}NotVisible")
+    assert shown == {name: "1", f"{name}NotVisible": "2"}
+    await sdk.delete(url, *got)
+    await sdk.send(url, "b1", MessageGroupId="b")
+    assert (await sdk.attributes(url, name))[name] == "1"
 
 
 # -- one message, every door ------------------------------------------------------------------
 
 
-def test_what_kafka_clients_produce_is_received_and_the_other_way_round() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.node.create("plain", 1)
-        door = sdk.moves.door
-        headers = (("text", b"v"), ("raw", b"\xff"), ("penstock-priority", b"3"))
-        await door.publish(WHO, "plain", [OutgoingMessage(b"hello", b"key", headers)])
-        url = (await sdk("GetQueueUrl", QueueName="plain"))["QueueUrl"]
-        (message,) = await sdk.receive(url)
-        assert message["Body"] == "hello"
-        assert message["MessageAttributes"] == {
-            "text": {"DataType": "String", "StringValue": "v"},
-            "raw": {"DataType": "Binary", "BinaryValue": "/w=="},
-        }
-        assert message["Attributes"]["MessageGroupId"] == "key"
-        await sdk.delete(url, message)
-        number = {"DataType": "Number", "StringValue": "7"}
-        await sdk.send(url, "back", MessageAttributes={"n": number}, MessageGroupId="k")
-        (got,) = await door.receive(WHO, "plain", DEFAULT_GROUP, records_max=5, wait_ms=0)
-        assert (got.payload, got.key) == (b"back", b"k")
-        assert ("n", b"7") in got.headers
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_what_kafka_clients_produce_is_received_and_the_other_way_round(sdk: Sdk) -> None:
+    await sdk.node.create("plain", 1)
+    door = sdk.moves.door
+    headers = (("text", b"v"), ("raw", b"\xff"), ("penstock-priority", b"3"))
+    await door.publish(WHO, "plain", [OutgoingMessage(b"hello", b"key", headers)])
+    url = (await sdk("GetQueueUrl", QueueName="plain"))["QueueUrl"]
+    (message,) = await sdk.receive(url)
+    assert message["Body"] == "hello"
+    assert message["MessageAttributes"] == {
+        "text": {"DataType": "String", "StringValue": "v"},
+        "raw": {"DataType": "Binary", "BinaryValue": "/w=="},
+    }
+    assert message["Attributes"]["MessageGroupId"] == "key"
+    await sdk.delete(url, message)
+    number = {"DataType": "Number", "StringValue": "7"}
+    await sdk.send(url, "back", MessageAttributes={"n": number}, MessageGroupId="k")
+    (got,) = await door.receive(WHO, "plain", DEFAULT_GROUP, records_max=5, wait_ms=0)
+    assert (got.payload, got.key) == (b"back", b"k")
+    assert ("n", b"7") in got.headers
 
 
-def test_a_value_that_is_no_text_comes_as_base64_and_says_so() -> None:
-    async def test(sdk: Sdk) -> None:
-        await sdk.node.create("plain", 1)
-        await sdk.moves.door.publish(
-            WHO, "plain", [OutgoingMessage(b"\xff\x00"), OutgoingMessage(None)]
-        )
-        binary, empty = await sdk.receive("http://b/0/plain")
-        assert binary["Body"] == "/wA="
-        assert binary["MessageAttributes"]["penstock-encoding"]["StringValue"] == "base64"
-        assert empty["Body"] == ""
-        assert binary["MessageId"] != empty["MessageId"]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_value_that_is_no_text_comes_as_base64_and_says_so(sdk: Sdk) -> None:
+    await sdk.node.create("plain", 1)
+    await sdk.moves.door.publish(
+        WHO, "plain", [OutgoingMessage(b"\xff\x00"), OutgoingMessage(None)]
+    )
+    binary, empty = await sdk.receive("http://b/0/plain")
+    assert binary["Body"] == "/wA="
+    assert binary["MessageAttributes"]["penstock-encoding"]["StringValue"] == "base64"
+    assert empty["Body"] == ""
+    assert binary["MessageId"] != empty["MessageId"]
 
 
-def test_a_queue_may_receive_with_another_group() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(PenstockGroup="workers")
-        await sdk.send(url, "a")
-        (got,) = await sdk.moves.door.receive(WHO, "jobs", "workers", records_max=1, wait_ms=0)
-        assert got.payload == b"a"
-        assert await sdk.bodies(url) == []
-        configs = sdk.node.ctx.image.group_configs
-        assert "workers" not in configs
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_queue_may_receive_with_another_group(sdk: Sdk) -> None:
+    url = await sdk.create(PenstockGroup="workers")
+    await sdk.send(url, "a")
+    (got,) = await sdk.moves.door.receive(WHO, "jobs", "workers", records_max=1, wait_ms=0)
+    assert got.payload == b"a"
+    assert await sdk.bodies(url) == []
+    configs = sdk.node.ctx.image.group_configs
+    assert "workers" not in configs
 
 
-def test_the_default_group_tries_again_at_once_unless_it_was_told_otherwise() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.bodies(url)
-        assert sdk.node.ctx.image.group_configs[DEFAULT_GROUP] == {BACKOFF: "0"}
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_the_default_group_tries_again_at_once_unless_it_was_told_otherwise(sdk: Sdk) -> None:
+    url = await sdk.create()
+    await sdk.bodies(url)
+    assert sdk.node.ctx.image.group_configs[DEFAULT_GROUP] == {BACKOFF: "0"}

@@ -10,29 +10,28 @@ from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op
 from penstock.cluster.configs.configs import Scope
 from penstock.gateway.sqs.queue_attributes import write_table
+from tests.run_with import run_with
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
 TEXT = {"DataType": "String", "StringValue": "v"}
 
 
-def test_a_message_comes_as_it_was_sent() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        attributes = {
-            "text": {"DataType": "String", "StringValue": "ü"},
-            "number": {"DataType": "Number.int", "StringValue": "-1.5e3"},
-            "bytes": {"DataType": "Binary.png", "BinaryValue": "AAEC"},
-        }
-        (sent,) = await sdk.send(url, "körper\r\n", MessageAttributes=attributes)
-        (message,) = await sdk.receive(url)
-        assert message["Body"] == "körper\r\n"
-        assert message["MessageAttributes"] == attributes
-        assert message["MessageId"] == sent["MessageId"]
-        assert message["MD5OfBody"] == sent["MD5OfMessageBody"]
-        assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
-        assert message["Attributes"]["ApproximateReceiveCount"] == "1"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_message_comes_as_it_was_sent(sdk: Sdk) -> None:
+    url = await sdk.create()
+    attributes = {
+        "text": {"DataType": "String", "StringValue": "ü"},
+        "number": {"DataType": "Number.int", "StringValue": "-1.5e3"},
+        "bytes": {"DataType": "Binary.png", "BinaryValue": "AAEC"},
+    }
+    (sent,) = await sdk.send(url, "körper\r\n", MessageAttributes=attributes)
+    (message,) = await sdk.receive(url)
+    assert message["Body"] == "körper\r\n"
+    assert message["MessageAttributes"] == attributes
+    assert message["MessageId"] == sent["MessageId"]
+    assert message["MD5OfBody"] == sent["MD5OfMessageBody"]
+    assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -51,13 +50,13 @@ def test_a_message_comes_as_it_was_sent() -> None:
         ({"MessageBody": 7}, "InvalidParameterValue"),
     ],
 )
-def test_messages_that_make_no_sense_are_refused(values: dict[str, Any], name: str) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(MaximumMessageSize="1024")
-        assert (await failure(sdk("SendMessage", QueueUrl=url, **values))).name == name
-        assert await sdk.bodies(url) == []
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_messages_that_make_no_sense_are_refused(
+    sdk: Sdk, *, values: dict[str, Any], name: str
+) -> None:
+    url = await sdk.create(MaximumMessageSize="1024")
+    assert (await failure(sdk("SendMessage", QueueUrl=url, **values))).name == name
+    assert await sdk.bodies(url) == []
 
 
 @pytest.mark.parametrize(
@@ -79,83 +78,73 @@ def test_messages_that_make_no_sense_are_refused(values: dict[str, Any], name: s
     ],
     ids=range(13),
 )
-def test_attributes_that_make_no_sense_are_refused(attributes: dict[str, Any]) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        failed = await failure(sdk.send(url, "x", MessageAttributes=attributes))
-        assert failed.name == "InvalidParameterValue"
-
-    with_sdk(test)
-
-
-def test_attributes_count_toward_the_size_of_a_message() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(MaximumMessageSize="1024")
-        await sdk.send(url, "x" * 1024)
-        await sdk.send(url, "x" * 1016, MessageAttributes={"a": TEXT})
-        failed = await failure(sdk.send(url, "x" * 1017, MessageAttributes={"a": TEXT}))
-        assert failed.name == "InvalidParameterValue"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_attributes_that_make_no_sense_are_refused(
+    sdk: Sdk, *, attributes: dict[str, Any]
+) -> None:
+    url = await sdk.create()
+    failed = await failure(sdk.send(url, "x", MessageAttributes=attributes))
+    assert failed.name == "InvalidParameterValue"
 
 
-def test_the_largest_message_of_sqs_is_taken() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        body = "x" * 1_048_576
-        await sdk.send(url, body)
-        assert await sdk.bodies(url) == [body]
+@run_with(with_sdk)
+async def test_attributes_count_toward_the_size_of_a_message(sdk: Sdk) -> None:
+    url = await sdk.create(MaximumMessageSize="1024")
+    await sdk.send(url, "x" * 1024)
+    await sdk.send(url, "x" * 1016, MessageAttributes={"a": TEXT})
+    failed = await failure(sdk.send(url, "x" * 1017, MessageAttributes={"a": TEXT}))
+    assert failed.name == "InvalidParameterValue"
 
-    with_sdk(test)
+
+@run_with(with_sdk)
+async def test_the_largest_message_of_sqs_is_taken(sdk: Sdk) -> None:
+    url = await sdk.create()
+    body = "x" * 1_048_576
+    await sdk.send(url, body)
+    assert await sdk.bodies(url) == [body]
 
 
-def test_a_delay_of_the_message_goes_before_that_of_the_queue() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(DelaySeconds="10")
-        await sdk.send(url, "now", DelaySeconds=0)
-        await sdk.send(url, "sooner", DelaySeconds=5)
-        await sdk.send(url, "later")
-        loop = asyncio.get_running_loop()
-        start, seen = loop.time(), []
-        for _ in range(3):
-            (body,) = await sdk.bodies(url, WaitTimeSeconds=20)
-            seen.append((body, round(loop.time() - start)))
-        assert seen == [("now", 0), ("sooner", 5), ("later", 10)]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_delay_of_the_message_goes_before_that_of_the_queue(sdk: Sdk) -> None:
+    url = await sdk.create(DelaySeconds="10")
+    await sdk.send(url, "now", DelaySeconds=0)
+    await sdk.send(url, "sooner", DelaySeconds=5)
+    await sdk.send(url, "later")
+    loop = asyncio.get_running_loop()
+    start, seen = loop.time(), []
+    for _ in range(3):
+        (body,) = await sdk.bodies(url, WaitTimeSeconds=20)
+        seen.append((body, round(loop.time() - start)))
+    assert seen == [("now", 0), ("sooner", 5), ("later", 10)]
 
 
 # -- FIFO -------------------------------------------------------------------------------------
 
 
-def test_a_fifo_queue_wants_a_group_and_a_deduplication_id() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("jobs.fifo", FifoQueue="true")
-        assert (await failure(sdk.send(url, "a"))).name == "MissingParameter"
-        failed = await failure(sdk.send(url, "a", MessageGroupId="g"))
-        assert failed.name == "InvalidParameterValue"
-        one = {"MessageGroupId": "g", "MessageDeduplicationId": "d", "DelaySeconds": 1}
-        assert (await failure(sdk.send(url, "a", **one))).name == "InvalidParameterValue"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_fifo_queue_wants_a_group_and_a_deduplication_id(sdk: Sdk) -> None:
+    url = await sdk.create("jobs.fifo", FifoQueue="true")
+    assert (await failure(sdk.send(url, "a"))).name == "MissingParameter"
+    failed = await failure(sdk.send(url, "a", MessageGroupId="g"))
+    assert failed.name == "InvalidParameterValue"
+    one = {"MessageGroupId": "g", "MessageDeduplicationId": "d", "DelaySeconds": 1}
+    assert (await failure(sdk.send(url, "a", **one))).name == "InvalidParameterValue"
 
 
-def test_the_same_id_within_five_minutes_is_delivered_once() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true")
-        await sdk.send(url, "a", "a", MessageGroupId="g")
-        await sdk.send(url, "b", MessageGroupId="h", MessageDeduplicationId="1")
-        await sdk.send(url, "c", MessageGroupId="i", MessageDeduplicationId="1")
-        got = await sdk.receive(url)
-        assert [message["Body"] for message in got] == ["a", "b"]
-        assert got[0]["Attributes"]["MessageDeduplicationId"] == sha256(b"a").hexdigest()
-        assert got[0]["Attributes"]["MessageGroupId"] == "g"
-        await sdk.delete(url, *got)
-        await asyncio.sleep(301)
-        await sdk.send(url, "a", MessageGroupId="g")
-        assert await sdk.bodies(url) == ["a"]
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_the_same_id_within_five_minutes_is_delivered_once(sdk: Sdk) -> None:
+    url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true")
+    await sdk.send(url, "a", "a", MessageGroupId="g")
+    await sdk.send(url, "b", MessageGroupId="h", MessageDeduplicationId="1")
+    await sdk.send(url, "c", MessageGroupId="i", MessageDeduplicationId="1")
+    got = await sdk.receive(url)
+    assert [message["Body"] for message in got] == ["a", "b"]
+    assert got[0]["Attributes"]["MessageDeduplicationId"] == sha256(b"a").hexdigest()
+    assert got[0]["Attributes"]["MessageGroupId"] == "g"
+    await sdk.delete(url, *got)
+    await asyncio.sleep(301)
+    await sdk.send(url, "a", MessageGroupId="g")
+    assert await sdk.bodies(url) == ["a"]
 
 
 HIGH_THROUGHPUT = {
@@ -173,67 +162,59 @@ async def send_to_groups(sdk: Sdk, url: str, *groups: str) -> list[str]:
     return [message["Body"] for message in got]
 
 
-def test_by_group_an_id_is_repeated_only_within_its_group() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
-        assert HIGH_THROUGHPUT.items() <= (await sdk.attributes(url)).items()
-        assert await send_to_groups(sdk, url, "g", "h", "g") == ["g", "h"]
-        assert await send_to_groups(sdk, url, "h", "i") == ["i"]
-        # What is the same is not a conflict, what is different is one.
-        await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
-        failed = await failure(sdk.create("jobs.fifo", DeduplicationScope="queue"))
-        assert failed.name == "QueueNameExists"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_by_group_an_id_is_repeated_only_within_its_group(sdk: Sdk) -> None:
+    url = await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
+    assert HIGH_THROUGHPUT.items() <= (await sdk.attributes(url)).items()
+    assert await send_to_groups(sdk, url, "g", "h", "g") == ["g", "h"]
+    assert await send_to_groups(sdk, url, "h", "i") == ["i"]
+    # What is the same is not a conflict, what is different is one.
+    await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
+    failed = await failure(sdk.create("jobs.fifo", DeduplicationScope="queue"))
+    assert failed.name == "QueueNameExists"
 
 
-def test_the_scope_of_ids_can_be_changed_while_the_queue_is_in_use() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("jobs.fifo", FifoQueue="true")
-        assert await send_to_groups(sdk, url, "g", "h") == ["g"]
-        await sdk("SetQueueAttributes", QueueUrl=url, Attributes=HIGH_THROUGHPUT)
-        # What was a duplicate remains one; what is sent from now on is not.
-        assert await send_to_groups(sdk, url, "g", "i") == ["i"]
-        back = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
-        await sdk("SetQueueAttributes", QueueUrl=url, Attributes=back)
-        assert back.items() <= (await sdk.attributes(url)).items()
-        assert await send_to_groups(sdk, url, "j") == []
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_the_scope_of_ids_can_be_changed_while_the_queue_is_in_use(sdk: Sdk) -> None:
+    url = await sdk.create("jobs.fifo", FifoQueue="true")
+    assert await send_to_groups(sdk, url, "g", "h") == ["g"]
+    await sdk("SetQueueAttributes", QueueUrl=url, Attributes=HIGH_THROUGHPUT)
+    # What was a duplicate remains one; what is sent from now on is not.
+    assert await send_to_groups(sdk, url, "g", "i") == ["i"]
+    back = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+    await sdk("SetQueueAttributes", QueueUrl=url, Attributes=back)
+    assert back.items() <= (await sdk.attributes(url)).items()
+    assert await send_to_groups(sdk, url, "j") == []
 
 
-def test_the_scope_of_a_queue_from_when_it_was_only_kept_is_heeded_now() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("jobs.fifo", FifoQueue="true")
+@run_with(with_sdk)
+async def test_the_scope_of_a_queue_from_when_it_was_only_kept_is_heeded_now(sdk: Sdk) -> None:
+    url = await sdk.create("jobs.fifo", FifoQueue="true")
 
-        async def keep(**kept: str) -> None:
-            edit = config_changes.altering(
-                Scope.TOPIC, [Alteration("sqs.attributes", Op.SET, write_table(kept))]
-            )
-            ctx = sdk.node.ctx
-            await ctx.reached(await config_changes.alter_topic(ctx.admin.store, "jobs.fifo", edit))
+    async def keep(**kept: str) -> None:
+        edit = config_changes.altering(
+            Scope.TOPIC, [Alteration("sqs.attributes", Op.SET, write_table(kept))]
+        )
+        ctx = sdk.node.ctx
+        await ctx.reached(await config_changes.alter_topic(ctx.admin.store, "jobs.fifo", edit))
 
-        await keep(DeduplicationScope="messageGroup", Policy='"DeduplicationScope":"queue"')
-        assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
-        await sdk("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
-        assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
-        assert await send_to_groups(sdk, url, "g", "h") == ["g", "h"]
-        await keep(Policy='"DeduplicationScope":"messageGroup"')
-        assert (await sdk.attributes(url))["DeduplicationScope"] == "queue"
-        assert await send_to_groups(sdk, url, "i") == []
-
-    with_sdk(test)
+    await keep(DeduplicationScope="messageGroup", Policy='"DeduplicationScope":"queue"')
+    assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
+    await sdk("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
+    assert await send_to_groups(sdk, url, "g", "h") == ["g", "h"]
+    await keep(Policy='"DeduplicationScope":"messageGroup"')
+    assert (await sdk.attributes(url))["DeduplicationScope"] == "queue"
+    assert await send_to_groups(sdk, url, "i") == []
 
 
-def test_sequence_numbers_grow() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true")
-        sent = await sdk.send(url, *"abc", MessageGroupId="g")
-        numbers = [one["SequenceNumber"] for one in sent]
-        assert numbers == sorted(set(numbers))
-        assert all(len(number) == 20 for number in numbers)
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_sequence_numbers_grow(sdk: Sdk) -> None:
+    url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true")
+    sent = await sdk.send(url, *"abc", MessageGroupId="g")
+    numbers = [one["SequenceNumber"] for one in sent]
+    assert numbers == sorted(set(numbers))
+    assert all(len(number) == 20 for number in numbers)
 
 
 # -- batches ----------------------------------------------------------------------------------
@@ -243,25 +224,23 @@ def entries(*ids: str) -> list[dict[str, Any]]:
     return [{"Id": id_, "MessageBody": f"m{id_}"} for id_ in ids]
 
 
-def test_a_batch_says_of_each_message_what_became_of_it() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        rows = entries("1", "2", "3")
-        rows[1]["DelaySeconds"] = 1000
-        answer = await sdk("SendMessageBatch", QueueUrl=url, Entries=rows)
-        assert [row["Id"] for row in answer["Successful"]] == ["1", "3"]
-        (failed,) = answer["Failed"]
-        assert (failed["Id"], failed["Code"], failed["SenderFault"]) == (
-            "2",
-            "InvalidParameterValue",
-            True,
-        )
-        got = await sdk.receive(url)
-        assert {message["MessageId"] for message in got} == {
-            row["MessageId"] for row in answer["Successful"]
-        }
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_batch_says_of_each_message_what_became_of_it(sdk: Sdk) -> None:
+    url = await sdk.create()
+    rows = entries("1", "2", "3")
+    rows[1]["DelaySeconds"] = 1000
+    answer = await sdk("SendMessageBatch", QueueUrl=url, Entries=rows)
+    assert [row["Id"] for row in answer["Successful"]] == ["1", "3"]
+    (failed,) = answer["Failed"]
+    assert (failed["Id"], failed["Code"], failed["SenderFault"]) == (
+        "2",
+        "InvalidParameterValue",
+        True,
+    )
+    got = await sdk.receive(url)
+    assert {message["MessageId"] for message in got} == {
+        row["MessageId"] for row in answer["Successful"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -277,12 +256,12 @@ def test_a_batch_says_of_each_message_what_became_of_it() -> None:
     ],
     ids=["empty", "too many", "twice", "space", "long", "too large"],
 )  # fmt: skip
-def test_bad_batches_are_refused_as_a_whole(rows: list[dict[str, Any]], name: str) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        failed = await failure(sdk("SendMessageBatch", QueueUrl=url, Entries=rows))
-        assert failed.name == name
-        assert failed.code == f"AWS.SimpleQueueService.{name}"
-        assert await sdk.bodies(url) == []
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_bad_batches_are_refused_as_a_whole(
+    sdk: Sdk, *, rows: list[dict[str, Any]], name: str
+) -> None:
+    url = await sdk.create()
+    failed = await failure(sdk("SendMessageBatch", QueueUrl=url, Entries=rows))
+    assert failed.name == name
+    assert failed.code == f"AWS.SimpleQueueService.{name}"
+    assert await sdk.bodies(url) == []

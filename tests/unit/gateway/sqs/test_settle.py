@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.run_with import run_with
 from tests.unit.gateway.sqs.calling import Sdk, Table, failure, with_sdk
 
 
@@ -17,193 +18,171 @@ async def change(sdk: Sdk, url: str, message: Table, timeout_s: int) -> None:
     )
 
 
-def test_what_is_deleted_does_not_come_again() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(VisibilityTimeout="5")
-        await sdk.send(url, "a")
-        got = await sdk.receive(url)
-        await sdk.delete(url, *got)
-        await asyncio.sleep(10)
-        assert await sdk.bodies(url) == []
-        await sdk.delete(url, *got)  # Deleting it again is no error in SQS.
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_what_is_deleted_does_not_come_again(sdk: Sdk) -> None:
+    url = await sdk.create(VisibilityTimeout="5")
+    await sdk.send(url, "a")
+    got = await sdk.receive(url)
+    await sdk.delete(url, *got)
+    await asyncio.sleep(10)
+    assert await sdk.bodies(url) == []
+    await sdk.delete(url, *got)  # Deleting it again is no error in SQS.
 
 
-def test_a_message_given_back_is_there_at_once() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.send(url, "a")
-        (message,) = await sdk.receive(url)
-        await change(sdk, url, message, 0)
-        (again,) = await sdk.receive(url)
-        assert again["Attributes"]["ApproximateReceiveCount"] == "2"
-        failed = await failure(sdk.delete(url, message))
-        assert (failed.name, failed.status) == ("InvalidParameterValue", 400)
-        await sdk.delete(url, again)
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_message_given_back_is_there_at_once(sdk: Sdk) -> None:
+    url = await sdk.create()
+    await sdk.send(url, "a")
+    (message,) = await sdk.receive(url)
+    await change(sdk, url, message, 0)
+    (again,) = await sdk.receive(url)
+    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+    failed = await failure(sdk.delete(url, message))
+    assert (failed.name, failed.status) == ("InvalidParameterValue", 400)
+    await sdk.delete(url, again)
 
 
-def test_a_message_can_be_held_longer() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(VisibilityTimeout="10")
-        await sdk.send(url, "a")
-        (message,) = await sdk.receive(url)
-        await asyncio.sleep(9)
-        await change(sdk, url, message, 60)
-        await asyncio.sleep(59)
-        assert await sdk.bodies(url) == []
-        await sdk.delete(url, message)
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_message_can_be_held_longer(sdk: Sdk) -> None:
+    url = await sdk.create(VisibilityTimeout="10")
+    await sdk.send(url, "a")
+    (message,) = await sdk.receive(url)
+    await asyncio.sleep(9)
+    await change(sdk, url, message, 60)
+    await asyncio.sleep(59)
+    assert await sdk.bodies(url) == []
+    await sdk.delete(url, message)
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_an_expired_receipt_deletes_what_nobody_else_has(is_taken: bool) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create(VisibilityTimeout="5")
-        await sdk.send(url, "a")
-        (message,) = await sdk.receive(url)
-        await asyncio.sleep(6)
-        assert (await failure(change(sdk, url, message, 5))).name == "InvalidParameterValue"
-        if is_taken:
-            assert await sdk.bodies(url) == ["a"]
-            failed = await failure(sdk.delete(url, message))
-            assert failed.name == "InvalidParameterValue"
-            assert failed.message.endswith("Reason: The receipt handle has expired.")
-            await asyncio.sleep(6)
-        else:
-            await sdk.delete(url, message)
-        assert await sdk.bodies(url) == ["a"] * is_taken
-
-    with_sdk(test)
-
-
-def test_an_expired_receipt_of_a_fifo_queue_deletes_nothing() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create("a.fifo", VisibilityTimeout="5", ContentBasedDeduplication="TRUE")
-        await sdk.send(url, "a", MessageGroupId="g")
-        (message,) = await sdk.receive(url)
-        await asyncio.sleep(6)
+@run_with(with_sdk)
+async def test_an_expired_receipt_deletes_what_nobody_else_has(sdk: Sdk, *, is_taken: bool) -> None:
+    url = await sdk.create(VisibilityTimeout="5")
+    await sdk.send(url, "a")
+    (message,) = await sdk.receive(url)
+    await asyncio.sleep(6)
+    assert (await failure(change(sdk, url, message, 5))).name == "InvalidParameterValue"
+    if is_taken:
+        assert await sdk.bodies(url) == ["a"]
         failed = await failure(sdk.delete(url, message))
         assert failed.name == "InvalidParameterValue"
-        receipt = message["ReceiptHandle"]
-        assert failed.message == (
-            f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: The receipt handle "
-            "has expired."
-        )
-        assert await sdk.bodies(url) == ["a"]
-
-    with_sdk(test)
-
-
-def test_a_deleted_message_is_not_in_flight() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.send(url, "a")
-        (message,) = await sdk.receive(url)
+        assert failed.message.endswith("Reason: The receipt handle has expired.")
+        await asyncio.sleep(6)
+    else:
         await sdk.delete(url, message)
-        failed = await failure(change(sdk, url, message, 5))
-        assert failed.name == "InvalidParameterValue"
-        assert failed.message.endswith(
-            "Reason: Message does not exist or is not available for visibility timeout change."
-        )
+    assert await sdk.bodies(url) == ["a"] * is_taken
 
-    with_sdk(test)
+
+@run_with(with_sdk)
+async def test_an_expired_receipt_of_a_fifo_queue_deletes_nothing(sdk: Sdk) -> None:
+    url = await sdk.create("a.fifo", VisibilityTimeout="5", ContentBasedDeduplication="TRUE")
+    await sdk.send(url, "a", MessageGroupId="g")
+    (message,) = await sdk.receive(url)
+    await asyncio.sleep(6)
+    failed = await failure(sdk.delete(url, message))
+    assert failed.name == "InvalidParameterValue"
+    receipt = message["ReceiptHandle"]
+    assert failed.message == (
+        f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: The receipt handle "
+        "has expired."
+    )
+    assert await sdk.bodies(url) == ["a"]
+
+
+@run_with(with_sdk)
+async def test_a_deleted_message_is_not_in_flight(sdk: Sdk) -> None:
+    url = await sdk.create()
+    await sdk.send(url, "a")
+    (message,) = await sdk.receive(url)
+    await sdk.delete(url, message)
+    failed = await failure(change(sdk, url, message, 5))
+    assert failed.name == "InvalidParameterValue"
+    assert failed.message.endswith(
+        "Reason: Message does not exist or is not available for visibility timeout change."
+    )
 
 
 @pytest.mark.parametrize("receipt", ["", "nonsense", "AAAA", "ä", "x" * 5000])
-def test_what_is_no_receipt_is_refused(receipt: str) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        message = {"ReceiptHandle": receipt}
-        assert (await failure(sdk.delete(url, message))).name == "ReceiptHandleIsInvalid"
-        assert (await failure(change(sdk, url, message, 1))).name == "ReceiptHandleIsInvalid"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_what_is_no_receipt_is_refused(sdk: Sdk, *, receipt: str) -> None:
+    url = await sdk.create()
+    message = {"ReceiptHandle": receipt}
+    assert (await failure(sdk.delete(url, message))).name == "ReceiptHandleIsInvalid"
+    assert (await failure(change(sdk, url, message, 1))).name == "ReceiptHandleIsInvalid"
 
 
-def test_a_receipt_of_another_queue_is_refused_and_the_message_stays() -> None:
-    async def test(sdk: Sdk) -> None:
-        url, other = await sdk.create(), await sdk.create("other")
-        await sdk.send(url, "a")
-        (message,) = await sdk.receive(url)
-        assert (await failure(sdk.delete(other, message))).name == "ReceiptHandleIsInvalid"
-        assert (await failure(change(sdk, other, message, 0))).name == "ReceiptHandleIsInvalid"
-        assert await sdk.bodies(url) == []
-        await sdk.delete(url, message)
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_receipt_of_another_queue_is_refused_and_the_message_stays(sdk: Sdk) -> None:
+    url, other = await sdk.create(), await sdk.create("other")
+    await sdk.send(url, "a")
+    (message,) = await sdk.receive(url)
+    assert (await failure(sdk.delete(other, message))).name == "ReceiptHandleIsInvalid"
+    assert (await failure(change(sdk, other, message, 0))).name == "ReceiptHandleIsInvalid"
+    assert await sdk.bodies(url) == []
+    await sdk.delete(url, message)
 
 
 @pytest.mark.parametrize("timeout_s", [-1, 43_201])
-def test_a_timeout_out_of_range_is_refused_and_the_lease_stays(timeout_s: int) -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.send(url, "a")
-        (message,) = await sdk.receive(url)
-        failed = await failure(change(sdk, url, message, timeout_s))
-        assert failed.name == "InvalidParameterValue"
-        await sdk.delete(url, message)
-
-    with_sdk(test)
-
-
-def test_batches_settle_each_message_on_its_own() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.send(url, "a", "b", "c")
-        handles = [message["ReceiptHandle"] for message in await sdk.receive(url)]
-        rows = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate([*handles[:2], "bad"])]
-        answer = await sdk("DeleteMessageBatch", QueueUrl=url, Entries=rows)
-        assert [row["Id"] for row in answer["Successful"]] == ["0", "1"]
-        assert [(row["Id"], row["Code"]) for row in answer["Failed"]] == [
-            ("2", "ReceiptHandleIsInvalid")
-        ]
-        changes = [
-            {"Id": "ok", "ReceiptHandle": handles[2], "VisibilityTimeout": 0},
-            {"Id": "long", "ReceiptHandle": handles[2], "VisibilityTimeout": 50_000},
-        ]
-        answer = await sdk("ChangeMessageVisibilityBatch", QueueUrl=url, Entries=changes)
-        assert [row["Id"] for row in answer["Successful"]] == ["ok"]
-        assert [row["Code"] for row in answer["Failed"]] == ["InvalidParameterValue"]
-        assert await sdk.bodies(url) == ["c"]
-        for action in ("DeleteMessageBatch", "ChangeMessageVisibilityBatch"):
-            failed = await failure(sdk(action, QueueUrl=url, Entries=[]))
-            assert failed.name == "EmptyBatchRequest"
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_a_timeout_out_of_range_is_refused_and_the_lease_stays(
+    sdk: Sdk, *, timeout_s: int
+) -> None:
+    url = await sdk.create()
+    await sdk.send(url, "a")
+    (message,) = await sdk.receive(url)
+    failed = await failure(change(sdk, url, message, timeout_s))
+    assert failed.name == "InvalidParameterValue"
+    await sdk.delete(url, message)
 
 
-def test_after_so_many_deliveries_a_message_goes_to_the_dead_letter_queue() -> None:
-    async def test(sdk: Sdk) -> None:
-        dead = await sdk.create("dead")
-        arn = await sdk.arn(dead)
-        policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
-        url = await sdk.create(RedrivePolicy=policy, VisibilityTimeout="5")
-        one = {"DataType": "Number", "StringValue": "1"}
-        await sdk.send(url, "poison", MessageAttributes={"n": one})
-        assert await sdk.bodies(url) == ["poison"]
-        (again,) = await sdk.receive(url, WaitTimeSeconds=20)
-        await change(sdk, url, again, 0)
-        assert await sdk.bodies(url, WaitTimeSeconds=10) == []
-        (letter,) = await sdk.receive(dead, WaitTimeSeconds=20)
-        assert letter["Body"] == "poison"
-        assert letter["MessageId"] == again["MessageId"]
-        assert letter["MessageAttributes"]["n"] == one
-        assert letter["MessageAttributes"]["penstock-dlq-attempts"]["StringValue"] == "2"
-        assert letter["Attributes"]["DeadLetterQueueSourceArn"] == await sdk.arn(url)
+@run_with(with_sdk)
+async def test_batches_settle_each_message_on_its_own(sdk: Sdk) -> None:
+    url = await sdk.create()
+    await sdk.send(url, "a", "b", "c")
+    handles = [message["ReceiptHandle"] for message in await sdk.receive(url)]
+    rows = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate([*handles[:2], "bad"])]
+    answer = await sdk("DeleteMessageBatch", QueueUrl=url, Entries=rows)
+    assert [row["Id"] for row in answer["Successful"]] == ["0", "1"]
+    assert [(row["Id"], row["Code"]) for row in answer["Failed"]] == [
+        ("2", "ReceiptHandleIsInvalid")
+    ]
+    changes = [
+        {"Id": "ok", "ReceiptHandle": handles[2], "VisibilityTimeout": 0},
+        {"Id": "long", "ReceiptHandle": handles[2], "VisibilityTimeout": 50_000},
+    ]
+    answer = await sdk("ChangeMessageVisibilityBatch", QueueUrl=url, Entries=changes)
+    assert [row["Id"] for row in answer["Successful"]] == ["ok"]
+    assert [row["Code"] for row in answer["Failed"]] == ["InvalidParameterValue"]
+    assert await sdk.bodies(url) == ["c"]
+    for action in ("DeleteMessageBatch", "ChangeMessageVisibilityBatch"):
+        failed = await failure(sdk(action, QueueUrl=url, Entries=[]))
+        assert failed.name == "EmptyBatchRequest"
 
-    with_sdk(test)
+
+@run_with(with_sdk)
+async def test_after_so_many_deliveries_a_message_goes_to_the_dead_letter_queue(sdk: Sdk) -> None:
+    dead = await sdk.create("dead")
+    arn = await sdk.arn(dead)
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
+    url = await sdk.create(RedrivePolicy=policy, VisibilityTimeout="5")
+    one = {"DataType": "Number", "StringValue": "1"}
+    await sdk.send(url, "poison", MessageAttributes={"n": one})
+    assert await sdk.bodies(url) == ["poison"]
+    (again,) = await sdk.receive(url, WaitTimeSeconds=20)
+    await change(sdk, url, again, 0)
+    assert await sdk.bodies(url, WaitTimeSeconds=10) == []
+    (letter,) = await sdk.receive(dead, WaitTimeSeconds=20)
+    assert letter["Body"] == "poison"
+    assert letter["MessageId"] == again["MessageId"]
+    assert letter["MessageAttributes"]["n"] == one
+    assert letter["MessageAttributes"]["penstock-dlq-attempts"]["StringValue"] == "2"
+    assert letter["Attributes"]["DeadLetterQueueSourceArn"] == await sdk.arn(url)
 
 
-def test_without_a_redrive_policy_a_message_comes_again_and_again() -> None:
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        await sdk.send(url, "a")
-        for count in range(1, 31):
-            (message,) = await sdk.receive(url, VisibilityTimeout=0)
-            assert message["Attributes"]["ApproximateReceiveCount"] == str(count)
-
-    with_sdk(test)
+@run_with(with_sdk)
+async def test_without_a_redrive_policy_a_message_comes_again_and_again(sdk: Sdk) -> None:
+    url = await sdk.create()
+    await sdk.send(url, "a")
+    for count in range(1, 31):
+        (message,) = await sdk.receive(url, VisibilityTimeout=0)
+        assert message["Attributes"]["ApproximateReceiveCount"] == str(count)

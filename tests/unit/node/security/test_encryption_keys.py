@@ -16,6 +16,7 @@ from penstock.cluster.storage.log_encryption import RotationProgress
 from penstock.node.config import NodeConfig
 from penstock.node.node import Node, NodeFailed
 from penstock.security.keyring import KeyTrouble, kek_of
+from tests.run_with import in_new_loop, run_with
 from tests.unit.node.test_node import append, running
 
 OLD, NEW = "11" * 32, "22" * 32
@@ -77,14 +78,12 @@ def test_a_node_with_a_wrong_key_does_not_start_and_touches_nothing(
     assert contents(tmp_path / "data") == before
 
 
-def test_a_node_whose_topics_are_to_be_encrypted_needs_a_key(tmp_path: Path) -> None:
+@run_with(in_new_loop)
+async def test_a_node_whose_topics_are_to_be_encrypted_needs_a_key(*, tmp_path: Path) -> None:
     config = config_of(tmp_path, None, **{"encryption.enable": "true"})
 
-    async def start() -> None:
-        with pytest.raises(NodeFailed, match="needs a key"):
-            await Node(config).start()
-
-    asyncio.run(start())
+    with pytest.raises(NodeFailed, match="needs a key"):
+        await Node(config).start()
 
 
 def test_a_topic_is_not_switched_on_where_there_is_no_key(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from penstock.security import scram
 from penstock.security.scram import Credential
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
+from tests.run_with import run_with
 
 MECHANISM = "SCRAM-SHA-256"
 HERE, THERE = "192.0.2.1", "192.0.2.2"
@@ -76,79 +77,71 @@ def in_world(test: Callable[[World], Awaitable[None]]) -> None:
     run(main)
 
 
-def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_flood() -> None:
-    async def test(world: World) -> None:
-        flood = [world.ask(f"wrong {number}", THERE) for number in range(200)]
-        await asyncio.sleep(0)
+@run_with(in_world)
+async def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_flood(world: World) -> None:
+    flood = [world.ask(f"wrong {number}", THERE) for number in range(200)]
+    await asyncio.sleep(0)
+    assert await world.ask("right", HERE)
+    assert world.workers.checked == ["wrong 0", "right"]
+    assert not any(await asyncio.gather(*flood))
+    assert len(world.workers.checked) == 201
+    assert world.workers.under_way_most == CHECKS_MAX
+
+
+@run_with(in_world)
+async def test_whoever_comes_from_the_same_address_by_another_name_waits_for_a_turn(
+    world: World,
+) -> None:
+    for number in range(200):
+        world.ask(f"wrong {number}", HERE, "admin")
+    await asyncio.sleep(0)
+    assert await world.ask("right", HERE)
+    assert world.workers.checked[:3] == ["wrong 0", "wrong 1", "right"]
+
+
+@run_with(in_world)
+async def test_a_user_whose_name_is_known_to_strangers_is_let_in(world: World) -> None:
+    assert await world.ask("right", HERE)
+    flood = [world.ask(f"wrong {number}", HERE) for number in range(50)]
+    await asyncio.sleep(0)
+    checked = len(world.workers.checked)
+    assert await world.ask("right", HERE), "it was right a moment ago"
+    assert len(world.workers.checked) == checked
+    assert not any(await asyncio.gather(*flood))
+    assert await world.ask("right", THERE)
+
+
+@run_with(in_world)
+async def test_one_address_that_fails_takes_a_part_of_one_processor(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    for number in range(20):
+        assert not await world.ask(f"wrong {number}", THERE)
+    assert world.workers.under_way_most == 1
+    assert loop.time() - began_s > 3 * 20 * CHECK_S
+
+
+@run_with(in_world)
+async def test_a_password_that_was_right_is_remembered_until_it_changes_and_for_a_while(
+    world: World,
+) -> None:
+    for _ in range(3):
         assert await world.ask("right", HERE)
-        assert world.workers.checked == ["wrong 0", "right"]
-        assert not any(await asyncio.gather(*flood))
-        assert len(world.workers.checked) == 201
-        assert world.workers.under_way_most == CHECKS_MAX
-
-    in_world(test)
-
-
-def test_whoever_comes_from_the_same_address_by_another_name_waits_for_a_turn() -> None:
-    async def test(world: World) -> None:
-        for number in range(200):
-            world.ask(f"wrong {number}", HERE, "admin")
-        await asyncio.sleep(0)
-        assert await world.ask("right", HERE)
-        assert world.workers.checked[:3] == ["wrong 0", "wrong 1", "right"]
-
-    in_world(test)
+    assert world.workers.checked == ["right"]
+    assert not await world.ask("right", HERE, kept=kept_of("new")), "it has changed"
+    assert await world.ask("right", HERE, kept=kept_of("right", b"another salt"))
+    assert await world.ask("right", HERE, name="ann"), "she has the same one"
+    assert len(world.workers.checked) == 4
+    await asyncio.sleep(PROVEN_SECONDS)
+    assert await world.ask("right", HERE)
+    assert len(world.workers.checked) == 5
 
 
-def test_a_user_whose_name_is_known_to_strangers_is_let_in() -> None:
-    async def test(world: World) -> None:
-        assert await world.ask("right", HERE)
-        flood = [world.ask(f"wrong {number}", HERE) for number in range(50)]
-        await asyncio.sleep(0)
-        checked = len(world.workers.checked)
-        assert await world.ask("right", HERE), "it was right a moment ago"
-        assert len(world.workers.checked) == checked
-        assert not any(await asyncio.gather(*flood))
-        assert await world.ask("right", THERE)
-
-    in_world(test)
-
-
-def test_one_address_that_fails_takes_a_part_of_one_processor() -> None:
-    async def test(world: World) -> None:
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        for number in range(20):
-            assert not await world.ask(f"wrong {number}", THERE)
-        assert world.workers.under_way_most == 1
-        assert loop.time() - began_s > 3 * 20 * CHECK_S
-
-    in_world(test)
-
-
-def test_a_password_that_was_right_is_remembered_until_it_changes_and_for_a_while() -> None:
-    async def test(world: World) -> None:
-        for _ in range(3):
-            assert await world.ask("right", HERE)
-        assert world.workers.checked == ["right"]
-        assert not await world.ask("right", HERE, kept=kept_of("new")), "it has changed"
-        assert await world.ask("right", HERE, kept=kept_of("right", b"another salt"))
-        assert await world.ask("right", HERE, name="ann"), "she has the same one"
-        assert len(world.workers.checked) == 4
-        await asyncio.sleep(PROVEN_SECONDS)
-        assert await world.ask("right", HERE)
-        assert len(world.workers.checked) == 5
-
-    in_world(test)
-
-
-def test_a_wrong_password_is_not_remembered() -> None:
-    async def test(world: World) -> None:
-        for _ in range(3):
-            assert not await world.ask("wrong", HERE)
-        assert len(world.workers.checked) == 3
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_wrong_password_is_not_remembered(world: World) -> None:
+    for _ in range(3):
+        assert not await world.ask("wrong", HERE)
+    assert len(world.workers.checked) == 3
 
 
 def test_of_too_many_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,44 +160,38 @@ def test_of_too_many_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     in_world(test)
 
 
-def test_all_clients_of_a_user_who_come_at_once_need_one_check() -> None:
-    async def test(world: World) -> None:
-        clients = [world.ask("right", HERE) for _ in range(500)]
-        assert all(await asyncio.gather(*clients))
-        assert world.workers.checked == ["right"]
-
-    in_world(test)
+@run_with(in_world)
+async def test_all_clients_of_a_user_who_come_at_once_need_one_check(world: World) -> None:
+    clients = [world.ask("right", HERE) for _ in range(500)]
+    assert all(await asyncio.gather(*clients))
+    assert world.workers.checked == ["right"]
 
 
-def test_who_hangs_up_at_once_does_not_have_more_checked_at_a_time() -> None:
-    async def test(world: World) -> None:
-        for number in range(100):
-            asked = world.ask(f"wrong {number}", f"198.51.100.{number}")
-            await asyncio.sleep(CHECK_S / 100)
-            asked.cancel()
-        assert world.workers.under_way_most == CHECKS_MAX
-        assert len(world.workers.checked) <= 2 * CHECKS_MAX, "who waits and goes is not checked"
-        assert await world.ask("right", HERE)
-
-    in_world(test)
+@run_with(in_world)
+async def test_who_hangs_up_at_once_does_not_have_more_checked_at_a_time(world: World) -> None:
+    for number in range(100):
+        asked = world.ask(f"wrong {number}", f"198.51.100.{number}")
+        await asyncio.sleep(CHECK_S / 100)
+        asked.cancel()
+    assert world.workers.under_way_most == CHECKS_MAX
+    assert len(world.workers.checked) <= 2 * CHECKS_MAX, "who waits and goes is not checked"
+    assert await world.ask("right", HERE)
 
 
-def test_who_hangs_up_as_the_turn_comes_gives_it_to_the_next() -> None:
-    async def test(world: World) -> None:
-        first = world.ask("right", HERE)
-        await asyncio.sleep(0)
-        second = world.ask("wrong", HERE, "ann")
-        third = world.ask("right", HERE, "cid")
-        world.workers.as_one_ends = second.cancel
-        assert all(await asyncio.gather(first, third))
-        assert world.workers.checked == ["right", "right"]
-        assert second.cancelled()
-        called = world.ask("wrong", HERE, "ann")
-        await asyncio.sleep(0)
-        asyncio.get_running_loop().call_soon(called.cancel)
-        assert await world.ask("right", HERE, "dan")
-
-    in_world(test)
+@run_with(in_world)
+async def test_who_hangs_up_as_the_turn_comes_gives_it_to_the_next(world: World) -> None:
+    first = world.ask("right", HERE)
+    await asyncio.sleep(0)
+    second = world.ask("wrong", HERE, "ann")
+    third = world.ask("right", HERE, "cid")
+    world.workers.as_one_ends = second.cancel
+    assert all(await asyncio.gather(first, third))
+    assert world.workers.checked == ["right", "right"]
+    assert second.cancelled()
+    called = world.ask("wrong", HERE, "ann")
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(called.cancel)
+    assert await world.ask("right", HERE, "dan")
 
 
 def test_too_many_are_told_to_try_again_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,12 +210,10 @@ def test_too_many_are_told_to_try_again_and_others_are_not(monkeypatch: pytest.M
     in_world(test)
 
 
-def test_a_place_is_given_back_when_the_workers_take_no_more() -> None:
-    async def test(world: World) -> None:
-        world.workers.is_full = True
-        with pytest.raises(Refused, match="overloaded"):
-            await world.ask("right", HERE)
-        world.workers.is_full = False
-        assert await world.ask("right", HERE)
-
-    in_world(test)
+@run_with(in_world)
+async def test_a_place_is_given_back_when_the_workers_take_no_more(world: World) -> None:
+    world.workers.is_full = True
+    with pytest.raises(Refused, match="overloaded"):
+        await world.ask("right", HERE)
+    world.workers.is_full = False
+    assert await world.ask("right", HERE)

@@ -15,6 +15,7 @@ from simulation.clock import SimClock
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from simulation.random import SimRandom
+from tests.run_with import run_with
 from tests.unit.simulation.checkers.stage import Stage
 
 OVERRIDES = {"min.insync.replicas": "2"}
@@ -58,68 +59,58 @@ def play(act: Callable[[Scene], Awaitable[None]]) -> None:
     loop.run(main())
 
 
-def test_a_cluster_at_rest_is_well_and_the_same_everywhere() -> None:
-    async def act(scene: Scene) -> None:
-        assert scene.checker.unsettled() is None
-        scene.checker.check_equal()
-        assert scene.stage.found == []
-        scene.cluster.hosts[2].kill()
-        assert scene.checker.unsettled() == "node-2 is down"
-
-    play(act)
+@run_with(play)
+async def test_a_cluster_at_rest_is_well_and_the_same_everywhere(scene: Scene) -> None:
+    assert scene.checker.unsettled() is None
+    scene.checker.check_equal()
+    assert scene.stage.found == []
+    scene.cluster.hosts[2].kill()
+    assert scene.checker.unsettled() == "node-2 is down"
 
 
-def test_two_leaders_in_one_epoch_are_found() -> None:
-    async def act(scene: Scene) -> None:
-        leader, follower, _ = scene.replicas()
-        follower.leading = leader.leading
-        assert scene.found() == ["two-leaders"]
-
-    play(act)
+@run_with(play)
+async def test_two_leaders_in_one_epoch_are_found(scene: Scene) -> None:
+    leader, follower, _ = scene.replicas()
+    follower.leading = leader.leading
+    assert scene.found() == ["two-leaders"]
 
 
-def test_a_commit_beyond_what_is_on_disk_is_found() -> None:
-    async def act(scene: Scene) -> None:
-        leader, one, other = scene.replicas()
-        one.log.durable_offset = other.log.durable_offset = 1
-        leader.high_watermark = 2
-        scene.checker._ends.clear()
-        scene.checker._seen[leader.node_id].clear()
-        assert "undurable" in scene.found()
-
-    play(act)
+@run_with(play)
+async def test_a_commit_beyond_what_is_on_disk_is_found(scene: Scene) -> None:
+    leader, one, other = scene.replicas()
+    one.log.durable_offset = other.log.durable_offset = 1
+    leader.high_watermark = 2
+    scene.checker._ends.clear()
+    scene.checker._seen[leader.node_id].clear()
+    assert "undurable" in scene.found()
 
 
-def test_a_replica_in_sync_that_lost_what_was_committed_is_found() -> None:
-    async def act(scene: Scene) -> None:
-        follower = scene.replicas()[1]
-        follower.log.durable_offset = 1
-        assert scene.found() == ["truncated"]
-
-    play(act)
+@run_with(play)
+async def test_a_replica_in_sync_that_lost_what_was_committed_is_found(scene: Scene) -> None:
+    follower = scene.replicas()[1]
+    follower.log.durable_offset = 1
+    assert scene.found() == ["truncated"]
 
 
-def test_a_replica_that_goes_back_is_found_unless_an_unclean_election_is_new_to_it() -> None:
-    async def act(scene: Scene) -> None:
-        follower, other = scene.replicas()[1:]
-        unclean = replace(follower.record, is_recovering=True, unclean_epoch=0)
-        follower.record = replace(unclean, isr=(follower.record.leader,))
-        assert scene.found() == []
-        follower.high_watermark = 2
-        assert scene.found() == [], "it follows that election now"
-        other.record = unclean
-        assert scene.found() == []
-        other.high_watermark = 2
-        assert scene.found() == ["went-back"], "it was in sync since"
+@run_with(play)
+async def test_a_replica_that_goes_back_is_found_unless_an_unclean_election_is_new_to_it(
+    scene: Scene,
+) -> None:
+    follower, other = scene.replicas()[1:]
+    unclean = replace(follower.record, is_recovering=True, unclean_epoch=0)
+    follower.record = replace(unclean, isr=(follower.record.leader,))
+    assert scene.found() == []
+    follower.high_watermark = 2
+    assert scene.found() == [], "it follows that election now"
+    other.record = unclean
+    assert scene.found() == []
+    other.high_watermark = 2
+    assert scene.found() == ["went-back"], "it was in sync since"
 
-    play(act)
 
-
-def test_other_batches_below_the_high_watermark_are_found() -> None:
-    async def act(scene: Scene) -> None:
-        batches = next(iter(scene.checker._batches.values()))
-        batches[1] = batches[1]._replace(crc=0)
-        scene.checker._seen[scene.replicas()[1].node_id].clear()
-        assert scene.found() == ["log-matching"]
-
-    play(act)
+@run_with(play)
+async def test_other_batches_below_the_high_watermark_are_found(scene: Scene) -> None:
+    batches = next(iter(scene.checker._batches.values()))
+    batches[1] = batches[1]._replace(crc=0)
+    scene.checker._seen[scene.replicas()[1].node_id].clear()
+    assert scene.found() == ["log-matching"]

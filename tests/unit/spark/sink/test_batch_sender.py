@@ -13,6 +13,7 @@ from penstock.spark.sink.row_batches import Part
 from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.records import Record, encode
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.client.model import CLOSE, HANG, ModelBroker, with_model
 
 
@@ -48,101 +49,101 @@ def check(broker: ModelBroker, count: int, size: int = 10) -> None:
         assert log.values() == expected(count, partition, size=size)
 
 
-def test_everything_arrives_once_and_in_order() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 2)
-        await ship(cluster, parts(40))
-        check(broker, 40)
+@run_with(with_model)
+async def test_everything_arrives_once_and_in_order(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t", 2)
+    await ship(cluster, parts(40))
+    check(broker, 40)
 
-    with_model(scenario)
 
+@run_with(with_model)
+async def test_a_broker_that_does_not_answer_is_not_flooded(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t", 2)
+    await ship(cluster, parts(2))
+    broker.answers[ProduceRequest] = lambda request: HANG
+    shipper = Shipper(cluster, None, 60_000)
+    shipper._confirmed = {TopicPartition("t", 0), TopicPartition("t", 1)}
 
-def test_a_broker_that_does_not_answer_is_not_flooded() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 2)
-        await ship(cluster, parts(2))
-        broker.answers[ProduceRequest] = lambda request: HANG
-        shipper = Shipper(cluster, None, 60_000)
-        shipper._confirmed = {TopicPartition("t", 0), TopicPartition("t", 1)}
+    async def ship_all() -> None:
+        for part in parts(40)[2:]:
+            await shipper.ship([part])
 
-        async def ship_all() -> None:
-            for part in parts(40)[2:]:
-                await shipper.ship([part])
-
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(ship_all(), 5)
-        connection = await cluster.connection(1)
-        assert len(connection._in_flight) == REQUESTS_MAX
-
-    with_model(scenario)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(ship_all(), 5)
+    connection = await cluster.connection(1)
+    assert len(connection._in_flight) == REQUESTS_MAX
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_lost_answer_is_asked_for_again_and_nothing_is_doubled(is_written: bool) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 2)
-        calls = 0
+@run_with(with_model)
+async def test_a_lost_answer_is_asked_for_again_and_nothing_is_doubled(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, is_written: bool
+) -> None:
+    broker.create("t", 2)
+    calls = 0
 
-        def losing(request: ProduceRequest) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls in (3, 7, 8):
-                if is_written:
-                    broker.produce(request)
-                return CLOSE
-            return broker.produce(request)
+    def losing(request: ProduceRequest) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls in (3, 7, 8):
+            if is_written:
+                broker.produce(request)
+            return CLOSE
+        return broker.produce(request)
 
-        broker.answers[ProduceRequest] = losing
-        await ship(cluster, parts(40))
-        check(broker, 40)
-
-    with_model(scenario)
-
-
-def test_a_refusal_for_now_is_tried_again_in_order() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 2)
-        calls = 0
-
-        def refusing(request: ProduceRequest) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls % 4 == 3:
-                return broker.refuse_produce(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return broker.produce(request)
-
-        broker.answers[ProduceRequest] = refusing
-        await ship(cluster, parts(40))
-        check(broker, 40)
-
-    with_model(scenario)
+    broker.answers[ProduceRequest] = losing
+    await ship(cluster, parts(40))
+    check(broker, 40)
 
 
-def test_a_refusal_for_good_is_raised() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 2)
-        broker.answers[ProduceRequest] = lambda request: broker.refuse_produce(
-            request, ErrorCode.PRODUCER_FENCED
-        )
-        with pytest.raises(Refused) as caught:
-            await ship(cluster, parts(4))
-        assert caught.value.code is ErrorCode.PRODUCER_FENCED
+@run_with(with_model)
+async def test_a_refusal_for_now_is_tried_again_in_order(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t", 2)
+    calls = 0
 
-    with_model(scenario)
+    def refusing(request: ProduceRequest) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls % 4 == 3:
+            return broker.refuse_produce(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return broker.produce(request)
+
+    broker.answers[ProduceRequest] = refusing
+    await ship(cluster, parts(40))
+    check(broker, 40)
 
 
-def test_a_broker_that_asks_for_peace_gets_it() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        broker.create("t", 2)
+@run_with(with_model)
+async def test_a_refusal_for_good_is_raised(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t", 2)
+    broker.answers[ProduceRequest] = lambda request: broker.refuse_produce(
+        request, ErrorCode.PRODUCER_FENCED
+    )
+    with pytest.raises(Refused) as caught:
+        await ship(cluster, parts(4))
+    assert caught.value.code is ErrorCode.PRODUCER_FENCED
 
-        def throttling(request: ProduceRequest) -> Any:
-            reply = broker.produce(request)
-            reply.throttle_time_ms = 2_000
-            return reply
 
-        broker.answers[ProduceRequest] = throttling
-        started = loop.time()
-        await ship(cluster, parts(12))
-        assert loop.time() - started >= 3 * 2.0
+@run_with(with_model)
+async def test_a_broker_that_asks_for_peace_gets_it(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    broker.create("t", 2)
 
-    with_model(scenario)
+    def throttling(request: ProduceRequest) -> Any:
+        reply = broker.produce(request)
+        reply.throttle_time_ms = 2_000
+        return reply
+
+    broker.answers[ProduceRequest] = throttling
+    started = loop.time()
+    await ship(cluster, parts(12))
+    assert loop.time() - started >= 3 * 2.0

@@ -14,6 +14,7 @@ from penstock.spark.source.start_and_end import ReadPosition, resolve
 from penstock.spark.topics import places_of
 from penstock.wire.records import Record, encode
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 from tests.unit.client.model import ModelBroker, with_model
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -75,21 +76,21 @@ def test_what_is_left_open_is_refused(position: ReadPosition, why: str) -> None:
         ask(position, same({}))
 
 
-def test_a_pattern_names_whole_topics() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        for name in ("orders", "orders-eu", "old-orders"):
-            broker.create(name)
-        options = {"brokers": "b:1", "subscribePattern": "orders.*"}
-        places = await places_of(cluster, read_settings(options, is_streaming=True))
-        assert places == [TopicPartition("orders", 0), TopicPartition("orders-eu", 0)]
+@run_with(with_model)
+async def test_a_pattern_names_whole_topics(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    for name in ("orders", "orders-eu", "old-orders"):
+        broker.create(name)
+    options = {"brokers": "b:1", "subscribePattern": "orders.*"}
+    places = await places_of(cluster, read_settings(options, is_streaming=True))
+    assert places == [TopicPartition("orders", 0), TopicPartition("orders-eu", 0)]
 
-    with_model(scenario)
 
-
-def test_a_pattern_that_is_none_is_refused() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        options = {"brokers": "b:1", "subscribePattern": "orders["}
-        with pytest.raises(OptionError, match="no regular expression"):
-            await places_of(cluster, read_settings(options, is_streaming=True))
-
-    with_model(scenario)
+@run_with(with_model)
+async def test_a_pattern_that_is_none_is_refused(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    options = {"brokers": "b:1", "subscribePattern": "orders["}
+    with pytest.raises(OptionError, match="no regular expression"):
+        await places_of(cluster, read_settings(options, is_streaming=True))

@@ -33,6 +33,7 @@ from penstock.wire.messages.configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -73,33 +74,29 @@ def code_and_message(answer: object) -> tuple[int, str | None]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_a_topics_configs_say_where_they_come_from(version: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t", retention_ms="5000")
-        rows = await described(node, TOPIC, "t", version)
-        own = rows["retention.ms"]
-        assert (own.value, own.config_source) == ("5000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
-        assert [(s.name, s.value, s.source) for s in own.synonyms] == [
-            ("retention.ms", "5000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
-            ("log.retention.hours", "3", ConfigSource.STATIC_BROKER_CONFIG),
-            ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
-        ]
-        assert not own.read_only
-        assert rows["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
-        assert "internal.segment.bytes" not in rows
-        if version >= 3:
-            assert own.config_type == ConfigType.LONG
-
-    on_node(test, configs={"log.retention.hours": "3"})
+@run_with(on_node, configs={"log.retention.hours": "3"})
+async def test_a_topics_configs_say_where_they_come_from(node: Node, *, version: int) -> None:
+    await make(node, "t", retention_ms="5000")
+    rows = await described(node, TOPIC, "t", version)
+    own = rows["retention.ms"]
+    assert (own.value, own.config_source) == ("5000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert [(s.name, s.value, s.source) for s in own.synonyms] == [
+        ("retention.ms", "5000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        ("log.retention.hours", "3", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert not own.read_only
+    assert rows["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
+    assert "internal.segment.bytes" not in rows
+    if version >= 3:
+        assert own.config_type == ConfigType.LONG
 
 
-def test_a_value_of_the_broker_is_a_static_value_of_the_topic() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        row = (await described(node, TOPIC, "t"))["retention.ms"]
-        assert (row.value, row.config_source) == ("10800000", ConfigSource.STATIC_BROKER_CONFIG)
-
-    on_node(test, configs={"log.retention.hours": "3"})
+@run_with(on_node, configs={"log.retention.hours": "3"})
+async def test_a_value_of_the_broker_is_a_static_value_of_the_topic(node: Node) -> None:
+    await make(node, "t")
+    row = (await described(node, TOPIC, "t"))["retention.ms"]
+    assert (row.value, row.config_source) == ("10800000", ConfigSource.STATIC_BROKER_CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -109,74 +106,62 @@ def test_a_value_of_the_broker_is_a_static_value_of_the_topic() -> None:
         (["internal.segment.bytes"], ["internal.segment.bytes"]),
     ],
 )
-def test_only_what_is_asked_for_is_shown(keys: list[str], names: list[str]) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        answer = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t", keys)))
-        assert [row.name for row in answer.results[0].configs] == names
-
-    on_node(test)
-
-
-def test_an_empty_list_of_names_asks_for_everything() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        answer = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t", [])))
-        assert len(answer.results[0].configs) > 30
-
-    on_node(test)
+@run_with(on_node)
+async def test_only_what_is_asked_for_is_shown(
+    node: Node, *, keys: list[str], names: list[str]
+) -> None:
+    await make(node, "t")
+    answer = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t", keys)))
+    assert [row.name for row in answer.results[0].configs] == names
 
 
-def test_synonyms_and_documentation_are_shown_to_those_who_ask() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        quiet = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t"), synonyms=False))
-        assert all(not row.synonyms for row in quiet.results[0].configs)
-        assert all(row.documentation is None for row in quiet.results[0].configs)
-        wordy = await node.ask(
-            describe_configs, 4, asking(resource(TOPIC, "t"), documentation=True)
-        )
-        assert all(row.documentation for row in wordy.results[0].configs)
-
-    on_node(test)
+@run_with(on_node)
+async def test_an_empty_list_of_names_asks_for_everything(node: Node) -> None:
+    await make(node, "t")
+    answer = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t", [])))
+    assert len(answer.results[0].configs) > 30
 
 
-def test_a_brokers_configs_hide_secrets_and_show_what_is_fixed() -> None:
-    async def test(node: Node) -> None:
-        rows = await described(node, BROKER, "1")
-        secret = rows["ssl.key.password"]
-        assert (secret.value, secret.is_sensitive) == (None, True)
-        assert secret.config_source == ConfigSource.STATIC_BROKER_CONFIG
-        assert [synonym.value for synonym in secret.synonyms] == [None]
-        assert rows["num.partitions"].read_only
-        assert not rows["message.max.bytes"].read_only
-        assert rows["num.partitions"].value == "6"
-        assert rows["log.retention.ms"].value == "604800000"
-
-    on_node(test, configs={"ssl.key.password": "hunter2", "num.partitions": "6"})
+@run_with(on_node)
+async def test_synonyms_and_documentation_are_shown_to_those_who_ask(node: Node) -> None:
+    await make(node, "t")
+    quiet = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t"), synonyms=False))
+    assert all(not row.synonyms for row in quiet.results[0].configs)
+    assert all(row.documentation is None for row in quiet.results[0].configs)
+    wordy = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t"), documentation=True))
+    assert all(row.documentation for row in wordy.results[0].configs)
 
 
-def test_the_cluster_shows_only_what_was_set_for_it() -> None:
-    async def test(node: Node) -> None:
-        assert await described(node, BROKER, "") == {}
-        await alter(node, BROKER, "", [("message.max.bytes", Op.SET, "777")])
-        rows = await described(node, BROKER, "")
-        assert list(rows) == ["message.max.bytes"]
-        assert rows["message.max.bytes"].config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+@run_with(on_node, configs={"ssl.key.password": "hunter2", "num.partitions": "6"})
+async def test_a_brokers_configs_hide_secrets_and_show_what_is_fixed(node: Node) -> None:
+    rows = await described(node, BROKER, "1")
+    secret = rows["ssl.key.password"]
+    assert (secret.value, secret.is_sensitive) == (None, True)
+    assert secret.config_source == ConfigSource.STATIC_BROKER_CONFIG
+    assert [synonym.value for synonym in secret.synonyms] == [None]
+    assert rows["num.partitions"].read_only
+    assert not rows["message.max.bytes"].read_only
+    assert rows["num.partitions"].value == "6"
+    assert rows["log.retention.ms"].value == "604800000"
 
-    on_node(test)
+
+@run_with(on_node)
+async def test_the_cluster_shows_only_what_was_set_for_it(node: Node) -> None:
+    assert await described(node, BROKER, "") == {}
+    await alter(node, BROKER, "", [("message.max.bytes", Op.SET, "777")])
+    rows = await described(node, BROKER, "")
+    assert list(rows) == ["message.max.bytes"]
+    assert rows["message.max.bytes"].config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
 
 
-def test_a_groups_configs_have_the_brokers_defaults() -> None:
-    async def test(node: Node) -> None:
-        await alter(node, GROUP, "g", [("share.auto.offset.reset", Op.SET, "earliest")])
-        rows = await described(node, GROUP, "g")
-        assert rows["share.auto.offset.reset"].value == "earliest"
-        assert rows["share.auto.offset.reset"].config_source == ConfigSource.GROUP_CONFIG
-        assert rows["consumer.session.timeout.ms"].value == "45000"
-        assert len(await described(node, GROUP, "another")) == len(rows)
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_groups_configs_have_the_brokers_defaults(node: Node) -> None:
+    await alter(node, GROUP, "g", [("share.auto.offset.reset", Op.SET, "earliest")])
+    rows = await described(node, GROUP, "g")
+    assert rows["share.auto.offset.reset"].value == "earliest"
+    assert rows["share.auto.offset.reset"].config_source == ConfigSource.GROUP_CONFIG
+    assert rows["consumer.session.timeout.ms"].value == "45000"
+    assert len(await described(node, GROUP, "another")) == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -193,20 +178,18 @@ def test_a_groups_configs_have_the_brokers_defaults() -> None:
         (99, "x", ErrorCode.INVALID_REQUEST, "Unexpected resource type 99"),
     ],
 )
-def test_what_cannot_be_described_or_altered_is_a_row(
-    kind: int, name: str, code: ErrorCode, words: str
+@run_with(on_node)
+async def test_what_cannot_be_described_or_altered_is_a_row(
+    node: Node, *, kind: int, name: str, code: ErrorCode, words: str
 ) -> None:
-    async def test(node: Node) -> None:
-        answer = await node.ask(describe_configs, 4, asking(resource(kind, name)))
-        seen, message = code_and_message(answer)
+    answer = await node.ask(describe_configs, 4, asking(resource(kind, name)))
+    seen, message = code_and_message(answer)
+    assert (seen, words in (message or "")) == (code, True)
+    for seen, message in [
+        await alter(node, kind, name, [("retention.ms", Op.SET, "1")], check=False),
+        await replace(node, kind, name, {"retention.ms": "1"}, check=False),
+    ]:
         assert (seen, words in (message or "")) == (code, True)
-        for seen, message in [
-            await alter(node, kind, name, [("retention.ms", Op.SET, "1")], check=False),
-            await replace(node, kind, name, {"retention.ms": "1"}, check=False),
-        ]:
-            assert (seen, words in (message or "")) == (code, True)
-
-    on_node(test)
 
 
 @pytest.mark.parametrize(
@@ -217,28 +200,26 @@ def test_what_cannot_be_described_or_altered_is_a_row(
         (GROUP, "g", ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     ],
 )
-def test_configs_need_rights(kind: int, name: str, type_: ResourceType, code: ErrorCode) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        owner = CLUSTER_NAME if kind == BROKER else name
-        node.rights.deny(Operation.DESCRIBE_CONFIGS, type_, owner)
-        node.rights.deny(Operation.ALTER_CONFIGS, type_, owner)
-        answer = await node.ask(describe_configs, 4, asking(resource(kind, name)))
-        assert code_and_message(answer)[0] == code
-        assert (await alter(node, kind, name, [], check=False))[0] == code
-        assert (await replace(node, kind, name, {}, check=False))[0] == code
+@run_with(on_node)
+async def test_configs_need_rights(
+    node: Node, *, kind: int, name: str, type_: ResourceType, code: ErrorCode
+) -> None:
+    await make(node, "t")
+    owner = CLUSTER_NAME if kind == BROKER else name
+    node.rights.deny(Operation.DESCRIBE_CONFIGS, type_, owner)
+    node.rights.deny(Operation.ALTER_CONFIGS, type_, owner)
+    answer = await node.ask(describe_configs, 4, asking(resource(kind, name)))
+    assert code_and_message(answer)[0] == code
+    assert (await alter(node, kind, name, [], check=False))[0] == code
+    assert (await replace(node, kind, name, {}, check=False))[0] == code
 
-    on_node(test)
 
-
-def test_no_request_describes_more_resources_than_the_limit() -> None:
-    async def test(node: Node) -> None:
-        many = [resource(GROUP, f"g{i}", ["share.isolation.level"]) for i in range(2001)]
-        answer = await node.ask(describe_configs, 4, asking(*many, many[0]))
-        codes = [result.error_code for result in answer.results]
-        assert codes == [ErrorCode.NONE] * 2000 + [ErrorCode.POLICY_VIOLATION]
-
-    on_node(test)
+@run_with(on_node)
+async def test_no_request_describes_more_resources_than_the_limit(node: Node) -> None:
+    many = [resource(GROUP, f"g{i}", ["share.isolation.level"]) for i in range(2001)]
+    answer = await node.ask(describe_configs, 4, asking(*many, many[0]))
+    codes = [result.error_code for result in answer.results]
+    assert codes == [ErrorCode.NONE] * 2000 + [ErrorCode.POLICY_VIOLATION]
 
 
 # AlterConfigs and IncrementalAlterConfigs.
@@ -298,59 +279,51 @@ async def replace(
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_topics_config_changes_and_its_log_knows(version: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t", segment_ms="9")
-        rows: list[tuple[str, int, str | None]] = [
-            ("retention.ms", Op.SET, "77"),
-            ("segment.ms", Op.DELETE, None),
-            ("cleanup.policy", Op.APPEND, "compact"),
-        ]
-        await alter(node, TOPIC, "t", rows, version=version)
-        assert node.ctx.image.topics["t"].configs == {
-            "cleanup.policy": "delete,compact",
-            "retention.ms": "77",
-        }
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        assert partition.log.config.retention_ms == 77
-        assert partition.log.config.cleanup_compact
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_topics_config_changes_and_its_log_knows(node: Node, *, version: int) -> None:
+    await make(node, "t", segment_ms="9")
+    rows: list[tuple[str, int, str | None]] = [
+        ("retention.ms", Op.SET, "77"),
+        ("segment.ms", Op.DELETE, None),
+        ("cleanup.policy", Op.APPEND, "compact"),
+    ]
+    await alter(node, TOPIC, "t", rows, version=version)
+    assert node.ctx.image.topics["t"].configs == {
+        "cleanup.policy": "delete,compact",
+        "retention.ms": "77",
+    }
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log.config.retention_ms == 77
+    assert partition.log.config.cleanup_compact
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_replacing_removes_what_is_not_named(version: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t", segment_ms="9")
-        await replace(node, TOPIC, "t", {"retention.ms": "77"}, version=version)
-        assert node.ctx.image.topics["t"].configs == {"retention.ms": "77"}
-
-    on_node(test)
+@run_with(on_node)
+async def test_replacing_removes_what_is_not_named(node: Node, *, version: int) -> None:
+    await make(node, "t", segment_ms="9")
+    await replace(node, TOPIC, "t", {"retention.ms": "77"}, version=version)
+    assert node.ctx.image.topics["t"].configs == {"retention.ms": "77"}
 
 
-def test_validating_changes_nothing() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        await alter(node, TOPIC, "t", [("retention.ms", Op.SET, "7")], validate_only=True)
-        await replace(node, TOPIC, "t", {"retention.ms": "7"}, validate_only=True)
-        assert node.ctx.image.topics["t"].configs == {}
-
-    on_node(test)
+@run_with(on_node)
+async def test_validating_changes_nothing(node: Node) -> None:
+    await make(node, "t")
+    await alter(node, TOPIC, "t", [("retention.ms", Op.SET, "7")], validate_only=True)
+    await replace(node, TOPIC, "t", {"retention.ms": "7"}, validate_only=True)
+    assert node.ctx.image.topics["t"].configs == {}
 
 
 @pytest.mark.parametrize("name", ["", "1"])
-def test_a_brokers_dynamic_config_reaches_every_topic(name: str) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        await alter(node, BROKER, name, [("message.max.bytes", Op.SET, "5000")])
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        assert partition.log.config.message_bytes_max == 5000
-        await replace(node, BROKER, name, {})
-        assert partition.log.config.message_bytes_max == 1048588
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_brokers_dynamic_config_reaches_every_topic(node: Node, *, name: str) -> None:
+    await make(node, "t")
+    await alter(node, BROKER, name, [("message.max.bytes", Op.SET, "5000")])
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log.config.message_bytes_max == 5000
+    await replace(node, BROKER, name, {})
+    assert partition.log.config.message_bytes_max == 1048588
 
 
 @pytest.mark.parametrize(
@@ -366,116 +339,100 @@ def test_a_brokers_dynamic_config_reaches_every_topic(name: str) -> None:
         (GROUP, "g", ("share.session.timeout.ms", Op.SET, "1"), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_a_wrong_alteration_is_refused(
-    kind: int, name: str, row: tuple[str, int, str | None], code: ErrorCode
+@run_with(on_node)
+async def test_a_wrong_alteration_is_refused(
+    node: Node, *, kind: int, name: str, row: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        seen, message = await alter(node, kind, name, [row], check=False)
-        assert seen == code
-        assert message
-
-    on_node(test)
+    await make(node, "t")
+    seen, message = await alter(node, kind, name, [row], check=False)
+    assert seen == code
+    assert message
 
 
-def test_a_typo_is_answered_with_the_right_name() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        _, message = await alter(node, TOPIC, "t", [("retention.mss", Op.SET, "1")], check=False)
-        assert message == "unknown topic config 'retention.mss', did you mean 'retention.ms'?"
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_typo_is_answered_with_the_right_name(node: Node) -> None:
+    await make(node, "t")
+    _, message = await alter(node, TOPIC, "t", [("retention.mss", Op.SET, "1")], check=False)
+    assert message == "unknown topic config 'retention.mss', did you mean 'retention.ms'?"
 
 
-def test_a_resource_twice_is_changed_not_once() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        row = IncrementalAlterConfigsResource(
-            resource_type=TOPIC,
-            resource_name="t",
-            configs=[
-                IncrementalAlterableConfig(name="retention.ms", config_operation=Op.SET, value="7")
-            ],
-        )
-        request = IncrementalAlterConfigsRequest(resources=[row, row], validate_only=False)
-        answer = await node.ask(incremental_alter_configs, 1, request)
-        assert code_and_message(answer) == (ErrorCode.INVALID_REQUEST, "Duplicate resource.")
-        assert node.ctx.image.topics["t"].configs == {}
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_resource_twice_is_changed_not_once(node: Node) -> None:
+    await make(node, "t")
+    row = IncrementalAlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name="t",
+        configs=[
+            IncrementalAlterableConfig(name="retention.ms", config_operation=Op.SET, value="7")
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[row, row], validate_only=False)
+    answer = await node.ask(incremental_alter_configs, 1, request)
+    assert code_and_message(answer) == (ErrorCode.INVALID_REQUEST, "Duplicate resource.")
+    assert node.ctx.image.topics["t"].configs == {}
 
 
-def test_a_config_twice_is_changed_not_once() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        rows = [AlterableConfig(name="retention.ms", value=value) for value in ("7", "8")]
-        row = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=rows)
-        request = AlterConfigsRequest(resources=[row], validate_only=False)
-        code, message = code_and_message(await node.ask(alter_configs, 2, request))
-        assert (code, message) == (
-            ErrorCode.INVALID_REQUEST,
-            "Error due to duplicate config keys",
-        )
-        assert node.ctx.image.topics["t"].configs == {}
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_config_twice_is_changed_not_once(node: Node) -> None:
+    await make(node, "t")
+    rows = [AlterableConfig(name="retention.ms", value=value) for value in ("7", "8")]
+    row = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=rows)
+    request = AlterConfigsRequest(resources=[row], validate_only=False)
+    code, message = code_and_message(await node.ask(alter_configs, 2, request))
+    assert (code, message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Error due to duplicate config keys",
+    )
+    assert node.ctx.image.topics["t"].configs == {}
 
 
-def test_there_is_no_topic_that_all_others_follow() -> None:
-    async def test(node: Node) -> None:
-        row = AlterConfigsResource(resource_type=TOPIC, resource_name="", configs=[])
-        request = AlterConfigsRequest(resources=[row], validate_only=False)
-        code, _ = code_and_message(await node.ask(alter_configs, 2, request))
-        assert code == ErrorCode.INVALID_REQUEST
-
-    on_node(test)
+@run_with(on_node)
+async def test_there_is_no_topic_that_all_others_follow(node: Node) -> None:
+    row = AlterConfigsResource(resource_type=TOPIC, resource_name="", configs=[])
+    request = AlterConfigsRequest(resources=[row], validate_only=False)
+    code, _ = code_and_message(await node.ask(alter_configs, 2, request))
+    assert code == ErrorCode.INVALID_REQUEST
 
 
-def test_no_request_alters_more_resources_than_the_limit() -> None:
-    async def test(node: Node) -> None:
-        rows = [
-            AlterConfigsResource(resource_type=GROUP, resource_name=f"g{i}", configs=[])
-            for i in range(2001)
-        ]
-        request = AlterConfigsRequest(resources=rows, validate_only=True)
-        answer = await node.ask(alter_configs, 2, request)
-        codes = [row.error_code for row in answer.responses]
-        assert codes == [ErrorCode.NONE] * 2000 + [ErrorCode.POLICY_VIOLATION]
-
-    on_node(test)
+@run_with(on_node)
+async def test_no_request_alters_more_resources_than_the_limit(node: Node) -> None:
+    rows = [
+        AlterConfigsResource(resource_type=GROUP, resource_name=f"g{i}", configs=[])
+        for i in range(2001)
+    ]
+    request = AlterConfigsRequest(resources=rows, validate_only=True)
+    answer = await node.ask(alter_configs, 2, request)
+    codes = [row.error_code for row in answer.responses]
+    assert codes == [ErrorCode.NONE] * 2000 + [ErrorCode.POLICY_VIOLATION]
 
 
 # ListConfigResources.
 
 
-def test_resources_with_configs_are_listed() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        await alter(node, GROUP, "g", [("share.auto.offset.reset", Op.SET, "earliest")])
-        asked = ListConfigResourcesRequest(resource_types=[])
-        answer = await node.ask(list_config_resources, 1, asked)
-        assert {(row.resource_type, row.resource_name) for row in answer.config_resources} == {
-            (TOPIC, "t"),
-            (BROKER, "1"),
-            (BROKER_LOGGER, "1"),
-            (GROUP, "g"),
-        }
-        asked = ListConfigResourcesRequest(resource_types=[GROUP, GROUP])
-        answer = await node.ask(list_config_resources, 1, asked)
-        assert [row.resource_name for row in answer.config_resources] == ["g"]
-        old = await node.ask(list_config_resources, 0, ListConfigResourcesRequest())
-        assert (old.error_code, list(old.config_resources)) == (ErrorCode.NONE, [])
-
-    on_node(test)
+@run_with(on_node)
+async def test_resources_with_configs_are_listed(node: Node) -> None:
+    await make(node, "t")
+    await alter(node, GROUP, "g", [("share.auto.offset.reset", Op.SET, "earliest")])
+    asked = ListConfigResourcesRequest(resource_types=[])
+    answer = await node.ask(list_config_resources, 1, asked)
+    assert {(row.resource_type, row.resource_name) for row in answer.config_resources} == {
+        (TOPIC, "t"),
+        (BROKER, "1"),
+        (BROKER_LOGGER, "1"),
+        (GROUP, "g"),
+    }
+    asked = ListConfigResourcesRequest(resource_types=[GROUP, GROUP])
+    answer = await node.ask(list_config_resources, 1, asked)
+    assert [row.resource_name for row in answer.config_resources] == ["g"]
+    old = await node.ask(list_config_resources, 0, ListConfigResourcesRequest())
+    assert (old.error_code, list(old.config_resources)) == (ErrorCode.NONE, [])
 
 
-def test_unknown_kinds_and_missing_rights_are_errors() -> None:
-    async def test(node: Node) -> None:
-        asked = ListConfigResourcesRequest(resource_types=[TOPIC, 99])
-        answer = await node.ask(list_config_resources, 1, asked)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        node.rights.deny(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-        answer = await node.ask(list_config_resources, 1, asked)
-        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    on_node(test)
+@run_with(on_node)
+async def test_unknown_kinds_and_missing_rights_are_errors(node: Node) -> None:
+    asked = ListConfigResourcesRequest(resource_types=[TOPIC, 99])
+    answer = await node.ask(list_config_resources, 1, asked)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    node.rights.deny(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    answer = await node.ask(list_config_resources, 1, asked)
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

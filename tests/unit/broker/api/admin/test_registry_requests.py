@@ -8,6 +8,7 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.state.registry.errors import RegistryErrorCode
 from penstock.state.registry.requests import GetById, Register, RegistryCall, encode_call
 from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -18,25 +19,21 @@ async def asked(node: Node, call: RegistryCall | bytes) -> AskRegistryResponse:
     return response
 
 
-def test_a_call_is_answered_where_the_topic_is_led() -> None:
-    async def test(node: Node) -> None:
-        early = await asked(node, GetById(1))
-        assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        await node.ctx.produce.registry.ask(Register("s", '"int"', "AVRO"))
-        found = await asked(node, GetById(1))
-        assert msgspec.json.decode(found.answer)["schema"] == '"int"'
-        missing = await asked(node, GetById(2))
-        assert missing.number == RegistryErrorCode.SCHEMA_NOT_FOUND
-        assert missing.error_message == "Schema 2 not found"
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_call_is_answered_where_the_topic_is_led(node: Node) -> None:
+    early = await asked(node, GetById(1))
+    assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await node.ctx.produce.registry.ask(Register("s", '"int"', "AVRO"))
+    found = await asked(node, GetById(1))
+    assert msgspec.json.decode(found.answer)["schema"] == '"int"'
+    missing = await asked(node, GetById(2))
+    assert missing.number == RegistryErrorCode.SCHEMA_NOT_FOUND
+    assert missing.error_message == "Schema 2 not found"
 
 
-def test_nonsense_and_strangers_are_refused() -> None:
-    async def test(node: Node) -> None:
-        assert (await asked(node, b"?")).error_code == ErrorCode.INVALID_REQUEST
-        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
-        denied = await asked(node, GetById(1))
-        assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    on_node(test)
+@run_with(on_node)
+async def test_nonsense_and_strangers_are_refused(node: Node) -> None:
+    assert (await asked(node, b"?")).error_code == ErrorCode.INVALID_REQUEST
+    node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    denied = await asked(node, GetById(1))
+    assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -19,6 +19,7 @@ from penstock.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 AUTHORIZED = (Operation, ResourceType)
@@ -57,52 +58,46 @@ async def create(node: Node, *topics: CreatableTopic, version: int = 7) -> dict[
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_a_topic_is_created_and_served(version: int) -> None:
-    async def test(node: Node) -> None:
-        asked = CreateTopicsRequest(
-            topics=[topic("t", 3, retention_ms="5000")], timeout_ms=10_000, validate_only=False
+@run_with(on_node)
+async def test_a_topic_is_created_and_served(node: Node, *, version: int) -> None:
+    asked = CreateTopicsRequest(
+        topics=[topic("t", 3, retention_ms="5000")], timeout_ms=10_000, validate_only=False
+    )
+    answer = await node.ask(create_topics, version, asked)
+    [row] = answer.topics
+    assert (row.name, row.error_code, row.error_message) == ("t", ErrorCode.NONE, None)
+    made = node.ctx.image.topics["t"]
+    assert made.configs == {"retention.ms": "5000"}
+    partition = node.ctx.partitions.get("t", 2)
+    assert partition is not None
+    assert partition.log.config.retention_ms == 5000
+    if version >= 5:
+        assert (row.num_partitions, row.replication_factor) == (3, 1)
+        configs = {config.name: config for config in row.configs}
+        assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == (
+            "5000",
+            1,
         )
-        answer = await node.ask(create_topics, version, asked)
-        [row] = answer.topics
-        assert (row.name, row.error_code, row.error_message) == ("t", ErrorCode.NONE, None)
-        made = node.ctx.image.topics["t"]
-        assert made.configs == {"retention.ms": "5000"}
-        partition = node.ctx.partitions.get("t", 2)
-        assert partition is not None
-        assert partition.log.config.retention_ms == 5000
-        if version >= 5:
-            assert (row.num_partitions, row.replication_factor) == (3, 1)
-            configs = {config.name: config for config in row.configs}
-            assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == (
-                "5000",
-                1,
-            )
-            assert configs["segment.bytes"].config_source == 5
-        if version >= 7:
-            assert row.topic_id == made.id
-
-    on_node(test)
+        assert configs["segment.bytes"].config_source == 5
+    if version >= 7:
+        assert row.topic_id == made.id
 
 
-def test_minus_one_takes_the_brokers_defaults() -> None:
-    async def test(node: Node) -> None:
-        assert await create(node, topic("t", -1, -1)) == {"t": ErrorCode.NONE}
-        assert len(node.ctx.image.topics["t"].partitions) == 4
-
-    on_node(test, configs={"num.partitions": "4"})
+@run_with(on_node, configs={"num.partitions": "4"})
+async def test_minus_one_takes_the_brokers_defaults(node: Node) -> None:
+    assert await create(node, topic("t", -1, -1)) == {"t": ErrorCode.NONE}
+    assert len(node.ctx.image.topics["t"].partitions) == 4
 
 
-def test_validating_creates_nothing() -> None:
-    async def test(node: Node) -> None:
-        asked = CreateTopicsRequest(topics=[topic("t"), topic("u", 0)], validate_only=True)
-        answer = await node.ask(create_topics, 7, asked)
-        assert [row.error_code for row in answer.topics] == [
-            ErrorCode.NONE,
-            ErrorCode.INVALID_PARTITIONS,
-        ]
-        assert node.ctx.image.topics == {}
-
-    on_node(test)
+@run_with(on_node)
+async def test_validating_creates_nothing(node: Node) -> None:
+    asked = CreateTopicsRequest(topics=[topic("t"), topic("u", 0)], validate_only=True)
+    answer = await node.ask(create_topics, 7, asked)
+    assert [row.error_code for row in answer.topics] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PARTITIONS,
+    ]
+    assert node.ctx.image.topics == {}
 
 
 @pytest.mark.parametrize(
@@ -124,92 +119,74 @@ def test_validating_creates_nothing() -> None:
         (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_wrong_topic_is_its_own_row_and_the_others_are_made(
-    row: CreatableTopic, code: ErrorCode
+@run_with(on_node)
+async def test_a_wrong_topic_is_its_own_row_and_the_others_are_made(
+    node: Node, *, row: CreatableTopic, code: ErrorCode
 ) -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("there"), topic("a.b"))
-        assert await create(node, row, topic("fine")) == {row.name: code, "fine": ErrorCode.NONE}
-        assert sorted(node.ctx.image.topics) == ["a.b", "fine", "there"]
-
-    on_node(test)
+    await create(node, topic("there"), topic("a.b"))
+    assert await create(node, row, topic("fine")) == {row.name: code, "fine": ErrorCode.NONE}
+    assert sorted(node.ctx.image.topics) == ["a.b", "fine", "there"]
 
 
-def test_a_name_twice_is_made_not_once() -> None:
-    async def test(node: Node) -> None:
-        assert await create(node, topic("t"), topic("t", 2)) == {"t": ErrorCode.INVALID_REQUEST}
-        assert node.ctx.image.topics == {}
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_name_twice_is_made_not_once(node: Node) -> None:
+    assert await create(node, topic("t"), topic("t", 2)) == {"t": ErrorCode.INVALID_REQUEST}
+    assert node.ctx.image.topics == {}
 
 
-def test_names_of_one_request_collide_too() -> None:
-    async def test(node: Node) -> None:
-        assert await create(node, topic("a.b"), topic("a_b")) == {
-            "a.b": ErrorCode.NONE,
-            "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
-        }
-
-    on_node(test)
+@run_with(on_node)
+async def test_names_of_one_request_collide_too(node: Node) -> None:
+    assert await create(node, topic("a.b"), topic("a_b")) == {
+        "a.b": ErrorCode.NONE,
+        "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
 
 
-def test_the_limit_counts_over_all_topics_of_a_request() -> None:
-    async def test(node: Node) -> None:
-        asked = CreateTopicsRequest(topics=[topic("a", 1500), topic("b", 501)], validate_only=True)
-        answer = await node.ask(create_topics, 7, asked)
-        assert [row.error_code for row in answer.topics] == [
-            ErrorCode.NONE,
-            ErrorCode.POLICY_VIOLATION,
-        ]
-
-    on_node(test)
+@run_with(on_node)
+async def test_the_limit_counts_over_all_topics_of_a_request(node: Node) -> None:
+    asked = CreateTopicsRequest(topics=[topic("a", 1500), topic("b", 501)], validate_only=True)
+    answer = await node.ask(create_topics, 7, asked)
+    assert [row.error_code for row in answer.topics] == [
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+    ]
 
 
-def test_no_request_names_more_topics_than_the_limit() -> None:
-    async def test(node: Node) -> None:
-        many = [topic(f"t{i}") for i in range(2001)]
-        answer = await node.ask(
-            create_topics, 7, CreateTopicsRequest(topics=many, validate_only=True)
-        )
-        codes = [row.error_code for row in answer.topics]
-        assert codes == [ErrorCode.NONE] * 2000 + [ErrorCode.POLICY_VIOLATION]
-
-    on_node(test)
+@run_with(on_node)
+async def test_no_request_names_more_topics_than_the_limit(node: Node) -> None:
+    many = [topic(f"t{i}") for i in range(2001)]
+    answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=many, validate_only=True))
+    codes = [row.error_code for row in answer.topics]
+    assert codes == [ErrorCode.NONE] * 2000 + [ErrorCode.POLICY_VIOLATION]
 
 
-def test_creating_needs_the_right_on_the_cluster_or_the_topic() -> None:
-    async def test(node: Node) -> None:
-        node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-        node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "no")
-        assert await create(node, topic("no"), topic("yes")) == {
-            "no": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "yes": ErrorCode.NONE,
-        }
-
-    on_node(test)
+@run_with(on_node)
+async def test_creating_needs_the_right_on_the_cluster_or_the_topic(node: Node) -> None:
+    node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "no")
+    assert await create(node, topic("no"), topic("yes")) == {
+        "no": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "yes": ErrorCode.NONE,
+    }
 
 
-def test_configs_are_shown_to_those_who_may_see_them() -> None:
-    async def test(node: Node) -> None:
-        node.rights.deny(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "t")
-        answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=[topic("t")]))
-        [row] = answer.topics
-        assert row.error_code == ErrorCode.NONE
-        assert row.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert (row.configs, row.num_partitions) == (None, -1)
-
-    on_node(test)
+@run_with(on_node)
+async def test_configs_are_shown_to_those_who_may_see_them(node: Node) -> None:
+    node.rights.deny(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "t")
+    answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=[topic("t")]))
+    [row] = answer.topics
+    assert row.error_code == ErrorCode.NONE
+    assert row.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (row.configs, row.num_partitions) == (None, -1)
 
 
-def test_a_node_that_is_slow_to_act_is_reported_and_the_topic_stands() -> None:
-    async def test(node: Node) -> None:
-        node.etcd.watch_delay_s = (30.0, 30.0)
-        asked = CreateTopicsRequest(topics=[topic("t")], timeout_ms=100)
-        answer = await node.ask(create_topics, 7, asked)
-        assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert await node.store.get("/topics/t") is not None
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_node_that_is_slow_to_act_is_reported_and_the_topic_stands(node: Node) -> None:
+    node.etcd.watch_delay_s = (30.0, 30.0)
+    asked = CreateTopicsRequest(topics=[topic("t")], timeout_ms=100)
+    answer = await node.ask(create_topics, 7, asked)
+    assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert await node.store.get("/topics/t") is not None
 
 
 # DeleteTopics.
@@ -223,17 +200,15 @@ async def delete(node: Node, *names: str, version: int = 5) -> dict[str | None, 
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_a_topic_is_deleted_by_name(version: int) -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"), topic("u"))
-        assert await delete(node, "t", "gone", version=version) == {
-            "t": ErrorCode.NONE,
-            "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        }
-        assert list(node.ctx.image.topics) == ["u"]
-        assert node.ctx.partitions.get("t", 0) is None
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_topic_is_deleted_by_name(node: Node, *, version: int) -> None:
+    await create(node, topic("t"), topic("u"))
+    assert await delete(node, "t", "gone", version=version) == {
+        "t": ErrorCode.NONE,
+        "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert list(node.ctx.image.topics) == ["u"]
+    assert node.ctx.partitions.get("t", 0) is None
 
 
 def states(*rows: tuple[str | None, TopicId]) -> DeleteTopicsRequest:
@@ -243,143 +218,123 @@ def states(*rows: tuple[str | None, TopicId]) -> DeleteTopicsRequest:
     )
 
 
-def test_a_topic_is_deleted_by_name_or_by_id() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"), topic("u"))
-        t, u = node.ctx.image.topics["t"].id, node.ctx.image.topics["u"].id
-        strange = TopicId(b"?" * 16)
-        answer = await node.ask(
-            delete_topics, 6, states((None, t), ("u", NO_TOPIC_ID), (None, strange))
-        )
-        assert [(row.name, row.topic_id, row.error_code) for row in answer.responses] == [
-            ("t", t, ErrorCode.NONE),
-            ("u", u, ErrorCode.NONE),
-            (None, strange, ErrorCode.UNKNOWN_TOPIC_ID),
-        ]
-        assert node.ctx.image.topics == {}
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_topic_is_deleted_by_name_or_by_id(node: Node) -> None:
+    await create(node, topic("t"), topic("u"))
+    t, u = node.ctx.image.topics["t"].id, node.ctx.image.topics["u"].id
+    strange = TopicId(b"?" * 16)
+    answer = await node.ask(
+        delete_topics, 6, states((None, t), ("u", NO_TOPIC_ID), (None, strange))
+    )
+    assert [(row.name, row.topic_id, row.error_code) for row in answer.responses] == [
+        ("t", t, ErrorCode.NONE),
+        ("u", u, ErrorCode.NONE),
+        (None, strange, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    assert node.ctx.image.topics == {}
 
 
-def test_a_row_must_name_one_topic_in_one_way() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"), topic("u"))
-        t = node.ctx.image.topics["t"].id
-        asked = states(
-            (None, NO_TOPIC_ID),
-            ("t", t),
-            ("u", NO_TOPIC_ID),
-            ("u", NO_TOPIC_ID),
-            (None, t),
-            (None, t),
-        )
-        answer = await node.ask(delete_topics, 6, asked)
-        assert [(row.error_code, row.error_message) for row in answer.responses] == [
-            (ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."),
-            (ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."),
-            (ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
-            (ErrorCode.INVALID_REQUEST, "Duplicate topic id."),
-        ]
-        assert sorted(node.ctx.image.topics) == ["t", "u"]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_row_must_name_one_topic_in_one_way(node: Node) -> None:
+    await create(node, topic("t"), topic("u"))
+    t = node.ctx.image.topics["t"].id
+    asked = states(
+        (None, NO_TOPIC_ID),
+        ("t", t),
+        ("u", NO_TOPIC_ID),
+        ("u", NO_TOPIC_ID),
+        (None, t),
+        (None, t),
+    )
+    answer = await node.ask(delete_topics, 6, asked)
+    assert [(row.error_code, row.error_message) for row in answer.responses] == [
+        (ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."),
+        (ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."),
+        (ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
+        (ErrorCode.INVALID_REQUEST, "Duplicate topic id."),
+    ]
+    assert sorted(node.ctx.image.topics) == ["t", "u"]
 
 
-def test_a_name_and_an_id_of_the_same_topic_are_told_apart() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"))
-        t = node.ctx.image.topics["t"].id
-        answer = await node.ask(delete_topics, 6, states((None, t), ("t", NO_TOPIC_ID)))
-        assert [row.error_code for row in answer.responses] == [
-            ErrorCode.NONE,
-            ErrorCode.INVALID_REQUEST,
-        ]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_name_and_an_id_of_the_same_topic_are_told_apart(node: Node) -> None:
+    await create(node, topic("t"))
+    t = node.ctx.image.topics["t"].id
+    answer = await node.ask(delete_topics, 6, states((None, t), ("t", NO_TOPIC_ID)))
+    assert [row.error_code for row in answer.responses] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
 
 
 @pytest.mark.parametrize(
     ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
 )
-def test_deletion_can_be_switched_off(version: int, code: ErrorCode) -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"))
-        assert await delete(node, "t", version=version) == {"t": code}
-        assert "t" in node.ctx.image.topics
-
-    on_node(test, configs={"delete.topic.enable": "false"})
+@run_with(on_node, configs={"delete.topic.enable": "false"})
+async def test_deletion_can_be_switched_off(node: Node, *, version: int, code: ErrorCode) -> None:
+    await create(node, topic("t"))
+    assert await delete(node, "t", version=version) == {"t": code}
+    assert "t" in node.ctx.image.topics
 
 
-def test_deleting_needs_the_right_and_hides_what_one_may_not_see() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"), topic("hidden"))
-        node.rights.deny(Operation.DELETE, ResourceType.TOPIC, "t")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")
-        node.rights.deny(Operation.DELETE, ResourceType.TOPIC, "hidden")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "nothing")
-        assert await delete(node, "t", "hidden", "nothing") == dict.fromkeys(
-            ("t", "hidden", "nothing"), ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
-        ids = [node.ctx.image.topics[name].id for name in ("t", "hidden")]
-        answer = await node.ask(delete_topics, 6, states((None, ids[0]), (None, ids[1])))
-        assert [(row.name, row.error_code) for row in answer.responses] == [
-            ("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-            (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        ]
-        assert len(node.ctx.image.topics) == 2
-
-    on_node(test)
+@run_with(on_node)
+async def test_deleting_needs_the_right_and_hides_what_one_may_not_see(node: Node) -> None:
+    await create(node, topic("t"), topic("hidden"))
+    node.rights.deny(Operation.DELETE, ResourceType.TOPIC, "t")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")
+    node.rights.deny(Operation.DELETE, ResourceType.TOPIC, "hidden")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "nothing")
+    assert await delete(node, "t", "hidden", "nothing") == dict.fromkeys(
+        ("t", "hidden", "nothing"), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    ids = [node.ctx.image.topics[name].id for name in ("t", "hidden")]
+    answer = await node.ask(delete_topics, 6, states((None, ids[0]), (None, ids[1])))
+    assert [(row.name, row.error_code) for row in answer.responses] == [
+        ("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ]
+    assert len(node.ctx.image.topics) == 2
 
 
-def test_a_name_can_be_used_again_at_once() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"))
-        first = node.ctx.image.topics["t"].id
-        await node.produce("t", 3)
-        await delete(node, "t")
-        assert await create(node, topic("t")) == {"t": ErrorCode.NONE}
-        assert node.ctx.image.topics["t"].id != first
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        assert partition.log.end_offset == 0
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_name_can_be_used_again_at_once(node: Node) -> None:
+    await create(node, topic("t"))
+    first = node.ctx.image.topics["t"].id
+    await node.produce("t", 3)
+    await delete(node, "t")
+    assert await create(node, topic("t")) == {"t": ErrorCode.NONE}
+    assert node.ctx.image.topics["t"].id != first
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log.end_offset == 0
 
 
-def test_no_request_deletes_more_topics_than_the_limit() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("last"))
-        codes = await delete(node, *(f"t{i}" for i in range(2000)), "last")
-        assert codes["last"] == ErrorCode.POLICY_VIOLATION
-        assert codes["t1999"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert "last" in node.ctx.image.topics
-
-    on_node(test)
+@run_with(on_node)
+async def test_no_request_deletes_more_topics_than_the_limit(node: Node) -> None:
+    await create(node, topic("last"))
+    codes = await delete(node, *(f"t{i}" for i in range(2000)), "last")
+    assert codes["last"] == ErrorCode.POLICY_VIOLATION
+    assert codes["t1999"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "last" in node.ctx.image.topics
 
 
-def test_slow_growth_is_reported_and_stands() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"))
-        node.etcd.watch_delay_s = (30.0, 30.0)
-        asked = CreatePartitionsRequest(
-            topics=[growth("t", 2)], timeout_ms=100, validate_only=False
-        )
-        answer = await node.ask(create_partitions, 3, asked)
-        assert answer.results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-
-    on_node(test)
+@run_with(on_node)
+async def test_slow_growth_is_reported_and_stands(node: Node) -> None:
+    await create(node, topic("t"))
+    node.etcd.watch_delay_s = (30.0, 30.0)
+    asked = CreatePartitionsRequest(topics=[growth("t", 2)], timeout_ms=100, validate_only=False)
+    answer = await node.ask(create_partitions, 3, asked)
+    assert answer.results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_slow_deletion_is_reported_and_stands() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"))
-        node.etcd.watch_delay_s = (30.0, 30.0)
-        asked = DeleteTopicsRequest(topic_names=["t"], timeout_ms=100)
-        answer = await node.ask(delete_topics, 5, asked)
-        assert answer.responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert await node.store.get("/topics/t") is None
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_slow_deletion_is_reported_and_stands(node: Node) -> None:
+    await create(node, topic("t"))
+    node.etcd.watch_delay_s = (30.0, 30.0)
+    asked = DeleteTopicsRequest(topic_names=["t"], timeout_ms=100)
+    answer = await node.ask(delete_topics, 5, asked)
+    assert answer.responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert await node.store.get("/topics/t") is None
 
 
 # CreatePartitions.
@@ -403,25 +358,21 @@ async def grow(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_topic_grows_and_the_new_partitions_are_served(version: int) -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"), topic("u"))
-        rows = [growth("t", 3), growth("u", 2, [[1]])]
-        codes = await grow(node, *rows, version=version)
-        assert codes == {"t": ErrorCode.NONE, "u": ErrorCode.NONE}
-        assert node.ctx.partitions.get("t", 2) is not None
-        assert node.ctx.partitions.get("u", 1) is not None
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_topic_grows_and_the_new_partitions_are_served(node: Node, *, version: int) -> None:
+    await create(node, topic("t"), topic("u"))
+    rows = [growth("t", 3), growth("u", 2, [[1]])]
+    codes = await grow(node, *rows, version=version)
+    assert codes == {"t": ErrorCode.NONE, "u": ErrorCode.NONE}
+    assert node.ctx.partitions.get("t", 2) is not None
+    assert node.ctx.partitions.get("u", 1) is not None
 
 
-def test_validating_growth_grows_nothing() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"))
-        assert await grow(node, growth("t", 3), validate_only=True) == {"t": ErrorCode.NONE}
-        assert len(node.ctx.image.topics["t"].partitions) == 1
-
-    on_node(test)
+@run_with(on_node)
+async def test_validating_growth_grows_nothing(node: Node) -> None:
+    await create(node, topic("t"))
+    assert await grow(node, growth("t", 3), validate_only=True) == {"t": ErrorCode.NONE}
+    assert len(node.ctx.image.topics["t"].partitions) == 1
 
 
 @pytest.mark.parametrize(
@@ -436,22 +387,20 @@ def test_validating_growth_grows_nothing() -> None:
         (growth("t", 2**31 - 1), ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_growth_that_cannot_be_is_a_row(row: CreatePartitionsTopic, code: ErrorCode) -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t", 2), topic("u"))
-        assert await grow(node, growth("u", 2), row) == {"u": ErrorCode.NONE, row.name: code}
+@run_with(on_node)
+async def test_growth_that_cannot_be_is_a_row(
+    node: Node, *, row: CreatePartitionsTopic, code: ErrorCode
+) -> None:
+    await create(node, topic("t", 2), topic("u"))
+    assert await grow(node, growth("u", 2), row) == {"u": ErrorCode.NONE, row.name: code}
 
-    on_node(test)
 
-
-def test_growing_needs_the_right_and_each_name_once() -> None:
-    async def test(node: Node) -> None:
-        await create(node, topic("t"), topic("u"))
-        node.rights.deny(Operation.ALTER, ResourceType.TOPIC, "t")
-        codes = await grow(node, growth("t", 2), growth("u", 2), growth("u", 3))
-        assert codes == {
-            "t": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "u": ErrorCode.INVALID_REQUEST,
-        }
-
-    on_node(test)
+@run_with(on_node)
+async def test_growing_needs_the_right_and_each_name_once(node: Node) -> None:
+    await create(node, topic("t"), topic("u"))
+    node.rights.deny(Operation.ALTER, ResourceType.TOPIC, "t")
+    codes = await grow(node, growth("t", 2), growth("u", 2), growth("u", 3))
+    assert codes == {
+        "t": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "u": ErrorCode.INVALID_REQUEST,
+    }

@@ -15,6 +15,7 @@ from penstock.wire.messages.fetch import (
     FetchReplicaState,
 )
 from penstock.wire.records import Record, encode, read_header
+from tests.run_with import run_with
 from tests.unit.broker.api.fetching import (
     ask,
     asked,
@@ -28,110 +29,96 @@ from tests.unit.broker.api.fetching import (
 from tests.unit.broker.api.harness import Node, on_node
 
 
-def test_committed_batches_are_answered_from_the_offset_on() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 4)
-        (row,) = rows(await ask(node, ("t", 0, 2)))
-        assert offsets(row) == [2, 3]
-        assert (row.error_code, row.high_watermark, row.last_stable_offset) == (0, 4, 4)
-        assert row.log_start_offset == 0
-        assert row.aborted_transactions is None
-
-    on_node(check)
+@run_with(on_node)
+async def test_committed_batches_are_answered_from_the_offset_on(node: Node) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 4)
+    (row,) = rows(await ask(node, ("t", 0, 2)))
+    assert offsets(row) == [2, 3]
+    assert (row.error_code, row.high_watermark, row.last_stable_offset) == (0, 4, 4)
+    assert row.log_start_offset == 0
+    assert row.aborted_transactions is None
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-def test_every_version_by_name_is_answered(version: int) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 1)
-        (row,) = rows(await ask(node, ("t", 0, 0), version=version))
-        assert offsets(row) == [0]
-
-    on_node(check)
+@run_with(on_node)
+async def test_every_version_by_name_is_answered(node: Node, *, version: int) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 1)
+    (row,) = rows(await ask(node, ("t", 0, 0), version=version))
+    assert offsets(row) == [0]
 
 
 @pytest.mark.parametrize("version", range(13, 19))
-def test_from_version_13_on_topics_are_named_by_id(version: int) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 1)
-        topic_id = node.ctx.image.topics["t"].id
-        unknown = TopicId(bytes(range(16)))
-        topics = asked(("", 0, 0), ("", 0, 0))
-        topics[0].topic_id, topics[1].topic_id = topic_id, unknown
-        response = await node.ask(fetch, version, request(topics))
-        assert [topic.topic_id for topic in response.responses] == [topic_id, unknown]
-        good, bad = rows(response)
-        assert offsets(good) == [0]
-        assert bad.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-    on_node(check)
+@run_with(on_node)
+async def test_from_version_13_on_topics_are_named_by_id(node: Node, *, version: int) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 1)
+    topic_id = node.ctx.image.topics["t"].id
+    unknown = TopicId(bytes(range(16)))
+    topics = asked(("", 0, 0), ("", 0, 0))
+    topics[0].topic_id, topics[1].topic_id = topic_id, unknown
+    response = await node.ask(fetch, version, request(topics))
+    assert [topic.topic_id for topic in response.responses] == [topic_id, unknown]
+    good, bad = rows(response)
+    assert offsets(good) == [0]
+    assert bad.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_what_is_not_committed_is_not_shown() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 1)
-        node.workers.delay_s = (50.0, 50.0)
-        view = memoryview(encode([Record(0, 1000, None, b"early", ())]))
-        partition_of(node).append(view, read_header(view), 0)
-        (row,) = rows(await ask(node, ("t", 0, 0)))
-        assert offsets(row) == [0]
-        (row,) = rows(await ask(node, ("t", 0, 1)))
-        assert (row.error_code, row.records) == (0, b"")
-
-    on_node(check)
+@run_with(on_node)
+async def test_what_is_not_committed_is_not_shown(node: Node) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 1)
+    node.workers.delay_s = (50.0, 50.0)
+    view = memoryview(encode([Record(0, 1000, None, b"early", ())]))
+    partition_of(node).append(view, read_header(view), 0)
+    (row,) = rows(await ask(node, ("t", 0, 0)))
+    assert offsets(row) == [0]
+    (row,) = rows(await ask(node, ("t", 0, 1)))
+    assert (row.error_code, row.records) == (0, b"")
 
 
-def test_every_refusal_is_a_row_of_its_own() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 2)
-        await node.create("secret", 1)
-        await node.produce("t", 3)
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
-        response = await ask(
-            node,
-            ("t", 0, 1),
-            ("t", 0, 4),
-            ("t", 0, -5),
-            ("t", 7, 0),
-            ("gone", 0, 0),
-            ("secret", 0, 0),
-        )
-        codes = [row.error_code for row in rows(response)]
-        assert codes == [
-            0,
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ]
-        assert all(row.high_watermark == -1 for row in rows(response) if row.error_code)
-
-    on_node(check)
+@run_with(on_node)
+async def test_every_refusal_is_a_row_of_its_own(node: Node) -> None:
+    await node.create("t", 2)
+    await node.create("secret", 1)
+    await node.produce("t", 3)
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
+    response = await ask(
+        node,
+        ("t", 0, 1),
+        ("t", 0, 4),
+        ("t", 0, -5),
+        ("t", 7, 0),
+        ("gone", 0, 0),
+        ("secret", 0, 0),
+    )
+    codes = [row.error_code for row in rows(response)]
+    assert codes == [
+        0,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ]
+    assert all(row.high_watermark == -1 for row in rows(response) if row.error_code)
 
 
-def test_an_error_is_answered_at_once() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        pending = await park(node, ("t", 0, 0), ("gone", 0, 0))
-        assert pending.is_answered
-
-    on_node(check)
+@run_with(on_node)
+async def test_an_error_is_answered_at_once(node: Node) -> None:
+    await node.create("t", 1)
+    pending = await park(node, ("t", 0, 0), ("gone", 0, 0))
+    assert pending.is_answered
 
 
-def test_below_the_start_of_the_log_is_out_of_range() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 3)
-        await partition_of(node).delete_before(2)
-        (row,) = rows(await ask(node, ("t", 0, 1)))
-        assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-
-    on_node(check)
+@run_with(on_node)
+async def test_below_the_start_of_the_log_is_out_of_range(node: Node) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 3)
+    await partition_of(node).delete_before(2)
+    (row,) = rows(await ask(node, ("t", 0, 1)))
+    assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(
@@ -143,189 +130,175 @@ def test_below_the_start_of_the_log_is_out_of_range() -> None:
         (4, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_a_client_with_another_leader_epoch_is_fenced(epoch: int, code: ErrorCode) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        partition_of(node).leader_epoch = 3
-        (row,) = rows(await ask(node, ("t", 0, 0), epoch=epoch))
-        assert row.error_code == code
-
-    on_node(check)
-
-
-def test_a_history_that_departs_from_ours_is_told_where() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 2)
-        partition_of(node).leader_epoch = 5
-        await fill(node, [10])
-        (row,) = rows(await ask(node, ("t", 0, 3), last_epoch=2))
-        assert row.diverging_epoch is not None
-        assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (0, 2)
-        assert row.records == b""
-        (row,) = rows(await ask(node, ("t", 0, 3), last_epoch=0))
-        assert row.diverging_epoch is not None
-        (row,) = rows(await ask(node, ("t", 0, 2), last_epoch=0))
-        assert row.diverging_epoch is None
-        assert offsets(row) == [2]
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_client_with_another_leader_epoch_is_fenced(
+    node: Node, *, epoch: int, code: ErrorCode
+) -> None:
+    await node.create("t", 1)
+    partition_of(node).leader_epoch = 3
+    (row,) = rows(await ask(node, ("t", 0, 0), epoch=epoch))
+    assert row.error_code == code
 
 
-def test_an_epoch_this_log_cannot_know_is_out_of_range() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 2)
-        (row,) = rows(await ask(node, ("t", 0, 1), last_epoch=9))
-        assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+@run_with(on_node)
+async def test_a_history_that_departs_from_ours_is_told_where(node: Node) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 2)
+    partition_of(node).leader_epoch = 5
+    await fill(node, [10])
+    (row,) = rows(await ask(node, ("t", 0, 3), last_epoch=2))
+    assert row.diverging_epoch is not None
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (0, 2)
+    assert row.records == b""
+    (row,) = rows(await ask(node, ("t", 0, 3), last_epoch=0))
+    assert row.diverging_epoch is not None
+    (row,) = rows(await ask(node, ("t", 0, 2), last_epoch=0))
+    assert row.diverging_epoch is None
+    assert offsets(row) == [2]
 
-    on_node(check)
+
+@run_with(on_node)
+async def test_an_epoch_this_log_cannot_know_is_out_of_range(node: Node) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 2)
+    (row,) = rows(await ask(node, ("t", 0, 1), last_epoch=9))
+    assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize("version", [12, 15])
-def test_a_stranger_who_claims_to_be_a_replica_is_refused(version: int) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        topics = asked(("t", 0, 0))
-        topics[0].topic_id = node.ctx.image.topics["t"].id
-        state = FetchReplicaState(replica_id=2, replica_epoch=1) if version >= 15 else None
-        options = {"replica_state": state} if state else {"replica_id": 2}
-        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        response = await node.ask(fetch, version, request(topics, **options))
-        assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        assert not rows(response)
+@run_with(on_node)
+async def test_a_stranger_who_claims_to_be_a_replica_is_refused(
+    node: Node, *, version: int
+) -> None:
+    await node.create("t", 1)
+    topics = asked(("t", 0, 0))
+    topics[0].topic_id = node.ctx.image.topics["t"].id
+    state = FetchReplicaState(replica_id=2, replica_epoch=1) if version >= 15 else None
+    options = {"replica_state": state} if state else {"replica_id": 2}
+    node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    response = await node.ask(fetch, version, request(topics, **options))
+    assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert not rows(response)
 
-    on_node(check)
 
+@run_with(on_node)
+async def test_read_committed_stops_before_an_open_transaction_and_names_aborted_ones(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    partition = partition_of(node)
 
-def test_read_committed_stops_before_an_open_transaction_and_names_aborted_ones() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        partition = partition_of(node)
+    def write(view: memoryview) -> None:
+        partition.append(view, read_header(view), node.ctx.clock.now_ms())
 
-        def write(view: memoryview) -> None:
-            partition.append(view, read_header(view), node.ctx.clock.now_ms())
-
-        def in_txn(producer_id: int) -> memoryview:
-            return memoryview(
-                encode(
-                    [Record(0, 1000, None, b"v", ())],
-                    producer_id=producer_id,
-                    producer_epoch=0,
-                    base_sequence=0,
-                    transactional=True,
-                )
-            )
-
-        write(in_txn(1))
-        write(
-            memoryview(
-                encode_marker(
-                    committed=False,
-                    producer_id=1,
-                    producer_epoch=0,
-                    coordinator_epoch=0,
-                    timestamp=1000,
-                )
+    def in_txn(producer_id: int) -> memoryview:
+        return memoryview(
+            encode(
+                [Record(0, 1000, None, b"v", ())],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
             )
         )
-        write(in_txn(2))
-        await fill(node, [1])
-        (row,) = rows(await ask(node, ("t", 0, 0), isolation_level=1))
-        assert (row.high_watermark, row.last_stable_offset) == (4, 2)
-        assert offsets(row) == [0, 1]
-        assert row.aborted_transactions is not None
-        assert [(t.producer_id, t.first_offset) for t in row.aborted_transactions] == [(1, 0)]
-        (row,) = rows(await ask(node, ("t", 0, 0), isolation_level=0))
-        assert offsets(row) == [0, 1, 2, 3]
 
-    on_node(check)
+    write(in_txn(1))
+    write(
+        memoryview(
+            encode_marker(
+                committed=False,
+                producer_id=1,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp=1000,
+            )
+        )
+    )
+    write(in_txn(2))
+    await fill(node, [1])
+    (row,) = rows(await ask(node, ("t", 0, 0), isolation_level=1))
+    assert (row.high_watermark, row.last_stable_offset) == (4, 2)
+    assert offsets(row) == [0, 1]
+    assert row.aborted_transactions is not None
+    assert [(t.producer_id, t.first_offset) for t in row.aborted_transactions] == [(1, 0)]
+    (row,) = rows(await ask(node, ("t", 0, 0), isolation_level=0))
+    assert offsets(row) == [0, 1, 2, 3]
 
 
 # -- how much ---------------------------------------------------------------------------------
 
 
-def test_at_least_one_batch_is_answered_whatever_the_limits_say() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 2)
-        await fill(node, [5000, 10])
-        await fill(node, [5000], index=1)
-        response = await ask(node, ("t", 0, 0), ("t", 1, 0), bytes_max=1, max_bytes=1)
-        first, second = rows(response)
-        assert offsets(first) == [0]
-        assert second.records == b""
-
-    on_node(check)
+@run_with(on_node)
+async def test_at_least_one_batch_is_answered_whatever_the_limits_say(node: Node) -> None:
+    await node.create("t", 2)
+    await fill(node, [5000, 10])
+    await fill(node, [5000], index=1)
+    response = await ask(node, ("t", 0, 0), ("t", 1, 0), bytes_max=1, max_bytes=1)
+    first, second = rows(response)
+    assert offsets(first) == [0]
+    assert second.records == b""
 
 
-def test_max_bytes_holds_over_all_partitions() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 3)
-        for index in range(3):
-            await fill(node, [1000] * 4, index=index)
-        size = partition_of(node).log.size_bytes // 4
-        response = await ask(
-            node, *(("t", index, 0) for index in range(3)), max_bytes=6 * size + size // 2
-        )
-        assert [len(row.records or b"") for row in rows(response)] == [
-            4 * size,
-            2 * size + size // 2,
-            0,
-        ]
-
-    on_node(check)
+@run_with(on_node)
+async def test_max_bytes_holds_over_all_partitions(node: Node) -> None:
+    await node.create("t", 3)
+    for index in range(3):
+        await fill(node, [1000] * 4, index=index)
+    size = partition_of(node).log.size_bytes // 4
+    response = await ask(
+        node, *(("t", index, 0) for index in range(3)), max_bytes=6 * size + size // 2
+    )
+    assert [len(row.records or b"") for row in rows(response)] == [
+        4 * size,
+        2 * size + size // 2,
+        0,
+    ]
 
 
-def test_partition_max_bytes_may_end_inside_a_batch() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await fill(node, [1000] * 4)
-        (row,) = rows(await ask(node, ("t", 0, 0), bytes_max=2500))
-        assert len(row.records or b"") == 2500
-        assert offsets(row) == [0, 1]
-
-    on_node(check)
+@run_with(on_node)
+async def test_partition_max_bytes_may_end_inside_a_batch(node: Node) -> None:
+    await node.create("t", 1)
+    await fill(node, [1000] * 4)
+    (row,) = rows(await ask(node, ("t", 0, 0), bytes_max=2500))
+    assert len(row.records or b"") == 2500
+    assert offsets(row) == [0, 1]
 
 
-def test_the_brokers_own_limit_holds_whatever_the_client_asks_for() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await fill(node, [500] * 10)
-        node.ctx.fetch.fetch_bytes_max = 1500
-        (row,) = rows(await ask(node, ("t", 0, 0), bytes_max=2**31 - 1, max_bytes=2**31 - 1))
-        assert len(row.records or b"") == 1500
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_brokers_own_limit_holds_whatever_the_client_asks_for(node: Node) -> None:
+    await node.create("t", 1)
+    await fill(node, [500] * 10)
+    node.ctx.fetch.fetch_bytes_max = 1500
+    (row,) = rows(await ask(node, ("t", 0, 0), bytes_max=2**31 - 1, max_bytes=2**31 - 1))
+    assert len(row.records or b"") == 1500
 
 
-def test_a_large_answer_is_the_files_bytes() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await fill(node, [SLICE_BYTES_MIN, 10, SLICE_BYTES_MIN])
-        (row,) = rows(await ask(node, ("t", 0, 0)))
-        segment = partition_of(node).log.segments.active
-        assert row.records == segment.file.read(0, segment.size)
-        assert node.ctx.metrics.bytes_out.value == segment.size
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_large_answer_is_the_files_bytes(node: Node) -> None:
+    await node.create("t", 1)
+    await fill(node, [SLICE_BYTES_MIN, 10, SLICE_BYTES_MIN])
+    (row,) = rows(await ask(node, ("t", 0, 0)))
+    segment = partition_of(node).log.segments.active
+    assert row.records == segment.file.read(0, segment.size)
+    assert node.ctx.metrics.bytes_out.value == segment.size
 
 
-def test_the_age_of_what_is_sent_is_noted_but_of_large_answers_now_and_then() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.create("small", 1)
-        await fill(node, [SLICE_BYTES_MIN])
-        await node.produce("small", 1)
-        ages = node.ctx.metrics.age_at_fetch
-        await asyncio.sleep(1)
-        for _ in range(5):
-            await ask(node, ("t", 0, 0))
-        assert sum(ages.counts) == 1, "one of these at the same time"
-        for _ in range(5):
-            await ask(node, ("small", 0, 0))
-        assert sum(ages.counts) == 6, "small ones are in memory anyway"
-        await asyncio.sleep(AGES_NOTED_MS / 1000)
+@run_with(on_node)
+async def test_the_age_of_what_is_sent_is_noted_but_of_large_answers_now_and_then(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    await node.create("small", 1)
+    await fill(node, [SLICE_BYTES_MIN])
+    await node.produce("small", 1)
+    ages = node.ctx.metrics.age_at_fetch
+    await asyncio.sleep(1)
+    for _ in range(5):
         await ask(node, ("t", 0, 0))
-        assert sum(ages.counts) == 7
-
-    on_node(check)
+    assert sum(ages.counts) == 1, "one of these at the same time"
+    for _ in range(5):
+        await ask(node, ("small", 0, 0))
+    assert sum(ages.counts) == 6, "small ones are in memory anyway"
+    await asyncio.sleep(AGES_NOTED_MS / 1000)
+    await ask(node, ("t", 0, 0))
+    assert sum(ages.counts) == 7

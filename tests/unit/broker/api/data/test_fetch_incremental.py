@@ -12,6 +12,7 @@ from penstock.wire.messages.fetch import (
     FetchForgottenTopic,
     FetchResponse,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.fetching import VERSION, ask, fill, offsets, partition_of, request, rows
 from tests.unit.broker.api.harness import Client, Node, on_node
 
@@ -32,92 +33,82 @@ def names(response: FetchResponse) -> list[tuple[str, int]]:
     ]
 
 
-def test_an_incremental_answer_has_only_what_changed() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 3)
-        full = await open_session(node, ("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
-        assert names(full) == [("t", 0), ("t", 1), ("t", 2)]
-        session = full.session_id
-        nothing = await ask(node, session_id=session, session_epoch=1)
-        assert names(nothing) == []
-        await node.produce("t", 1, index=1)
-        news = await ask(node, session_id=session, session_epoch=2)
-        assert names(news) == [("t", 1)]
-        assert offsets(rows(news)[0]) == [0]
-        # The consumer moves on; then only the start of another log changes.
-        assert names(await ask(node, ("t", 1, 1), session_id=session, session_epoch=3)) == []
-        await node.produce("t", 2, index=2)
-        await ask(node, ("t", 2, 2), session_id=session, session_epoch=4)
-        await partition_of(node, "t", 2).delete_before(1)
-        moved = await ask(node, session_id=session, session_epoch=5)
-        assert names(moved) == [("t", 2)]
-        assert rows(moved)[0].log_start_offset == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_an_incremental_answer_has_only_what_changed(node: Node) -> None:
+    await node.create("t", 3)
+    full = await open_session(node, ("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
+    assert names(full) == [("t", 0), ("t", 1), ("t", 2)]
+    session = full.session_id
+    nothing = await ask(node, session_id=session, session_epoch=1)
+    assert names(nothing) == []
+    await node.produce("t", 1, index=1)
+    news = await ask(node, session_id=session, session_epoch=2)
+    assert names(news) == [("t", 1)]
+    assert offsets(rows(news)[0]) == [0]
+    # The consumer moves on; then only the start of another log changes.
+    assert names(await ask(node, ("t", 1, 1), session_id=session, session_epoch=3)) == []
+    await node.produce("t", 2, index=2)
+    await ask(node, ("t", 2, 2), session_id=session, session_epoch=4)
+    await partition_of(node, "t", 2).delete_before(1)
+    moved = await ask(node, session_id=session, session_epoch=5)
+    assert names(moved) == [("t", 2)]
+    assert rows(moved)[0].log_start_offset == 1
 
 
-def test_an_error_and_its_end_are_news() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        session = (await open_session(node, ("t", 0, 0), ("late", 0, 0))).session_id
-        again = await ask(node, session_id=session, session_epoch=1)
-        assert names(again) == [("late", 0)]
-        await node.create("late", 1)
-        better = await ask(node, session_id=session, session_epoch=2)
-        assert names(better) == [("late", 0)]
-        assert rows(better)[0].error_code == 0
-        assert names(await ask(node, session_id=session, session_epoch=3)) == []
-
-    on_node(check)
+@run_with(on_node)
+async def test_an_error_and_its_end_are_news(node: Node) -> None:
+    await node.create("t", 1)
+    session = (await open_session(node, ("t", 0, 0), ("late", 0, 0))).session_id
+    again = await ask(node, session_id=session, session_epoch=1)
+    assert names(again) == [("late", 0)]
+    await node.create("late", 1)
+    better = await ask(node, session_id=session, session_epoch=2)
+    assert names(better) == [("late", 0)]
+    assert rows(better)[0].error_code == 0
+    assert names(await ask(node, session_id=session, session_epoch=3)) == []
 
 
-def test_partitions_are_added_and_forgotten() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 2)
-        await node.produce("t", 1, index=0)
-        session = (await open_session(node, ("t", 0, 0))).session_id
-        added = await ask(node, ("t", 1, 0), session_id=session, session_epoch=1)
-        assert names(added) == [("t", 0), ("t", 1)]
-        forgotten = await ask(
-            node,
-            session_id=session,
-            session_epoch=2,
-            forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
-        )
-        assert names(forgotten) == []
-
-    on_node(check)
+@run_with(on_node)
+async def test_partitions_are_added_and_forgotten(node: Node) -> None:
+    await node.create("t", 2)
+    await node.produce("t", 1, index=0)
+    session = (await open_session(node, ("t", 0, 0))).session_id
+    added = await ask(node, ("t", 1, 0), session_id=session, session_epoch=1)
+    assert names(added) == [("t", 0), ("t", 1)]
+    forgotten = await ask(
+        node,
+        session_id=session,
+        session_epoch=2,
+        forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
+    )
+    assert names(forgotten) == []
 
 
-def test_a_session_that_follows_nothing_any_more_ends() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        session = (await open_session(node, ("t", 0, 0))).session_id
-        last = await ask(
-            node,
-            session_id=session,
-            session_epoch=1,
-            forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
-        )
-        assert (last.error_code, last.session_id, names(last)) == (0, 0, [])
-        assert len(node.ctx.fetch.fetch_sessions) == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_session_that_follows_nothing_any_more_ends(node: Node) -> None:
+    await node.create("t", 1)
+    session = (await open_session(node, ("t", 0, 0))).session_id
+    last = await ask(
+        node,
+        session_id=session,
+        session_epoch=1,
+        forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
+    )
+    assert (last.error_code, last.session_id, names(last)) == (0, 0, [])
+    assert len(node.ctx.fetch.fetch_sessions) == 0
 
 
-def test_who_had_data_goes_last_next_time() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 2)
-        for index in range(2):
-            await fill(node, [5000] * 3, index=index)
-        response = await ask(node, ("t", 0, 0), ("t", 1, 0), session_epoch=0, max_bytes=1)
-        assert [bool(row.records) for row in rows(response)] == [True, False]
-        following = await ask(
-            node, ("t", 0, 1), session_id=response.session_id, session_epoch=1, max_bytes=1
-        )
-        assert names(following) == [("t", 1)]
-
-    on_node(check)
+@run_with(on_node)
+async def test_who_had_data_goes_last_next_time(node: Node) -> None:
+    await node.create("t", 2)
+    for index in range(2):
+        await fill(node, [5000] * 3, index=index)
+    response = await ask(node, ("t", 0, 0), ("t", 1, 0), session_epoch=0, max_bytes=1)
+    assert [bool(row.records) for row in rows(response)] == [True, False]
+    following = await ask(
+        node, ("t", 0, 1), session_id=response.session_id, session_epoch=1, max_bytes=1
+    )
+    assert names(following) == [("t", 1)]
 
 
 @pytest.mark.parametrize(
@@ -127,81 +118,73 @@ def test_who_had_data_goes_last_next_time() -> None:
         (0, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
     ],
 )
-def test_a_session_out_of_step_is_refused_as_a_whole(
-    session_shift: int, epoch: int, code: ErrorCode
+@run_with(on_node)
+async def test_a_session_out_of_step_is_refused_as_a_whole(
+    node: Node, *, session_shift: int, epoch: int, code: ErrorCode
 ) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        session = (await open_session(node, ("t", 0, 0))).session_id + session_shift
-        response = await ask(node, session_id=session, session_epoch=epoch)
-        assert (response.error_code, response.session_id, names(response)) == (code, 0, [])
-
-    on_node(check)
+    await node.create("t", 1)
+    session = (await open_session(node, ("t", 0, 0))).session_id + session_shift
+    response = await ask(node, session_id=session, session_epoch=epoch)
+    assert (response.error_code, response.session_id, names(response)) == (code, 0, [])
 
 
-def test_a_full_fetch_closes_the_session_that_it_names() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        first = (await open_session(node, ("t", 0, 0))).session_id
-        again = await ask(node, ("t", 0, 0), session_id=first, session_epoch=0)
-        assert again.session_id not in (0, first)
-        closing = await ask(node, ("t", 0, 0), session_id=again.session_id, session_epoch=-1)
-        assert closing.session_id == 0
-        assert len(node.ctx.fetch.fetch_sessions) == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_full_fetch_closes_the_session_that_it_names(node: Node) -> None:
+    await node.create("t", 1)
+    first = (await open_session(node, ("t", 0, 0))).session_id
+    again = await ask(node, ("t", 0, 0), session_id=first, session_epoch=0)
+    assert again.session_id not in (0, first)
+    closing = await ask(node, ("t", 0, 0), session_id=again.session_id, session_epoch=-1)
+    assert closing.session_id == 0
+    assert len(node.ctx.fetch.fetch_sessions) == 0
 
 
-def test_a_session_survives_that_its_partition_was_forgotten_during_a_cold_read() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 1)
-        session = (await open_session(node, ("t", 0, 1))).session_id
-        node.disk.cold_ratio = 1.0
-        slow = asyncio.ensure_future(ask(node, ("t", 0, 0), session_id=session, session_epoch=1))
-        await asyncio.sleep(0)
-        await ask(
-            node,
-            session_id=session,
-            session_epoch=2,
-            forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
-        )
-        assert offsets(rows(await slow)[0]) == [0]
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_session_survives_that_its_partition_was_forgotten_during_a_cold_read(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 1)
+    session = (await open_session(node, ("t", 0, 1))).session_id
+    node.disk.cold_ratio = 1.0
+    slow = asyncio.ensure_future(ask(node, ("t", 0, 0), session_id=session, session_epoch=1))
+    await asyncio.sleep(0)
+    await ask(
+        node,
+        session_id=session,
+        session_epoch=2,
+        forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
+    )
+    assert offsets(rows(await slow)[0]) == [0]
 
 
 # -- configs ----------------------------------------------------------------------------------
 
 
-def test_a_leader_that_moved_away_is_told_apart_from_a_topic_that_is_not() -> None:
-    async def check(node: Node) -> None:
-        record = store_keys.PartitionRecord((9,), 9, (9,))
-        topic = store_keys.TopicRecord("AAAAAAAAAAAAAAAAAAAAAQ", (record,))
-        revision = await node.store.commit(
-            [], [Put(store_keys.topic_key("far"), store_keys.encode(topic))]
-        )
-        assert revision is not None
-        await node.ctx.reached(revision)
-        far, gone = rows(await ask(node, ("far", 0, 0), ("gone", 0, 0)))
-        assert far.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_leader_that_moved_away_is_told_apart_from_a_topic_that_is_not(node: Node) -> None:
+    record = store_keys.PartitionRecord((9,), 9, (9,))
+    topic = store_keys.TopicRecord("AAAAAAAAAAAAAAAAAAAAAQ", (record,))
+    revision = await node.store.commit(
+        [], [Put(store_keys.topic_key("far"), store_keys.encode(topic))]
+    )
+    assert revision is not None
+    await node.ctx.reached(revision)
+    far, gone = rows(await ask(node, ("far", 0, 0), ("gone", 0, 0)))
+    assert far.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_nobody_learns_what_others_read_by_guessing_their_session() -> None:
-    async def check(node: Node) -> None:
-        await node.create("secret", 1)
-        mine = await open_session(node, ("secret", 0, 0))
-        eve = Client()
-        eve.principal = "User:eve"
-        for epoch in (1, 0, -1):
-            guess = request([], session_id=mine.session_id, session_epoch=epoch)
-            pending, answer = node.begin(fetch, VERSION, guess, eve.again())
-            told = answer if answer is not None else await pending.reply()
-            assert names(told) == []
-        own = await ask(node, session_id=mine.session_id, session_epoch=1)
-        assert own.error_code == ErrorCode.NONE, "she ended it"
-
-    on_node(check)
+@run_with(on_node)
+async def test_nobody_learns_what_others_read_by_guessing_their_session(node: Node) -> None:
+    await node.create("secret", 1)
+    mine = await open_session(node, ("secret", 0, 0))
+    eve = Client()
+    eve.principal = "User:eve"
+    for epoch in (1, 0, -1):
+        guess = request([], session_id=mine.session_id, session_epoch=epoch)
+        pending, answer = node.begin(fetch, VERSION, guess, eve.again())
+        told = answer if answer is not None else await pending.reply()
+        assert names(told) == []
+    own = await ask(node, session_id=mine.session_id, session_epoch=1)
+    assert own.error_code == ErrorCode.NONE, "she ended it"

@@ -35,6 +35,7 @@ from penstock.wire.messages.list_offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -69,55 +70,47 @@ async def look_up(
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_the_ends_of_a_log_are_found_in_every_version(version: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 4, timestamp=1000, step=10)
-        latest = await look_up(node, LATEST, version=version)
-        assert (latest.error_code, latest.offset, latest.timestamp) == (ErrorCode.NONE, 4, -1)
-        earliest = await look_up(node, EARLIEST, version=version)
-        assert (earliest.error_code, earliest.offset, earliest.timestamp) == (0, 0, -1)
-        timed = await look_up(node, 1011, version=version)
-        assert (timed.error_code, timed.offset, timed.timestamp) == (0, 2, 1020)
-        late = await look_up(node, 9999, version=version)
-        assert (late.error_code, late.offset, late.timestamp) == (0, -1, -1)
-        if version >= 4:
-            assert latest.leader_epoch == earliest.leader_epoch == timed.leader_epoch == 0
-
-    on_node(test)
+@run_with(on_node)
+async def test_the_ends_of_a_log_are_found_in_every_version(node: Node, *, version: int) -> None:
+    await make(node)
+    await node.produce("t", 4, timestamp=1000, step=10)
+    latest = await look_up(node, LATEST, version=version)
+    assert (latest.error_code, latest.offset, latest.timestamp) == (ErrorCode.NONE, 4, -1)
+    earliest = await look_up(node, EARLIEST, version=version)
+    assert (earliest.error_code, earliest.offset, earliest.timestamp) == (0, 0, -1)
+    timed = await look_up(node, 1011, version=version)
+    assert (timed.error_code, timed.offset, timed.timestamp) == (0, 2, 1020)
+    late = await look_up(node, 9999, version=version)
+    assert (late.error_code, late.offset, late.timestamp) == (0, -1, -1)
+    if version >= 4:
+        assert latest.leader_epoch == earliest.leader_epoch == timed.leader_epoch == 0
 
 
-def test_an_empty_log_has_ends_and_no_times() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        assert (await look_up(node, LATEST)).offset == 0
-        assert (await look_up(node, EARLIEST)).offset == 0
-        assert (await look_up(node, 0)).offset == -1
-        assert (await look_up(node, MAX_TIMESTAMP)).offset == -1
-
-    on_node(test)
+@run_with(on_node)
+async def test_an_empty_log_has_ends_and_no_times(node: Node) -> None:
+    await make(node)
+    assert (await look_up(node, LATEST)).offset == 0
+    assert (await look_up(node, EARLIEST)).offset == 0
+    assert (await look_up(node, 0)).offset == -1
+    assert (await look_up(node, MAX_TIMESTAMP)).offset == -1
 
 
-def test_the_largest_timestamp_is_found() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 3, timestamp=5000, step=-100)
-        row = await look_up(node, MAX_TIMESTAMP)
-        assert (row.offset, row.timestamp) == (0, 5000)
-
-    on_node(test)
+@run_with(on_node)
+async def test_the_largest_timestamp_is_found(node: Node) -> None:
+    await make(node)
+    await node.produce("t", 3, timestamp=5000, step=-100)
+    row = await look_up(node, MAX_TIMESTAMP)
+    assert (row.offset, row.timestamp) == (0, 5000)
 
 
-def test_nothing_is_tiered() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 2)
-        assert (await look_up(node, EARLIEST_LOCAL)).offset == 0
-        for asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-            row = await look_up(node, asked)
-            assert (row.error_code, row.offset, row.timestamp) == (ErrorCode.NONE, -1, -1)
-
-    on_node(test)
+@run_with(on_node)
+async def test_nothing_is_tiered(node: Node) -> None:
+    await make(node)
+    await node.produce("t", 2)
+    assert (await look_up(node, EARLIEST_LOCAL)).offset == 0
+    for asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        row = await look_up(node, asked)
+        assert (row.error_code, row.offset, row.timestamp) == (ErrorCode.NONE, -1, -1)
 
 
 @pytest.mark.parametrize(
@@ -131,95 +124,83 @@ def test_nothing_is_tiered() -> None:
         (-(2**63), 11),
     ],
 )
-def test_a_question_a_version_does_not_know_is_refused(timestamp: int, version: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        row = await look_up(node, timestamp, version=version)
-        assert (row.error_code, row.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+@run_with(on_node)
+async def test_a_question_a_version_does_not_know_is_refused(
+    node: Node, *, timestamp: int, version: int
+) -> None:
+    await make(node)
+    row = await look_up(node, timestamp, version=version)
+    assert (row.error_code, row.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
-    on_node(test)
 
-
-def test_what_is_not_committed_is_not_found() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 4, timestamp=1000, step=10)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        partition.high_watermark = 2
-        assert (await look_up(node, LATEST)).offset == 2
-        assert (await look_up(node, LATEST, isolation=READ_COMMITTED)).offset == 2
-        assert (await look_up(node, 1010)).offset == 1
-        assert (await look_up(node, 1020)).offset == -1
-        assert (await look_up(node, MAX_TIMESTAMP)).offset == -1
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_is_not_committed_is_not_found(node: Node) -> None:
+    await make(node)
+    await node.produce("t", 4, timestamp=1000, step=10)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    partition.high_watermark = 2
+    assert (await look_up(node, LATEST)).offset == 2
+    assert (await look_up(node, LATEST, isolation=READ_COMMITTED)).offset == 2
+    assert (await look_up(node, 1010)).offset == 1
+    assert (await look_up(node, 1020)).offset == -1
+    assert (await look_up(node, MAX_TIMESTAMP)).offset == -1
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, 0])
-def test_a_client_with_another_leader_epoch_is_fenced(timestamp: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        partition.leader_epoch = 5
-        old = await look_up(node, timestamp, epoch=4)
-        assert old.error_code == ErrorCode.FENCED_LEADER_EPOCH
-        new = await look_up(node, timestamp, epoch=6)
-        assert new.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-        assert (await look_up(node, timestamp, epoch=5)).error_code == ErrorCode.NONE
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_client_with_another_leader_epoch_is_fenced(node: Node, *, timestamp: int) -> None:
+    await make(node)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    partition.leader_epoch = 5
+    old = await look_up(node, timestamp, epoch=4)
+    assert old.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    new = await look_up(node, timestamp, epoch=6)
+    assert new.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (await look_up(node, timestamp, epoch=5)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, 0])
-def test_a_partition_that_is_not_here_is_a_row(timestamp: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        elsewhere = PartitionRecord(replicas=(9,), leader=9, isr=(9,))
-        await node.put(
-            "/topics/far", store_keys.TopicRecord("QUFBQUFBQUFBQUFBQUFBQQ", (elsewhere,))
-        )
-        far = await look_up(node, timestamp, name="far")
-        assert far.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        for name, index in (("gone", 0), ("t", 2), ("t", -1)):
-            row = await look_up(node, timestamp, name=name, index=index)
-            assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-        row = await look_up(node, timestamp)
-        assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_partition_that_is_not_here_is_a_row(node: Node, *, timestamp: int) -> None:
+    await make(node)
+    elsewhere = PartitionRecord(replicas=(9,), leader=9, isr=(9,))
+    await node.put("/topics/far", store_keys.TopicRecord("QUFBQUFBQUFBQUFBQUFBQQ", (elsewhere,)))
+    far = await look_up(node, timestamp, name="far")
+    assert far.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for name, index in (("gone", 0), ("t", 2), ("t", -1)):
+        row = await look_up(node, timestamp, name=name, index=index)
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    row = await look_up(node, timestamp)
+    assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_partition_twice_is_refused() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        rows = [ListOffsetsPartition(partition_index=i, timestamp=LATEST) for i in (0, 1, 0)]
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=rows)]
-        )
-        answer = await node.ask(list_offsets, 11, request)
-        assert [row.error_code for row in answer.topics[0].partitions] == [
-            ErrorCode.INVALID_REQUEST,
-            ErrorCode.NONE,
-            ErrorCode.INVALID_REQUEST,
-        ]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_partition_twice_is_refused(node: Node) -> None:
+    await make(node)
+    rows = [ListOffsetsPartition(partition_index=i, timestamp=LATEST) for i in (0, 1, 0)]
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=rows)]
+    )
+    answer = await node.ask(list_offsets, 11, request)
+    assert [row.error_code for row in answer.topics[0].partitions] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, MAX_TIMESTAMP, 0])
-def test_a_log_that_is_offline_says_so(timestamp: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        partition.log.fail("as a test")
-        row = await look_up(node, timestamp)
-        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_log_that_is_offline_says_so(node: Node, *, timestamp: int) -> None:
+    await make(node)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    partition.log.fail("as a test")
+    row = await look_up(node, timestamp)
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class RottenWorkers:
@@ -229,20 +210,18 @@ class RottenWorkers:
         raise Corrupt("crc")
 
 
-def test_rot_found_by_a_search_takes_the_partition_offline() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 1)
-        ctx = node.ctx.metadata
-        workers, ctx.workers = ctx.workers, RottenWorkers()  # type: ignore[assignment]
-        row = await look_up(node, 0)
-        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        ctx.workers = workers
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        assert partition.log.offline is not None
-
-    on_node(test)
+@run_with(on_node)
+async def test_rot_found_by_a_search_takes_the_partition_offline(node: Node) -> None:
+    await make(node)
+    await node.produce("t", 1)
+    ctx = node.ctx.metadata
+    workers, ctx.workers = ctx.workers, RottenWorkers()  # type: ignore[assignment]
+    row = await look_up(node, 0)
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    ctx.workers = workers
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log.offline is not None
 
 
 # OffsetForLeaderEpoch.
@@ -263,28 +242,24 @@ async def epoch_end(
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-def test_an_epoch_ends_where_its_last_record_does(version: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 3)
-        assert await epoch_end(node, 0, version=version) == (ErrorCode.NONE, 0, 3)
-        assert await epoch_end(node, 7, version=version) == (ErrorCode.NONE, -1, -1)
-
-    on_node(test)
+@run_with(on_node)
+async def test_an_epoch_ends_where_its_last_record_does(node: Node, *, version: int) -> None:
+    await make(node)
+    await node.produce("t", 3)
+    assert await epoch_end(node, 0, version=version) == (ErrorCode.NONE, 0, 3)
+    assert await epoch_end(node, 7, version=version) == (ErrorCode.NONE, -1, -1)
 
 
-def test_epochs_are_asked_of_the_right_leader_by_those_who_may() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-        assert await epoch_end(node, 0, name="gone") == unknown
-        assert await epoch_end(node, 0, current=3) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-        assert (await epoch_end(node, 0))[0] == ErrorCode.NONE
-        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        assert (await epoch_end(node, 0))[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-    on_node(test)
+@run_with(on_node)
+async def test_epochs_are_asked_of_the_right_leader_by_those_who_may(node: Node) -> None:
+    await make(node)
+    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert await epoch_end(node, 0, name="gone") == unknown
+    assert await epoch_end(node, 0, current=3) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    assert (await epoch_end(node, 0))[0] == ErrorCode.NONE
+    node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert (await epoch_end(node, 0))[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 # DeleteRecords.
@@ -303,32 +278,28 @@ async def cut(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_below_an_offset_are_deleted(version: int) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 4)
-        assert await cut(node, 2, version=version) == (ErrorCode.NONE, 2)
-        assert (await look_up(node, EARLIEST)).offset == 2
-        assert await cut(node, 1, version=version) == (ErrorCode.NONE, 2)
-        assert await cut(node, -1, version=version) == (ErrorCode.NONE, 4)
-
-    on_node(test)
+@run_with(on_node)
+async def test_records_below_an_offset_are_deleted(node: Node, *, version: int) -> None:
+    await make(node)
+    await node.produce("t", 4)
+    assert await cut(node, 2, version=version) == (ErrorCode.NONE, 2)
+    assert (await look_up(node, EARLIEST)).offset == 2
+    assert await cut(node, 1, version=version) == (ErrorCode.NONE, 2)
+    assert await cut(node, -1, version=version) == (ErrorCode.NONE, 4)
 
 
-def test_a_deletion_that_was_answered_survives_a_power_cut() -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await node.produce("t", 4)
-        assert await cut(node, 3) == (ErrorCode.NONE, 3)
-        partition = node.ctx.partitions.get("t", 0)
-        assert partition is not None
-        log = partition.log
-        for seed in range(10):
-            after = node.disk.crashed(random.Random(seed))
-            opened = Log.open(after, log.path, log.config, node.ctx.clock.now_ms(), None)
-            assert (opened.start_offset, opened.end_offset) == (3, 4)
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_deletion_that_was_answered_survives_a_power_cut(node: Node) -> None:
+    await make(node)
+    await node.produce("t", 4)
+    assert await cut(node, 3) == (ErrorCode.NONE, 3)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    log = partition.log
+    for seed in range(10):
+        after = node.disk.crashed(random.Random(seed))
+        opened = Log.open(after, log.path, log.config, node.ctx.clock.now_ms(), None)
+        assert (opened.start_offset, opened.end_offset) == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -343,16 +314,14 @@ def test_a_deletion_that_was_answered_survives_a_power_cut() -> None:
         ("hidden", 0, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ],
 )
-def test_records_that_may_not_be_deleted_stay(
-    name: str, index: int, offset: int, code: ErrorCode
+@run_with(on_node)
+async def test_records_that_may_not_be_deleted_stay(
+    node: Node, *, name: str, index: int, offset: int, code: ErrorCode
 ) -> None:
-    async def test(node: Node) -> None:
-        await make(node)
-        await make(node, "compacted", cleanup_policy="compact")
-        await make(node, "__consumer_offsets")
-        await make(node, "hidden")
-        await node.produce("t", 4)
-        node.rights.deny(Operation.DELETE, ResourceType.TOPIC, "hidden")
-        assert await cut(node, offset, name=name, index=index) == (code, -1)
-
-    on_node(test)
+    await make(node)
+    await make(node, "compacted", cleanup_policy="compact")
+    await make(node, "__consumer_offsets")
+    await make(node, "hidden")
+    await node.produce("t", 4)
+    node.rights.deny(Operation.DELETE, ResourceType.TOPIC, "hidden")
+    assert await cut(node, offset, name=name, index=index) == (code, -1)

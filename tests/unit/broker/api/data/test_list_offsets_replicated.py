@@ -9,6 +9,7 @@ from penstock.wire.messages.list_offsets import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.data.test_list_offsets import look_up
 from tests.unit.broker.api.harness import Node, Pending, on_node
 from tests.unit.broker.api.replicating import EPOCH, append, led, replicate, synced
@@ -28,39 +29,35 @@ async def newly_elected(node: Node) -> None:
     await replicate(node, epoch=EPOCH + 1, partition_epoch=11)
 
 
-def test_a_new_leader_tells_the_latest_offset_once_it_knows_what_is_committed() -> None:
-    async def check(node: Node) -> None:
-        await newly_elected(node)
-        assert (await look_up(node, LATEST)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-        old = await look_up(node, LATEST, version=4)
-        assert old.error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert (await look_up(node, EARLIEST)).offset == 0, "that is known"
-        fetched(node, 2, 2)
-        fetched(node, 3, 2)
-        assert (await look_up(node, LATEST)).offset == 2
-
-    on_node(check)
-
-
-def test_a_new_leader_does_not_say_that_there_is_nothing_at_a_time() -> None:
-    async def check(node: Node) -> None:
-        await newly_elected(node)
-        assert (await look_up(node, 500)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-        fetched(node, 2, 2)
-        fetched(node, 3, 2)
-        assert (await look_up(node, 500)).offset == 0
-        assert (await look_up(node, 9999)).offset == -1
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_new_leader_tells_the_latest_offset_once_it_knows_what_is_committed(
+    node: Node,
+) -> None:
+    await newly_elected(node)
+    assert (await look_up(node, LATEST)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    old = await look_up(node, LATEST, version=4)
+    assert old.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (await look_up(node, EARLIEST)).offset == 0, "that is known"
+    fetched(node, 2, 2)
+    fetched(node, 3, 2)
+    assert (await look_up(node, LATEST)).offset == 2
 
 
-def test_a_node_that_is_not_sure_of_its_place_tells_nothing() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
-        assert (await look_up(node, LATEST)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+@run_with(on_node)
+async def test_a_new_leader_does_not_say_that_there_is_nothing_at_a_time(node: Node) -> None:
+    await newly_elected(node)
+    assert (await look_up(node, 500)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    fetched(node, 2, 2)
+    fetched(node, 3, 2)
+    assert (await look_up(node, 500)).offset == 0
+    assert (await look_up(node, 9999)).offset == -1
 
-    on_node(check)
+
+@run_with(on_node)
+async def test_a_node_that_is_not_sure_of_its_place_tells_nothing(node: Node) -> None:
+    await replicate(node)
+    node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
+    assert (await look_up(node, LATEST)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def delete(node: Node, offset: int, timeout_ms: int = 5000) -> Pending:
@@ -91,46 +88,38 @@ async def committed(node: Node) -> None:
     fetched(node, 3, 2)
 
 
-def test_records_are_deleted_when_every_replica_that_is_up_begins_later() -> None:
-    async def check(node: Node) -> None:
-        await committed(node)
-        pending = await delete(node, 1)
-        assert led(node).log.start_offset == 1
-        assert not pending.is_answered
-        fetched(node, 2, 2, start_offset=1)
-        await asyncio.sleep(0.1)
-        assert not pending.is_answered
-        fetched(node, 3, 2, start_offset=1)
-        assert await result(pending) == (ErrorCode.NONE, 1)
-
-    on_node(check)
+@run_with(on_node)
+async def test_records_are_deleted_when_every_replica_that_is_up_begins_later(node: Node) -> None:
+    await committed(node)
+    pending = await delete(node, 1)
+    assert led(node).log.start_offset == 1
+    assert not pending.is_answered
+    fetched(node, 2, 2, start_offset=1)
+    await asyncio.sleep(0.1)
+    assert not pending.is_answered
+    fetched(node, 3, 2, start_offset=1)
+    assert await result(pending) == (ErrorCode.NONE, 1)
 
 
-def test_a_deletion_that_does_not_reach_every_replica_in_time_says_so() -> None:
-    async def check(node: Node) -> None:
-        await committed(node)
-        pending = await delete(node, 1, timeout_ms=500)
-        assert await result(pending) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_deletion_that_does_not_reach_every_replica_in_time_says_so(node: Node) -> None:
+    await committed(node)
+    pending = await delete(node, 1, timeout_ms=500)
+    assert await result(pending) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
-def test_nothing_above_the_high_watermark_is_deleted() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        await synced(node)
-        pending = await delete(node, 1)
-        assert await result(pending) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-
-    on_node(check)
+@run_with(on_node)
+async def test_nothing_above_the_high_watermark_is_deleted(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    await synced(node)
+    pending = await delete(node, 1)
+    assert await result(pending) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_deletion_ends_with_the_role() -> None:
-    async def check(node: Node) -> None:
-        await committed(node)
-        pending = await delete(node, 1)
-        await replicate(node, leader=2, epoch=EPOCH + 1, partition_epoch=11)
-        assert (await result(pending))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_deletion_ends_with_the_role(node: Node) -> None:
+    await committed(node)
+    pending = await delete(node, 1)
+    await replicate(node, leader=2, epoch=EPOCH + 1, partition_epoch=11)
+    assert (await result(pending))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER

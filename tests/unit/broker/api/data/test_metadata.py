@@ -19,6 +19,7 @@ from penstock.wire.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import NODE, Client, Node, on_node
 
 VERSIONS = range(14)
@@ -43,68 +44,62 @@ def by_id(*ids: TopicId) -> MetadataRequest:
 
 
 @pytest.mark.parametrize("listening", store_keys.EVERYWHERE)
-def test_a_node_that_listens_everywhere_is_where_the_client_found_it(listening: str) -> None:
-    async def test(node: Node) -> None:
-        record = store_keys.BrokerRecord(NODE, listening, 9092)
-        await node.ctx.reached(await node.ctx.metadata.membership.register(record))
-        answer: MetadataResponse = await node.ask(metadata, 12, request())
-        assert [(one.host, one.port) for one in answer.brokers] == [(Client.local_host, 9092)]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_node_that_listens_everywhere_is_where_the_client_found_it(
+    node: Node, *, listening: str
+) -> None:
+    record = store_keys.BrokerRecord(NODE, listening, 9092)
+    await node.ctx.reached(await node.ctx.metadata.membership.register(record))
+    answer: MetadataResponse = await node.ask(metadata, 12, request())
+    assert [(one.host, one.port) for one in answer.brokers] == [(Client.local_host, 9092)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_cluster_and_its_topics_are_shown_in_every_version(version: int) -> None:
-    async def test(node: Node) -> None:
-        topic_id = await make(node, "t", 2)
-        asked = request() if version == 0 else MetadataRequest(topics=None)
-        answer: MetadataResponse = await node.ask(metadata, version, asked)
-        [broker] = answer.brokers
-        assert (broker.node_id, broker.host, broker.port) == (1, "localhost", 9092)
-        [topic] = answer.topics
-        assert (topic.error_code, topic.name) == (ErrorCode.NONE, "t")
-        assert [(p.partition_index, p.leader_id) for p in topic.partitions] == [(0, 1), (1, 1)]
-        assert list(topic.partitions[0].replica_nodes) == [1]
-        assert list(topic.partitions[0].isr_nodes) == [1]
-        if version >= 1:
-            assert (answer.controller_id, broker.rack) == (1, "r1")
-        if version >= 2:
-            assert answer.cluster_id == "the-cluster"
-        if version >= 7:
-            assert topic.partitions[0].leader_epoch == 0
-        if version >= 10:
-            assert topic.topic_id == topic_id
-
-    on_node(test)
-
-
-def test_an_empty_list_asks_for_no_topic() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        answer = await node.ask(metadata, 1, request())
-        assert list(answer.topics) == []
-        assert len(answer.brokers) == 1
-
-    on_node(test)
+@run_with(on_node)
+async def test_the_cluster_and_its_topics_are_shown_in_every_version(
+    node: Node, *, version: int
+) -> None:
+    topic_id = await make(node, "t", 2)
+    asked = request() if version == 0 else MetadataRequest(topics=None)
+    answer: MetadataResponse = await node.ask(metadata, version, asked)
+    [broker] = answer.brokers
+    assert (broker.node_id, broker.host, broker.port) == (1, "localhost", 9092)
+    [topic] = answer.topics
+    assert (topic.error_code, topic.name) == (ErrorCode.NONE, "t")
+    assert [(p.partition_index, p.leader_id) for p in topic.partitions] == [(0, 1), (1, 1)]
+    assert list(topic.partitions[0].replica_nodes) == [1]
+    assert list(topic.partitions[0].isr_nodes) == [1]
+    if version >= 1:
+        assert (answer.controller_id, broker.rack) == (1, "r1")
+    if version >= 2:
+        assert answer.cluster_id == "the-cluster"
+    if version >= 7:
+        assert topic.partitions[0].leader_epoch == 0
+    if version >= 10:
+        assert topic.topic_id == topic_id
 
 
-def test_a_missing_topic_is_created_when_both_sides_agree() -> None:
-    async def test(node: Node) -> None:
-        answer = await node.ask(metadata, 12, request("new", create=True))
-        [topic] = answer.topics
-        assert topic.error_code == ErrorCode.NONE
-        assert len(topic.partitions) == 3
-        assert node.ctx.partitions.get("new", 2) is not None
-
-    on_node(test, configs={"num.partitions": "3"})
+@run_with(on_node)
+async def test_an_empty_list_asks_for_no_topic(node: Node) -> None:
+    await make(node, "t")
+    answer = await node.ask(metadata, 1, request())
+    assert list(answer.topics) == []
+    assert len(answer.brokers) == 1
 
 
-def test_versions_before_4_always_create() -> None:
-    async def test(node: Node) -> None:
-        answer = await node.ask(metadata, 3, request("new"))
-        assert answer.topics[0].error_code == ErrorCode.NONE
+@run_with(on_node, configs={"num.partitions": "3"})
+async def test_a_missing_topic_is_created_when_both_sides_agree(node: Node) -> None:
+    answer = await node.ask(metadata, 12, request("new", create=True))
+    [topic] = answer.topics
+    assert topic.error_code == ErrorCode.NONE
+    assert len(topic.partitions) == 3
+    assert node.ctx.partitions.get("new", 2) is not None
 
-    on_node(test)
+
+@run_with(on_node)
+async def test_versions_before_4_always_create(node: Node) -> None:
+    answer = await node.ask(metadata, 3, request("new"))
+    assert answer.topics[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
@@ -122,140 +117,122 @@ def test_a_missing_topic_is_unknown_when_either_side_says_no(
     on_node(test, configs=configs)
 
 
-def test_names_that_cannot_be_are_never_created() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "a_b")
-        names = ("no/slash", "", "x" * 250, "a.b", "good", "good")
-        answer = await node.ask(metadata, 12, request(*names, create=True))
-        assert {topic.name: topic.error_code for topic in answer.topics} == {
-            "no/slash": ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "": ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "x" * 250: ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "a.b": ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "good": ErrorCode.NONE,
-        }
-        assert sorted(node.ctx.image.topics) == ["a_b", "good"]
-
-    on_node(test)
+@run_with(on_node)
+async def test_names_that_cannot_be_are_never_created(node: Node) -> None:
+    await make(node, "a_b")
+    names = ("no/slash", "", "x" * 250, "a.b", "good", "good")
+    answer = await node.ask(metadata, 12, request(*names, create=True))
+    assert {topic.name: topic.error_code for topic in answer.topics} == {
+        "no/slash": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "x" * 250: ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "a.b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "good": ErrorCode.NONE,
+    }
+    assert sorted(node.ctx.image.topics) == ["a_b", "good"]
 
 
-def test_what_cannot_be_placed_says_why() -> None:
-    async def test(node: Node) -> None:
-        answer = await node.ask(metadata, 12, request("t", create=True))
-        assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-
-    on_node(test, configs={"default.replication.factor": "2"})
+@run_with(on_node, configs={"default.replication.factor": "2"})
+async def test_what_cannot_be_placed_says_why(node: Node) -> None:
+    answer = await node.ask(metadata, 12, request("t", create=True))
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_one_request_creates_a_bounded_number_of_partitions() -> None:
-    async def test(node: Node) -> None:
-        answer = await node.ask(metadata, 12, request("a", "b", "c", create=True))
-        assert [topic.error_code for topic in answer.topics] == [
-            ErrorCode.NONE,
-            ErrorCode.NONE,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ]
-
-    on_node(test, configs={"num.partitions": "1000"})
+@run_with(on_node, configs={"num.partitions": "1000"})
+async def test_one_request_creates_a_bounded_number_of_partitions(node: Node) -> None:
+    answer = await node.ask(metadata, 12, request("a", "b", "c", create=True))
+    assert [topic.error_code for topic in answer.topics] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
 
 
-def test_topics_are_found_by_id() -> None:
-    async def test(node: Node) -> None:
-        topic_id = await make(node, "t")
-        strange = TopicId(b"?" * 16)
-        answer = await node.ask(metadata, 12, by_id(topic_id, strange))
-        found, missing = answer.topics
-        assert (found.name, found.topic_id, found.error_code) == ("t", topic_id, 0)
-        assert (missing.name, missing.topic_id) == (None, strange)
-        assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-    on_node(test)
+@run_with(on_node)
+async def test_topics_are_found_by_id(node: Node) -> None:
+    topic_id = await make(node, "t")
+    strange = TopicId(b"?" * 16)
+    answer = await node.ask(metadata, 12, by_id(topic_id, strange))
+    found, missing = answer.topics
+    assert (found.name, found.topic_id, found.error_code) == ("t", topic_id, 0)
+    assert (missing.name, missing.topic_id) == (None, strange)
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_are_not_taken_before_version_12(version: int) -> None:
-    async def test(node: Node) -> None:
-        topic_id = await make(node, "t")
-        answer = await node.ask(metadata, version, by_id(topic_id))
-        assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST]
-
-    on_node(test)
+@run_with(on_node)
+async def test_ids_are_not_taken_before_version_12(node: Node, *, version: int) -> None:
+    topic_id = await make(node, "t")
+    answer = await node.ask(metadata, version, by_id(topic_id))
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST]
 
 
-def test_a_topic_one_may_not_describe_does_not_show() -> None:
-    async def test(node: Node) -> None:
-        secret = await make(node, "secret")
-        await make(node, "open")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
-        everything = await node.ask(metadata, 12, MetadataRequest(topics=None))
-        assert [topic.name for topic in everything.topics] == ["open"]
-        named = await node.ask(metadata, 12, request("secret", "nothing"))
-        assert [(t.name, t.error_code, t.topic_id) for t in named.topics] == [
-            ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_TOPIC_ID),
-            ("nothing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC_ID),
-        ]
-        hidden = await node.ask(metadata, 12, by_id(secret))
-        assert hidden.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert hidden.topics[0].name is None
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_topic_one_may_not_describe_does_not_show(node: Node) -> None:
+    secret = await make(node, "secret")
+    await make(node, "open")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
+    everything = await node.ask(metadata, 12, MetadataRequest(topics=None))
+    assert [topic.name for topic in everything.topics] == ["open"]
+    named = await node.ask(metadata, 12, request("secret", "nothing"))
+    assert [(t.name, t.error_code, t.topic_id) for t in named.topics] == [
+        ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_TOPIC_ID),
+        ("nothing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC_ID),
+    ]
+    hidden = await node.ask(metadata, 12, by_id(secret))
+    assert hidden.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert hidden.topics[0].name is None
 
 
-def test_whoever_may_not_create_creates_nothing() -> None:
-    async def test(node: Node) -> None:
-        node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-        node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "mine")
-        answer = await node.ask(metadata, 12, request("mine", "yours", create=True))
-        assert [topic.error_code for topic in answer.topics] == [
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            ErrorCode.NONE,
-        ]
-        assert list(node.ctx.image.topics) == ["yours"]
-
-    on_node(test)
+@run_with(on_node)
+async def test_whoever_may_not_create_creates_nothing(node: Node) -> None:
+    node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "mine")
+    answer = await node.ask(metadata, 12, request("mine", "yours", create=True))
+    assert [topic.error_code for topic in answer.topics] == [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.NONE,
+    ]
+    assert list(node.ctx.image.topics) == ["yours"]
 
 
-def test_rights_are_shown_to_those_who_ask() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "t")
-        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "t")
-        asked = MetadataRequest(
-            topics=None,
-            include_topic_authorized_operations=True,
-            include_cluster_authorized_operations=True,
-        )
-        answer = await node.ask(metadata, 8, asked)
-        rights = answer.topics[0].topic_authorized_operations
-        assert rights & 1 << Operation.READ
-        assert not rights & 1 << Operation.WRITE
-        assert answer.cluster_authorized_operations & 1 << Operation.ALTER
-        silent = await node.ask(metadata, 8, MetadataRequest(topics=None))
-        assert silent.topics[0].topic_authorized_operations == NOT_ASKED
-        assert silent.cluster_authorized_operations == NOT_ASKED
-        node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        answer = await node.ask(metadata, 8, asked)
-        assert answer.cluster_authorized_operations == 0
-
-    on_node(test)
+@run_with(on_node)
+async def test_rights_are_shown_to_those_who_ask(node: Node) -> None:
+    await make(node, "t")
+    node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "t")
+    asked = MetadataRequest(
+        topics=None,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    answer = await node.ask(metadata, 8, asked)
+    rights = answer.topics[0].topic_authorized_operations
+    assert rights & 1 << Operation.READ
+    assert not rights & 1 << Operation.WRITE
+    assert answer.cluster_authorized_operations & 1 << Operation.ALTER
+    silent = await node.ask(metadata, 8, MetadataRequest(topics=None))
+    assert silent.topics[0].topic_authorized_operations == NOT_ASKED
+    assert silent.cluster_authorized_operations == NOT_ASKED
+    node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    answer = await node.ask(metadata, 8, asked)
+    assert answer.cluster_authorized_operations == 0
 
 
-def test_a_partition_whose_leader_is_down_has_none() -> None:
-    async def test(node: Node) -> None:
-        topic_id = await make(node, "t")
-        record = PartitionRecord(replicas=(9, 1), leader=9, isr=(9,), leader_epoch=3, elr=(1,))
-        await node.put(store_keys.partition_key(topic_id, 0), record)
-        answer = await node.ask(metadata, 12, request("t"))
-        [partition] = answer.topics[0].partitions
-        assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert (partition.leader_id, partition.leader_epoch) == (-1, 3)
-        assert list(partition.offline_replicas) == [9]
-        described = await node.ask(describe_topic_partitions, 0, pages("t"))
-        [partition] = described.topics[0].partitions
-        assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert list(partition.eligible_leader_replicas) == [1]
-        assert list(partition.offline_replicas) == [9]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_partition_whose_leader_is_down_has_none(node: Node) -> None:
+    topic_id = await make(node, "t")
+    record = PartitionRecord(replicas=(9, 1), leader=9, isr=(9,), leader_epoch=3, elr=(1,))
+    await node.put(store_keys.partition_key(topic_id, 0), record)
+    answer = await node.ask(metadata, 12, request("t"))
+    [partition] = answer.topics[0].partitions
+    assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (partition.leader_id, partition.leader_epoch) == (-1, 3)
+    assert list(partition.offline_replicas) == [9]
+    described = await node.ask(describe_topic_partitions, 0, pages("t"))
+    [partition] = described.topics[0].partitions
+    assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert list(partition.eligible_leader_replicas) == [1]
+    assert list(partition.offline_replicas) == [9]
 
 
 # DescribeTopicPartitions.
@@ -277,84 +254,72 @@ def shown(answer: DescribeTopicPartitionsResponse) -> list[tuple[str | None, lis
     return [(t.name, [p.partition_index for p in t.partitions]) for t in answer.topics]
 
 
-def test_topics_are_described_in_order_of_their_names() -> None:
-    async def test(node: Node) -> None:
-        for name in ("c", "a", "b"):
-            await make(node, name)
-        answer = await node.ask(describe_topic_partitions, 0, pages())
-        assert shown(answer) == [("a", [0]), ("b", [0]), ("c", [0])]
-        assert answer.next_cursor is None
-        assert answer.topics[0].topic_authorized_operations > 0
-
-    on_node(test)
+@run_with(on_node)
+async def test_topics_are_described_in_order_of_their_names(node: Node) -> None:
+    for name in ("c", "a", "b"):
+        await make(node, name)
+    answer = await node.ask(describe_topic_partitions, 0, pages())
+    assert shown(answer) == [("a", [0]), ("b", [0]), ("c", [0])]
+    assert answer.next_cursor is None
+    assert answer.topics[0].topic_authorized_operations > 0
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7])
-def test_pages_together_show_everything_once(limit: int) -> None:
-    async def test(node: Node) -> None:
-        for name, count in (("a", 3), ("b", 1), ("c", 2)):
-            await make(node, name, count)
-        seen: list[tuple[str | None, int]] = []
-        cursor: tuple[str, int] | None = None
-        for _ in range(20):
-            asked = pages(limit=limit, cursor=cursor)
-            answer = await node.ask(describe_topic_partitions, 0, asked)
-            rows = [(name, index) for name, indexes in shown(answer) for index in indexes]
-            assert len(rows) <= limit
-            assert all(indexes for _, indexes in shown(answer))
-            seen += rows
-            if answer.next_cursor is None:
-                break
-            cursor = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
-        assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0), ("c", 1)]
-
-    on_node(test)
+@run_with(on_node)
+async def test_pages_together_show_everything_once(node: Node, *, limit: int) -> None:
+    for name, count in (("a", 3), ("b", 1), ("c", 2)):
+        await make(node, name, count)
+    seen: list[tuple[str | None, int]] = []
+    cursor: tuple[str, int] | None = None
+    for _ in range(20):
+        asked = pages(limit=limit, cursor=cursor)
+        answer = await node.ask(describe_topic_partitions, 0, asked)
+        rows = [(name, index) for name, indexes in shown(answer) for index in indexes]
+        assert len(rows) <= limit
+        assert all(indexes for _, indexes in shown(answer))
+        seen += rows
+        if answer.next_cursor is None:
+            break
+        cursor = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+    assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0), ("c", 1)]
 
 
-def test_the_brokers_limit_holds_whatever_the_client_asks() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "a", 5)
-        answer = await node.ask(describe_topic_partitions, 0, pages(limit=2**31 - 1))
-        assert shown(answer) == [("a", [0, 1])]
-        assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("a", 2)
-        one = await node.ask(describe_topic_partitions, 0, pages(limit=-5))
-        assert shown(one) == [("a", [0])]
-
-    on_node(test, configs={"max.request.partition.size.limit": "2"})
+@run_with(on_node, configs={"max.request.partition.size.limit": "2"})
+async def test_the_brokers_limit_holds_whatever_the_client_asks(node: Node) -> None:
+    await make(node, "a", 5)
+    answer = await node.ask(describe_topic_partitions, 0, pages(limit=2**31 - 1))
+    assert shown(answer) == [("a", [0, 1])]
+    assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("a", 2)
+    one = await node.ask(describe_topic_partitions, 0, pages(limit=-5))
+    assert shown(one) == [("a", [0])]
 
 
-def test_what_cannot_be_described_is_a_row() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "secret")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
-        answer = await node.ask(describe_topic_partitions, 0, pages("secret", "gone", "b/d"))
-        assert {row.name: row.error_code for row in answer.topics} == {
-            "secret": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            "b/d": ErrorCode.INVALID_TOPIC_EXCEPTION,
-        }
-        assert shown(await node.ask(describe_topic_partitions, 0, pages())) == []
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_cannot_be_described_is_a_row(node: Node) -> None:
+    await make(node, "secret")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
+    answer = await node.ask(describe_topic_partitions, 0, pages("secret", "gone", "b/d"))
+    assert {row.name: row.error_code for row in answer.topics} == {
+        "secret": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "b/d": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    assert shown(await node.ask(describe_topic_partitions, 0, pages())) == []
 
 
 @pytest.mark.parametrize(("names", "cursor"), [(("a",), ("b", 0)), (("a",), ("a", -1))])
-def test_a_cursor_that_makes_no_sense_is_refused(
-    names: tuple[str, ...], cursor: tuple[str, int]
+@run_with(on_node)
+async def test_a_cursor_that_makes_no_sense_is_refused(
+    node: Node, *, names: tuple[str, ...], cursor: tuple[str, int]
 ) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "a")
-        answer = await node.ask(describe_topic_partitions, 0, pages(*names, cursor=cursor))
-        assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST]
-
-    on_node(test)
+    await make(node, "a")
+    answer = await node.ask(describe_topic_partitions, 0, pages(*names, cursor=cursor))
+    assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST]
 
 
-def test_a_cursor_beyond_the_last_partition_goes_on_with_the_next_topic() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "a")
-        await make(node, "b")
-        answer = await node.ask(describe_topic_partitions, 0, pages(cursor=("a", 2**31 - 1)))
-        assert shown(answer) == [("a", []), ("b", [0])]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_cursor_beyond_the_last_partition_goes_on_with_the_next_topic(node: Node) -> None:
+    await make(node, "a")
+    await make(node, "b")
+    answer = await node.ask(describe_topic_partitions, 0, pages(cursor=("a", 2**31 - 1)))
+    assert shown(answer) == [("a", []), ("b", [0])]

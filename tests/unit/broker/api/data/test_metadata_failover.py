@@ -12,6 +12,7 @@ from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 from penstock.cluster.metadata.topics import NewTopic, create_topic, plan_topic
 from penstock.wire.messages.classic_groups import FindCoordinatorRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 OFFSETS = "__consumer_offsets"
@@ -45,70 +46,62 @@ def ask_leader(node: Node, request: MetadataRequest) -> "asyncio.Task[int]":
     return asyncio.ensure_future(ask())
 
 
-def test_metadata_waits_for_the_successor_of_a_leader_that_was_just_lost() -> None:
-    async def test(node: Node) -> None:
-        await lose_node_2(node, "t")
-        topic_id = node.ctx.image.topics["t"].id
-        asking = [
-            ask_leader(node, request)
-            for request in (
-                MetadataRequest(topics=None),
-                MetadataRequest(topics=[MetadataRequestTopic(name="t")]),
-                MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)]),
-            )
-        ]
-        await asyncio.sleep(0.3)
-        assert not any(task.done() for task in asking)
-        await led_by(node, "t", 1, 2)
-        assert [await task for task in asking] == [1, 1, 1]
-
-    on_node(test)
+@run_with(on_node)
+async def test_metadata_waits_for_the_successor_of_a_leader_that_was_just_lost(node: Node) -> None:
+    await lose_node_2(node, "t")
+    topic_id = node.ctx.image.topics["t"].id
+    asking = [
+        ask_leader(node, request)
+        for request in (
+            MetadataRequest(topics=None),
+            MetadataRequest(topics=[MetadataRequestTopic(name="t")]),
+            MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)]),
+        )
+    ]
+    await asyncio.sleep(0.3)
+    assert not any(task.done() for task in asking)
+    await led_by(node, "t", 1, 2)
+    assert [await task for task in asking] == [1, 1, 1]
 
 
-def test_metadata_names_the_lost_leader_if_none_comes_in_its_place() -> None:
-    async def test(node: Node) -> None:
-        await lose_node_2(node, "t")
-        began_s = asyncio.get_running_loop().time()
-        assert await ask_leader(node, MetadataRequest(topics=None)) == 2
-        assert 0.9 < asyncio.get_running_loop().time() - began_s < 1.1
-
-    on_node(test)
+@run_with(on_node)
+async def test_metadata_names_the_lost_leader_if_none_comes_in_its_place(node: Node) -> None:
+    await lose_node_2(node, "t")
+    began_s = asyncio.get_running_loop().time()
+    assert await ask_leader(node, MetadataRequest(topics=None)) == 2
+    assert 0.9 < asyncio.get_running_loop().time() - began_s < 1.1
 
 
-def test_metadata_of_other_topics_does_not_wait() -> None:
-    async def test(node: Node) -> None:
-        await lose_node_2(node, "t")
-        await led_by(node, "other", 1, 1)
-        began_s = asyncio.get_running_loop().time()
-        request = MetadataRequest(topics=[MetadataRequestTopic(name="other")])
-        assert await ask_leader(node, request) == 1
-        assert await node.ask(metadata, 12, MetadataRequest(topics=[])) is not None
-        assert asyncio.get_running_loop().time() - began_s < 0.1
-
-    on_node(test)
+@run_with(on_node)
+async def test_metadata_of_other_topics_does_not_wait(node: Node) -> None:
+    await lose_node_2(node, "t")
+    await led_by(node, "other", 1, 1)
+    began_s = asyncio.get_running_loop().time()
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="other")])
+    assert await ask_leader(node, request) == 1
+    assert await node.ask(metadata, 12, MetadataRequest(topics=[])) is not None
+    assert asyncio.get_running_loop().time() - began_s < 0.1
 
 
-def test_a_coordinator_that_was_just_lost_is_not_named() -> None:
-    async def test(node: Node) -> None:
-        await lose_node_2(node, OFFSETS)
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-        asking = asyncio.ensure_future(node.ask(find_coordinator, 6, request))
-        await asyncio.sleep(0.3)
-        assert not asking.done()
-        await led_by(node, OFFSETS, 1, 2)
-        (row,) = (await asking).coordinators
-        assert (row.error_code, row.node_id) == (ErrorCode.NONE, 1)
-
-    on_node(test, configs={"offsets.topic.num.partitions": "1"})
+@run_with(on_node, configs={"offsets.topic.num.partitions": "1"})
+async def test_a_coordinator_that_was_just_lost_is_not_named(node: Node) -> None:
+    await lose_node_2(node, OFFSETS)
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    asking = asyncio.ensure_future(node.ask(find_coordinator, 6, request))
+    await asyncio.sleep(0.3)
+    assert not asking.done()
+    await led_by(node, OFFSETS, 1, 2)
+    (row,) = (await asking).coordinators
+    assert (row.error_code, row.node_id) == (ErrorCode.NONE, 1)
 
 
-def test_a_node_that_is_not_sure_of_its_place_ends_the_connection_instead_of_answering() -> None:
-    async def test(node: Node) -> None:
-        ctx = node.ctx
-        unsure = ClusterMembership(1, ctx.admin.store, ctx.configs, is_leased=True)
-        ctx.metadata.membership = ctx.group.membership = unsure
-        coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-        assert (await node.send(metadata, 12, MetadataRequest(topics=None))).is_hung_up
-        assert (await node.send(find_coordinator, 6, coordinator)).is_hung_up
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_node_that_is_not_sure_of_its_place_ends_the_connection_instead_of_answering(
+    node: Node,
+) -> None:
+    ctx = node.ctx
+    unsure = ClusterMembership(1, ctx.admin.store, ctx.configs, is_leased=True)
+    ctx.metadata.membership = ctx.group.membership = unsure
+    coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    assert (await node.send(metadata, 12, MetadataRequest(topics=None))).is_hung_up
+    assert (await node.send(find_coordinator, 6, coordinator)).is_hung_up

@@ -21,6 +21,7 @@ from penstock.wire.records import (
     encode,
     is_append_time,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.producing import (
     HOUR_MS,
@@ -34,126 +35,108 @@ from tests.unit.broker.api.producing import (
 )
 
 
-def test_a_batch_is_appended_and_answered_with_its_offset() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        first = await ask(node, batch(b"a", b"b"))
-        second = await ask(node, batch(b"c"))
-        assert (first.error_code, first.base_offset) == (0, 0)
-        assert (second.error_code, second.base_offset, second.log_start_offset) == (0, 2, 0)
-        assert second.log_append_time_ms == -1
-        values = [record.value for columns in stored(node) for record in columns]
-        assert values == [b"a", b"b", b"c"]
-        assert node.ctx.metrics.records_in.value == 3
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_batch_is_appended_and_answered_with_its_offset(node: Node) -> None:
+    await node.create("t", 1)
+    first = await ask(node, batch(b"a", b"b"))
+    second = await ask(node, batch(b"c"))
+    assert (first.error_code, first.base_offset) == (0, 0)
+    assert (second.error_code, second.base_offset, second.log_start_offset) == (0, 2, 0)
+    assert second.log_append_time_ms == -1
+    values = [record.value for columns in stored(node) for record in columns]
+    assert values == [b"a", b"b", b"c"]
+    assert node.ctx.metrics.records_in.value == 3
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_every_version_is_answered(version: int) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        assert (await ask(node, batch(), version=version)).error_code == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_every_version_is_answered(node: Node, *, version: int) -> None:
+    await node.create("t", 1)
+    assert (await ask(node, batch(), version=version)).error_code == 0
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_the_reply_comes_after_the_sync(acks: int) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        pending = await node.send(produce, VERSION, request(("t", 0, batch()), acks=acks))
-        assert not pending.is_answered
-        assert partition_of(node).log.end_offset == 1
-        await pending.reply()
-        assert partition_of(node).high_watermark == partition_of(node).log.synced_offset == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_reply_comes_after_the_sync(node: Node, *, acks: int) -> None:
+    await node.create("t", 1)
+    pending = await node.send(produce, VERSION, request(("t", 0, batch()), acks=acks))
+    assert not pending.is_answered
+    assert partition_of(node).log.end_offset == 1
+    await pending.reply()
+    assert partition_of(node).high_watermark == partition_of(node).log.synced_offset == 1
 
 
-def test_with_the_page_cache_policy_the_reply_comes_at_once() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, flush_policy="page-cache")
-        assert (await node.send(produce, VERSION, request(("t", 0, batch())))).is_answered
-
-    on_node(check)
+@run_with(on_node)
+async def test_with_the_page_cache_policy_the_reply_comes_at_once(node: Node) -> None:
+    await node.create("t", 1, flush_policy="page-cache")
+    assert (await node.send(produce, VERSION, request(("t", 0, batch())))).is_answered
 
 
-def test_one_refused_partition_does_not_keep_the_others_from_being_written() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 2)
-        response = await node.ask(
-            produce,
-            VERSION,
-            request(("t", 0, batch()), ("t", 9, batch()), ("gone", 0, batch()), ("t", 1, batch())),
-        )
-        assert [row.error_code for row in rows(response)] == [
-            0,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            0,
-        ]
-
-    on_node(check)
-
-
-def test_a_partition_named_twice_gets_both_batches() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        response = await node.ask(
-            produce, VERSION, request(("t", 0, batch(b"a")), ("t", 0, batch(b"b")))
-        )
-        assert [row.base_offset for row in rows(response)] == [0, 1]
-
-    on_node(check)
+@run_with(on_node)
+async def test_one_refused_partition_does_not_keep_the_others_from_being_written(
+    node: Node,
+) -> None:
+    await node.create("t", 2)
+    response = await node.ask(
+        produce,
+        VERSION,
+        request(("t", 0, batch()), ("t", 9, batch()), ("gone", 0, batch()), ("t", 1, batch())),
+    )
+    assert [row.error_code for row in rows(response)] == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        0,
+    ]
 
 
-def test_version_13_names_topics_by_id() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        topic_id = node.ctx.image.topics["t"].id
-        good = await node.ask(produce, 13, request(("", 0, batch()), topic_id=topic_id))
-        assert rows(good)[0].error_code == 0
-        assert good.responses[0].topic_id == topic_id
-        strange = TopicId(bytes(range(16)))
-        bad = await node.ask(produce, 13, request(("", 0, batch()), topic_id=strange))
-        assert rows(bad)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+@run_with(on_node)
+async def test_a_partition_named_twice_gets_both_batches(node: Node) -> None:
+    await node.create("t", 1)
+    response = await node.ask(
+        produce, VERSION, request(("t", 0, batch(b"a")), ("t", 0, batch(b"b")))
+    )
+    assert [row.base_offset for row in rows(response)] == [0, 1]
 
-    on_node(check)
+
+@run_with(on_node)
+async def test_version_13_names_topics_by_id(node: Node) -> None:
+    await node.create("t", 1)
+    topic_id = node.ctx.image.topics["t"].id
+    good = await node.ask(produce, 13, request(("", 0, batch()), topic_id=topic_id))
+    assert rows(good)[0].error_code == 0
+    assert good.responses[0].topic_id == topic_id
+    strange = TopicId(bytes(range(16)))
+    bad = await node.ask(produce, 13, request(("", 0, batch()), topic_id=strange))
+    assert rows(bad)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 # -- acks -------------------------------------------------------------------------------------
 
 
-def test_acks_0_is_never_answered() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        pending = await node.send(produce, VERSION, request(("t", 0, batch()), acks=0))
-        assert pending.call.is_done
-        assert not pending.is_answered
-        assert not pending.is_hung_up
-        assert partition_of(node).log.end_offset == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_acks_0_is_never_answered(node: Node) -> None:
+    await node.create("t", 1)
+    pending = await node.send(produce, VERSION, request(("t", 0, batch()), acks=0))
+    assert pending.call.is_done
+    assert not pending.is_answered
+    assert not pending.is_hung_up
+    assert partition_of(node).log.end_offset == 1
 
 
-def test_acks_0_hears_of_an_error_by_the_end_of_its_connection() -> None:
-    async def check(node: Node) -> None:
-        pending = await node.send(produce, VERSION, request(("gone", 0, batch()), acks=0))
-        assert not pending.is_answered
-        assert pending.is_hung_up
-
-    on_node(check)
+@run_with(on_node)
+async def test_acks_0_hears_of_an_error_by_the_end_of_its_connection(node: Node) -> None:
+    pending = await node.send(produce, VERSION, request(("gone", 0, batch()), acks=0))
+    assert not pending.is_answered
+    assert pending.is_hung_up
 
 
-def test_other_acks_are_refused() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        row = await ask(node, batch(), acks=2)
-        assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
-        assert partition_of(node).log.end_offset == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_other_acks_are_refused(node: Node) -> None:
+    await node.create("t", 1)
+    row = await ask(node, batch(), acks=2)
+    assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert partition_of(node).log.end_offset == 0
 
 
 # -- what the batch must be like --------------------------------------------------------------
@@ -186,147 +169,125 @@ def of_magic(magic: int) -> memoryview:
     ],
     ids=["null", "empty", "short", "crc", "magic1", "magic3", "two", "append-time", "txn"],
 )
-def test_a_batch_that_breaks_the_rules_is_refused(
-    records: memoryview | None, code: ErrorCode | None
+@run_with(on_node)
+async def test_a_batch_that_breaks_the_rules_is_refused(
+    node: Node, *, records: memoryview | None, code: ErrorCode | None
 ) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        row = await ask(node, records)
-        assert row.error_code == code if code is not None else row.error_code != 0
-        assert row.base_offset == -1
-        assert partition_of(node).log.end_offset == 0
-
-    on_node(check)
+    await node.create("t", 1)
+    row = await ask(node, records)
+    assert row.error_code == code if code is not None else row.error_code != 0
+    assert row.base_offset == -1
+    assert partition_of(node).log.end_offset == 0
 
 
-def test_zstd_needs_version_7() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        zstd = batch(codec=Codec.ZSTD)
-        assert (await ask(node, zstd, version=6)).error_code == (
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        )
-        assert (await ask(node, zstd, version=7)).error_code == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_zstd_needs_version_7(node: Node) -> None:
+    await node.create("t", 1)
+    zstd = batch(codec=Codec.ZSTD)
+    assert (await ask(node, zstd, version=6)).error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    assert (await ask(node, zstd, version=7)).error_code == 0
 
 
-def test_a_batch_above_max_message_bytes_is_refused() -> None:
-    async def check(node: Node) -> None:
-        size = len(batch(b"x" * 1000))
-        await node.create("t", 1, max_message_bytes=str(size))
-        assert (await ask(node, batch(b"x" * 1000))).error_code == 0
-        row = await ask(node, batch(b"x" * 1001))
-        assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
-        assert "max.message.bytes" in (row.error_message or "")
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_batch_above_max_message_bytes_is_refused(node: Node) -> None:
+    size = len(batch(b"x" * 1000))
+    await node.create("t", 1, max_message_bytes=str(size))
+    assert (await ask(node, batch(b"x" * 1000))).error_code == 0
+    row = await ask(node, batch(b"x" * 1001))
+    assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "max.message.bytes" in (row.error_message or "")
 
 
-def test_timestamps_too_far_from_now_are_refused() -> None:
-    async def check(node: Node) -> None:
-        await node.create(
-            "t", 1, message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="2000"
-        )
-        now_ms = node.ctx.clock.now_ms()
-        for at_ms in (now_ms + HOUR_MS, now_ms - HOUR_MS):
-            row = await ask(node, batch(at_ms=at_ms))
-            assert row.error_code == ErrorCode.INVALID_TIMESTAMP
-        for at_ms in (now_ms, now_ms + 1900, now_ms - 900, -1):
-            assert (await ask(node, batch(at_ms=at_ms))).error_code == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_timestamps_too_far_from_now_are_refused(node: Node) -> None:
+    await node.create(
+        "t", 1, message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="2000"
+    )
+    now_ms = node.ctx.clock.now_ms()
+    for at_ms in (now_ms + HOUR_MS, now_ms - HOUR_MS):
+        row = await ask(node, batch(at_ms=at_ms))
+        assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+    for at_ms in (now_ms, now_ms + 1900, now_ms - 900, -1):
+        assert (await ask(node, batch(at_ms=at_ms))).error_code == 0
 
 
 # -- topics with wishes -----------------------------------------------------------------------
 
 
-def test_with_log_append_time_the_broker_sets_the_time_and_says_so() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, message_timestamp_type="LogAppendTime")
-        now_ms = node.ctx.clock.now_ms()
-        row = await ask(node, batch(at_ms=5))
-        assert row.log_append_time_ms == now_ms
-        (columns,) = stored(node)
-        assert is_append_time(columns.header.attributes)
-        assert [record.timestamp for record in columns] == [now_ms]
-
-    on_node(check)
+@run_with(on_node)
+async def test_with_log_append_time_the_broker_sets_the_time_and_says_so(node: Node) -> None:
+    await node.create("t", 1, message_timestamp_type="LogAppendTime")
+    now_ms = node.ctx.clock.now_ms()
+    row = await ask(node, batch(at_ms=5))
+    assert row.log_append_time_ms == now_ms
+    (columns,) = stored(node)
+    assert is_append_time(columns.header.attributes)
+    assert [record.timestamp for record in columns] == [now_ms]
 
 
-def test_a_batch_sent_again_is_answered_with_its_first_append_time() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, message_timestamp_type="LogAppendTime")
-        producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
-        first = await ask(node, batch(**producer))
-        await asyncio.sleep(2)
-        again = await ask(node, batch(**producer))
-        assert (again.error_code, again.base_offset) == (0, 0)
-        assert again.log_append_time_ms == first.log_append_time_ms < node.ctx.clock.now_ms()
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_batch_sent_again_is_answered_with_its_first_append_time(node: Node) -> None:
+    await node.create("t", 1, message_timestamp_type="LogAppendTime")
+    producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+    first = await ask(node, batch(**producer))
+    await asyncio.sleep(2)
+    again = await ask(node, batch(**producer))
+    assert (again.error_code, again.base_offset) == (0, 0)
+    assert again.log_append_time_ms == first.log_append_time_ms < node.ctx.clock.now_ms()
 
 
-def test_a_refused_batch_has_no_append_time() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, message_timestamp_type="LogAppendTime")
-        producer: Any = {"producer_id": 9, "producer_epoch": 0}
-        assert (await ask(node, batch(**producer, base_sequence=0))).error_code == 0
-        row = await ask(node, batch(**producer, base_sequence=7))
-        assert row.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert row.log_append_time_ms == -1
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_refused_batch_has_no_append_time(node: Node) -> None:
+    await node.create("t", 1, message_timestamp_type="LogAppendTime")
+    producer: Any = {"producer_id": 9, "producer_epoch": 0}
+    assert (await ask(node, batch(**producer, base_sequence=0))).error_code == 0
+    row = await ask(node, batch(**producer, base_sequence=7))
+    assert row.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert row.log_append_time_ms == -1
 
 
-def test_after_a_bomb_nothing_is_unpacked_for_many_times_as_long() -> None:
+@run_with(on_node)
+async def test_after_a_bomb_nothing_is_unpacked_for_many_times_as_long(node: Node) -> None:
     """So that those who send them take a tenth of a processor, not all of it."""
 
-    async def check(node: Node) -> None:
-        await node.create("t", 1, cleanup_policy="compact")
-        node.workers.delay_s = (0.001, 0.001)
-        loop = asyncio.get_running_loop()
-        bomb = batch(bytes(UNPACKED_BYTES_MIN + 1), key=b"k", codec=Codec.ZSTD)
-        began = loop.time()
-        pending = await node.send(produce, VERSION, request(("t", 0, bomb)))
-        good = await ask(node, batch(b"v" * 100, key=b"k", codec=Codec.ZSTD))
-        assert loop.time() - began > 0.001 * REST_AFTER_BOMB
-        assert good.error_code == 0
-        (refused,) = rows(await pending.reply())
-        assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
-
-    on_node(check)
+    await node.create("t", 1, cleanup_policy="compact")
+    node.workers.delay_s = (0.001, 0.001)
+    loop = asyncio.get_running_loop()
+    bomb = batch(bytes(UNPACKED_BYTES_MIN + 1), key=b"k", codec=Codec.ZSTD)
+    began = loop.time()
+    pending = await node.send(produce, VERSION, request(("t", 0, bomb)))
+    good = await ask(node, batch(b"v" * 100, key=b"k", codec=Codec.ZSTD))
+    assert loop.time() - began > 0.001 * REST_AFTER_BOMB
+    assert good.error_code == 0
+    (refused,) = rows(await pending.reply())
+    assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_compacted_topic_takes_only_records_with_a_key() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, cleanup_policy="compact")
-        row = await ask(node, batch())
-        assert row.error_code == ErrorCode.INVALID_RECORD
-        assert "key" in (row.error_message or "")
-        assert (await ask(node, batch(key=b"k"))).error_code == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_compacted_topic_takes_only_records_with_a_key(node: Node) -> None:
+    await node.create("t", 1, cleanup_policy="compact")
+    row = await ask(node, batch())
+    assert row.error_code == ErrorCode.INVALID_RECORD
+    assert "key" in (row.error_message or "")
+    assert (await ask(node, batch(key=b"k"))).error_code == 0
 
 
-def test_the_records_that_a_batch_is_refused_for_are_named() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, cleanup_policy="compact")
-        keys = [b"k", None, b"k", None]
-        mixed = memoryview(encode([Record(0, -1, key, b"v", ()) for key in keys]))
-        row = await ask(node, mixed)
-        assert [error.batch_index for error in row.record_errors] == [1, 3]
-        assert "key" in (row.record_errors[0].batch_index_error_message or "")
-        row = await ask(node, batch(*[b"v"] * (RECORDS_NAMED_MAX + 1)))
-        assert len(row.record_errors) == RECORDS_NAMED_MAX
-        late_ms = node.ctx.clock.now_ms() + 2 * HOUR_MS
-        row = await ask(node, batch(key=b"k", at_ms=late_ms))
-        assert row.error_code == ErrorCode.INVALID_TIMESTAMP
-        assert [error.batch_index for error in row.record_errors] == [0]
-        row = await ask(node, batch(b"a", b"b", key=b"k", at_ms=late_ms))
-        assert list(row.record_errors) == []
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_records_that_a_batch_is_refused_for_are_named(node: Node) -> None:
+    await node.create("t", 1, cleanup_policy="compact")
+    keys = [b"k", None, b"k", None]
+    mixed = memoryview(encode([Record(0, -1, key, b"v", ()) for key in keys]))
+    row = await ask(node, mixed)
+    assert [error.batch_index for error in row.record_errors] == [1, 3]
+    assert "key" in (row.record_errors[0].batch_index_error_message or "")
+    row = await ask(node, batch(*[b"v"] * (RECORDS_NAMED_MAX + 1)))
+    assert len(row.record_errors) == RECORDS_NAMED_MAX
+    late_ms = node.ctx.clock.now_ms() + 2 * HOUR_MS
+    row = await ask(node, batch(key=b"k", at_ms=late_ms))
+    assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in row.record_errors] == [0]
+    row = await ask(node, batch(b"a", b"b", key=b"k", at_ms=late_ms))
+    assert list(row.record_errors) == []
 
 
 @pytest.mark.parametrize(
@@ -339,102 +300,92 @@ def test_the_records_that_a_batch_is_refused_for_are_named() -> None:
         ("snappy", Codec.SNAPPY, Codec.SNAPPY),
     ],
 )
-def test_batches_are_brought_to_the_topics_codec(wish: str, sent: Codec, expected: Codec) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, compression_type=wish)
-        producer: Any = {"producer_id": 9, "producer_epoch": 3, "base_sequence": 0}
-        row = await ask(node, batch(b"a", b"b", codec=sent, at_ms=77, **producer))
-        assert (row.error_code, row.base_offset) == (0, 0)
-        (columns,) = stored(node)
-        header = columns.header
-        assert codec_of(header.attributes) == expected
-        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 0)
-        assert [(record.timestamp, record.value) for record in columns] == [
-            (77, b"a"),
-            (77, b"b"),
-        ]
-
-    on_node(check)
+@run_with(on_node)
+async def test_batches_are_brought_to_the_topics_codec(
+    node: Node, *, wish: str, sent: Codec, expected: Codec
+) -> None:
+    await node.create("t", 1, compression_type=wish)
+    producer: Any = {"producer_id": 9, "producer_epoch": 3, "base_sequence": 0}
+    row = await ask(node, batch(b"a", b"b", codec=sent, at_ms=77, **producer))
+    assert (row.error_code, row.base_offset) == (0, 0)
+    (columns,) = stored(node)
+    header = columns.header
+    assert codec_of(header.attributes) == expected
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 0)
+    assert [(record.timestamp, record.value) for record in columns] == [
+        (77, b"a"),
+        (77, b"b"),
+    ]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-def test_a_topics_codec_tries_as_hard_as_told(codec: str) -> None:
+@run_with(on_node)
+async def test_a_topics_codec_tries_as_hard_as_told(node: Node, *, codec: str) -> None:
     """On text of digits, the lowest level of each codec leaves more than its highest."""
     text = b" ".join(b"%d" % (n * n % 9973) for n in range(20_000))
     levels = {"gzip": ("1", "9"), "lz4": ("1", "17"), "zstd": ("-50", "19")}
 
-    async def check(node: Node) -> None:
-        sizes = []
-        for name, level in zip(("low", "high"), levels[codec], strict=True):
-            configs = {"compression_type": codec, f"compression_{codec}_level": level}
-            await node.create(name, 1, **configs)
-            row = await ask(node, batch(text), topic=name)
-            assert row.error_code == 0
-            (columns,) = stored(node, name)
-            assert next(iter(columns)).value == text
-            sizes.append(columns.header.length)
-        assert sizes[1] < sizes[0] * 0.95
-
-    on_node(check)
+    sizes = []
+    for name, level in zip(("low", "high"), levels[codec], strict=True):
+        configs = {"compression_type": codec, f"compression_{codec}_level": level}
+        await node.create(name, 1, **configs)
+        row = await ask(node, batch(text), topic=name)
+        assert row.error_code == 0
+        (columns,) = stored(node, name)
+        assert next(iter(columns)).value == text
+        sizes.append(columns.header.length)
+    assert sizes[1] < sizes[0] * 0.95
 
 
-def test_what_is_too_large_is_refused_without_being_opened() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1, compression_type="zstd", max_message_bytes="500")
-        row = await ask(node, batch(b"x" * 1000))
-        assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
-
-    on_node(check)
+@run_with(on_node)
+async def test_what_is_too_large_is_refused_without_being_opened(node: Node) -> None:
+    await node.create("t", 1, compression_type="zstd", max_message_bytes="500")
+    row = await ask(node, batch(b"x" * 1000))
+    assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_batches_are_kept_before_the_receive_buffer_is_used_again() -> None:
-    async def check(node: Node) -> None:
-        await node.create("keyed", 1, cleanup_policy="compact")
-        await node.create("t", 1)
-        sent = request(("keyed", 0, batch(b"first", key=b"k")), ("t", 0, batch(b"second")))
-        buffers = [data.records for topic in sent.topic_data for data in topic.partition_data]
-        pending, work = node.begin(produce, VERSION, sent)
-        for buffer in buffers:
-            assert buffer is not None
-            buffer[:] = bytes(len(buffer))
-        await work
-        await pending.reply()
-        for topic, value in (("keyed", b"first"), ("t", b"second")):
-            assert [r.value for columns in stored(node, topic) for r in columns] == [value]
-
-    on_node(check)
+@run_with(on_node)
+async def test_batches_are_kept_before_the_receive_buffer_is_used_again(node: Node) -> None:
+    await node.create("keyed", 1, cleanup_policy="compact")
+    await node.create("t", 1)
+    sent = request(("keyed", 0, batch(b"first", key=b"k")), ("t", 0, batch(b"second")))
+    buffers = [data.records for topic in sent.topic_data for data in topic.partition_data]
+    pending, work = node.begin(produce, VERSION, sent)
+    for buffer in buffers:
+        assert buffer is not None
+        buffer[:] = bytes(len(buffer))
+    await work
+    await pending.reply()
+    for topic, value in (("keyed", b"first"), ("t", b"second")):
+        assert [r.value for columns in stored(node, topic) for r in columns] == [value]
 
 
 # -- idempotent producers ---------------------------------------------------------------------
 
 
-def test_a_batch_sent_again_is_answered_with_its_first_offset() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        producer: Any = {"producer_id": 9, "producer_epoch": 0}
-        await ask(node, batch())
-        first = await ask(node, batch(b"a", b"b", **producer, base_sequence=0))
-        await ask(node, batch(b"c", **producer, base_sequence=2))
-        again = await ask(node, batch(b"a", b"b", **producer, base_sequence=0))
-        assert (again.error_code, again.base_offset) == (0, first.base_offset)
-        assert partition_of(node).log.end_offset == 4
-        assert node.ctx.metrics.duplicates.value == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_batch_sent_again_is_answered_with_its_first_offset(node: Node) -> None:
+    await node.create("t", 1)
+    producer: Any = {"producer_id": 9, "producer_epoch": 0}
+    await ask(node, batch())
+    first = await ask(node, batch(b"a", b"b", **producer, base_sequence=0))
+    await ask(node, batch(b"c", **producer, base_sequence=2))
+    again = await ask(node, batch(b"a", b"b", **producer, base_sequence=0))
+    assert (again.error_code, again.base_offset) == (0, first.base_offset)
+    assert partition_of(node).log.end_offset == 4
+    assert node.ctx.metrics.duplicates.value == 1
 
 
-def test_a_repeat_of_a_batch_on_its_way_waits_for_it() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
-        first = await node.send(produce, VERSION, request(("t", 0, batch(**producer))))
-        again = await node.send(produce, VERSION, request(("t", 0, batch(**producer))))
-        assert not again.is_answered
-        for pending in (first, again):
-            (row,) = rows(await pending.reply())
-            assert (row.error_code, row.base_offset) == (0, 0)
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_repeat_of_a_batch_on_its_way_waits_for_it(node: Node) -> None:
+    await node.create("t", 1)
+    producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+    first = await node.send(produce, VERSION, request(("t", 0, batch(**producer))))
+    again = await node.send(produce, VERSION, request(("t", 0, batch(**producer))))
+    assert not again.is_answered
+    for pending in (first, again):
+        (row,) = rows(await pending.reply())
+        assert (row.error_code, row.base_offset) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -445,11 +396,11 @@ def test_a_repeat_of_a_batch_on_its_way_waits_for_it() -> None:
         (2, 3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     ],
 )
-def test_a_batch_out_of_turn_is_refused(epoch: int, sequence: int, code: ErrorCode) -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await ask(node, batch(producer_id=9, producer_epoch=1, base_sequence=0))
-        late = batch(producer_id=9, producer_epoch=epoch, base_sequence=sequence)
-        assert (await ask(node, late)).error_code == code
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_batch_out_of_turn_is_refused(
+    node: Node, *, epoch: int, sequence: int, code: ErrorCode
+) -> None:
+    await node.create("t", 1)
+    await ask(node, batch(producer_id=9, producer_epoch=1, base_sequence=0))
+    late = batch(producer_id=9, producer_epoch=epoch, base_sequence=sequence)
+    assert (await ask(node, late)).error_code == code

@@ -12,137 +12,124 @@ from penstock.wire.records import (
     read_header,
 )
 from simulation.disk import Fault
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.producing import VERSION, ask, batch, partition_of, request, rows, stored
 
 
-def test_a_caller_without_the_right_is_refused() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-        assert (await ask(node, batch())).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_caller_without_the_right_is_refused(node: Node) -> None:
+    await node.create("t", 1)
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    assert (await ask(node, batch())).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_partition_that_is_known_but_not_here_sends_the_client_for_metadata() -> None:
-    async def check(node: Node) -> None:
-        node.disk.inject(Fault("mkdir", errno.EIO, path="t.", times=1000))
-        await node.create("t", 1)
-        assert (await ask(node, batch())).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_partition_that_is_known_but_not_here_sends_the_client_for_metadata(
+    node: Node,
+) -> None:
+    node.disk.inject(Fault("mkdir", errno.EIO, path="t.", times=1000))
+    await node.create("t", 1)
+    assert (await ask(node, batch())).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 # -- the disk ---------------------------------------------------------------------------------
 
 
-def test_writes_are_refused_while_the_disk_is_nearly_full() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        node.ctx.partitions.write_refusal = "the disk has 3 MiB left"
-        row = await ask(node, batch())
-        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "3 MiB" in (row.error_message or "")
-        node.ctx.partitions.write_refusal = None
-        assert (await ask(node, batch())).base_offset == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_writes_are_refused_while_the_disk_is_nearly_full(node: Node) -> None:
+    await node.create("t", 1)
+    node.ctx.partitions.write_refusal = "the disk has 3 MiB left"
+    row = await ask(node, batch())
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "3 MiB" in (row.error_message or "")
+    node.ctx.partitions.write_refusal = None
+    assert (await ask(node, batch())).base_offset == 0
 
 
-def test_a_full_disk_refuses_the_batch_and_the_log_goes_on() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        node.disk.inject(Fault("append", errno.ENOSPC, path=".log"))
-        row = await ask(node, batch(b"lost"))
-        assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        assert (await ask(node, batch(b"kept"))).base_offset == 0
-        assert [r.value for columns in stored(node) for r in columns] == [b"kept"]
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_full_disk_refuses_the_batch_and_the_log_goes_on(node: Node) -> None:
+    await node.create("t", 1)
+    node.disk.inject(Fault("append", errno.ENOSPC, path=".log"))
+    row = await ask(node, batch(b"lost"))
+    assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert (await ask(node, batch(b"kept"))).base_offset == 0
+    assert [r.value for columns in stored(node) for r in columns] == [b"kept"]
 
 
-def test_when_a_write_fails_those_that_wait_for_the_log_are_told() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        waiting = await node.send(produce, VERSION, request(("t", 0, batch())))
-        node.disk.inject(Fault("append", errno.EIO, path=".log"))
-        assert (await ask(node, batch())).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        (row,) = rows(await waiting.reply())
-        assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-
-    on_node(check)
+@run_with(on_node)
+async def test_when_a_write_fails_those_that_wait_for_the_log_are_told(node: Node) -> None:
+    await node.create("t", 1)
+    waiting = await node.send(produce, VERSION, request(("t", 0, batch())))
+    node.disk.inject(Fault("append", errno.EIO, path=".log"))
+    assert (await ask(node, batch())).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    (row,) = rows(await waiting.reply())
+    assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 
-def test_a_failed_write_in_the_middle_of_a_request_is_answered_once() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 2)
-        node.disk.inject(Fault("append", errno.EIO, path="/0/", skip=1))
-        response = await node.ask(
-            produce,
-            VERSION,
-            request(("t", 0, batch()), ("t", 0, batch()), ("t", 1, batch())),
-        )
-        assert [row.error_code for row in rows(response)] == [
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            0,
-        ]
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_failed_write_in_the_middle_of_a_request_is_answered_once(node: Node) -> None:
+    await node.create("t", 2)
+    node.disk.inject(Fault("append", errno.EIO, path="/0/", skip=1))
+    response = await node.ask(
+        produce,
+        VERSION,
+        request(("t", 0, batch()), ("t", 0, batch()), ("t", 1, batch())),
+    )
+    assert [row.error_code for row in rows(response)] == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        0,
+    ]
 
 
-def test_a_failed_sync_acknowledges_nothing() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        node.disk.inject(Fault("sync", errno.EIO, path=".log"))
-        row = await ask(node, batch())
-        assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        assert len(node.failures) == 1
-        assert partition_of(node).high_watermark == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_failed_sync_acknowledges_nothing(node: Node) -> None:
+    await node.create("t", 1)
+    node.disk.inject(Fault("sync", errno.EIO, path=".log"))
+    row = await ask(node, batch())
+    assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert len(node.failures) == 1
+    assert partition_of(node).high_watermark == 0
 
 
-def test_a_disk_slower_than_the_clients_patience_is_answered_with_a_timeout() -> None:
-    async def check(node: Node) -> None:
-        await node.create("fast", 1, flush_policy="page-cache")
-        await node.create("t", 1)
-        node.workers.delay_s = (100.0, 100.0)
-        sent = request(("fast", 0, batch()), ("t", 0, batch()), timeout_ms=5000)
-        pending = await node.send(produce, VERSION, sent)
-        assert pending.call.deadline == pytest.approx(pending.call.started + 5.0)
-        pending.call.time_out()
-        fast, slow = rows(await pending.reply())
-        assert (fast.error_code, slow.error_code) == (0, ErrorCode.REQUEST_TIMED_OUT)
-        # It is committed all the same, and nobody is answered twice.
-        while partition_of(node).high_watermark == 0:
-            await asyncio.sleep(1.0)
-
-    on_node(check)
-
-
-def test_a_topic_deleted_while_a_batch_waits_answers_that_it_is_gone() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        node.workers.delay_s = (5.0, 5.0)
-        pending = await node.send(produce, VERSION, request(("t", 0, batch())))
-        await node.delete("t")
-        (row,) = rows(await pending.reply())
-        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_disk_slower_than_the_clients_patience_is_answered_with_a_timeout(
+    node: Node,
+) -> None:
+    await node.create("fast", 1, flush_policy="page-cache")
+    await node.create("t", 1)
+    node.workers.delay_s = (100.0, 100.0)
+    sent = request(("fast", 0, batch()), ("t", 0, batch()), timeout_ms=5000)
+    pending = await node.send(produce, VERSION, sent)
+    assert pending.call.deadline == pytest.approx(pending.call.started + 5.0)
+    pending.call.time_out()
+    fast, slow = rows(await pending.reply())
+    assert (fast.error_code, slow.error_code) == (0, ErrorCode.REQUEST_TIMED_OUT)
+    # It is committed all the same, and nobody is answered twice.
+    while partition_of(node).high_watermark == 0:
+        await asyncio.sleep(1.0)
 
 
-def test_the_header_that_is_stored_has_the_offset_and_the_epoch_of_the_leader() -> None:
-    async def check(node: Node) -> None:
-        await node.create("t", 1)
-        await ask(node, batch())
-        await ask(node, batch())
-        log = partition_of(node).log
-        span = log.locate(1, 1 << 20, 2)
-        assert span is not None
-        header = read_header(memoryview(span.read()))
-        assert (header.base_offset, header.leader_epoch) == (1, 0)
+@run_with(on_node)
+async def test_a_topic_deleted_while_a_batch_waits_answers_that_it_is_gone(node: Node) -> None:
+    await node.create("t", 1)
+    node.workers.delay_s = (5.0, 5.0)
+    pending = await node.send(produce, VERSION, request(("t", 0, batch())))
+    await node.delete("t")
+    (row,) = rows(await pending.reply())
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    on_node(check)
+
+@run_with(on_node)
+async def test_the_header_that_is_stored_has_the_offset_and_the_epoch_of_the_leader(
+    node: Node,
+) -> None:
+    await node.create("t", 1)
+    await ask(node, batch())
+    await ask(node, batch())
+    log = partition_of(node).log
+    span = log.locate(1, 1 << 20, 2)
+    assert span is not None
+    header = read_header(memoryview(span.read()))
+    assert (header.base_offset, header.leader_epoch) == (1, 0)

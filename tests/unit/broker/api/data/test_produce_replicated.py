@@ -6,6 +6,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.broker.api.data.produce import produce
+from tests.run_with import run_with
 from tests.unit.broker.api import producing
 from tests.unit.broker.api.harness import Node, Pending, on_node
 from tests.unit.broker.api.producing import batch, request, rows, stored
@@ -26,98 +27,84 @@ async def answered(pending: Pending) -> int:
     return row.error_code
 
 
-def test_acks_all_is_answered_when_every_in_sync_replica_has_it() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, min_insync_replicas="2")
-        pending = await send(node)
-        await synced(node)
-        fetched(node, 2, 1)
-        await asyncio.sleep(0.1)
-        assert not pending.is_answered
-        fetched(node, 3, 1)
-        assert await answered(pending) == ErrorCode.NONE
-
-    on_node(check)
+@run_with(on_node)
+async def test_acks_all_is_answered_when_every_in_sync_replica_has_it(node: Node) -> None:
+    await replicate(node, min_insync_replicas="2")
+    pending = await send(node)
+    await synced(node)
+    fetched(node, 2, 1)
+    await asyncio.sleep(0.1)
+    assert not pending.is_answered
+    fetched(node, 3, 1)
+    assert await answered(pending) == ErrorCode.NONE
 
 
-def test_acks_1_is_answered_when_it_is_on_our_disk() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, min_insync_replicas="2")
-        assert await answered(await send(node, acks=1)) == ErrorCode.NONE
-        assert led(node).high_watermark == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_acks_1_is_answered_when_it_is_on_our_disk(node: Node) -> None:
+    await replicate(node, min_insync_replicas="2")
+    assert await answered(await send(node, acks=1)) == ErrorCode.NONE
+    assert led(node).high_watermark == 0
 
 
-def test_with_too_few_in_sync_acks_all_is_refused_before_the_append() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, isr=(1,), min_insync_replicas="2")
-        assert await answered(await send(node)) == ErrorCode.NOT_ENOUGH_REPLICAS
-        assert stored(node) == []
-        assert await answered(await send(node, acks=1)) == ErrorCode.NONE, "it asks for one only"
-
-    on_node(check)
+@run_with(on_node)
+async def test_with_too_few_in_sync_acks_all_is_refused_before_the_append(node: Node) -> None:
+    await replicate(node, isr=(1,), min_insync_replicas="2")
+    assert await answered(await send(node)) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert stored(node) == []
+    assert await answered(await send(node, acks=1)) == ErrorCode.NONE, "it asks for one only"
 
 
-def test_when_too_few_are_left_while_it_waits_acks_all_hears_of_it() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, min_insync_replicas="2")
-        pending = await send(node)
-        await replicate(node, isr=(1,), partition_epoch=11)
-        assert await answered(pending) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        assert len(stored(node)) == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_when_too_few_are_left_while_it_waits_acks_all_hears_of_it(node: Node) -> None:
+    await replicate(node, min_insync_replicas="2")
+    pending = await send(node)
+    await replicate(node, isr=(1,), partition_epoch=11)
+    assert await answered(pending) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert len(stored(node)) == 1
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_the_end_of_a_role_is_told_to_those_who_wait(acks: int) -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, min_insync_replicas="2")
-        node.workers.delay_s = (1.0, 1.0)
-        pending = await send(node, acks)
-        await replicate(node, leader=2, epoch=EPOCH + 1, partition_epoch=11)
-        assert await answered(pending) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_end_of_a_role_is_told_to_those_who_wait(node: Node, *, acks: int) -> None:
+    await replicate(node, min_insync_replicas="2")
+    node.workers.delay_s = (1.0, 1.0)
+    pending = await send(node, acks)
+    await replicate(node, leader=2, epoch=EPOCH + 1, partition_epoch=11)
+    assert await answered(pending) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_who_asks_the_wrong_node_is_told_who_leads() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, leader=2)
-        response = await node.ask(produce, 12, request(("t", 0, batch())))
-        (row,) = rows(response)
-        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert row.current_leader is not None
-        assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, EPOCH)
-        (endpoint,) = response.node_endpoints
-        assert (endpoint.node_id, endpoint.host, endpoint.rack) == (2, "host2", "r2")
-
-    on_node(check)
+@run_with(on_node)
+async def test_who_asks_the_wrong_node_is_told_who_leads(node: Node) -> None:
+    await replicate(node, leader=2)
+    response = await node.ask(produce, 12, request(("t", 0, batch())))
+    (row,) = rows(response)
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert row.current_leader is not None
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, EPOCH)
+    (endpoint,) = response.node_endpoints
+    assert (endpoint.node_id, endpoint.host, endpoint.rack) == (2, "host2", "r2")
 
 
-def test_by_topic_id_who_asks_the_wrong_node_is_told_who_leads() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, leader=3)
-        topic_id = node.ctx.image.topics["t"].id
-        asked = request(("", 0, batch()), topic_id=topic_id)
-        (row,) = rows(await node.ask(produce, 13, asked))
-        assert row.current_leader is not None
-        assert row.current_leader.leader_id == 3
-
-    on_node(check)
+@run_with(on_node)
+async def test_by_topic_id_who_asks_the_wrong_node_is_told_who_leads(node: Node) -> None:
+    await replicate(node, leader=3)
+    topic_id = node.ctx.image.topics["t"].id
+    asked = request(("", 0, batch()), topic_id=topic_id)
+    (row,) = rows(await node.ask(produce, 13, asked))
+    assert row.current_leader is not None
+    assert row.current_leader.leader_id == 3
 
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
-def test_a_node_that_is_not_sure_of_its_place_takes_no_writes(acks: int) -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
-        pending = await send(node, acks)
-        if acks:
-            assert await answered(pending) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            assert pending.is_hung_up
-        assert stored(node) == []
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_node_that_is_not_sure_of_its_place_takes_no_writes(
+    node: Node, *, acks: int
+) -> None:
+    await replicate(node)
+    node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
+    pending = await send(node, acks)
+    if acks:
+        assert await answered(pending) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    else:
+        assert pending.is_hung_up
+    assert stored(node) == []

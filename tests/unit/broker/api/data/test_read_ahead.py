@@ -12,6 +12,7 @@ from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.log.read_span import ReadSpan
 from simulation.loop import SimLoop, run
+from tests.run_with import run_with
 from tests.unit.log.building import (
     NOW_MS,
     Mode,
@@ -57,98 +58,88 @@ async def opened() -> None:
         await asyncio.sleep(0)
 
 
-def test_the_next_stretch_is_open_when_it_is_asked_for(log: Log) -> None:
-    async def story(loop: SimLoop) -> None:
-        ahead = ReadAhead()
-        for offset in (0, 3, 6):
-            follow(ahead, span_at(log, offset))
-            await opened()
-            following = span_at(log, offset + 3)
-            found = ahead.take(following)
-            assert found is not None
-            assert found.end == following.end
-            assert bytes(found.content) == following.read()
-            assert ahead.bytes_held == 0
-            assert ahead.take(following) is None, "it is given once"
-
-    run(story)
-
-
-def test_nothing_is_opened_before_the_last_one_has_been_sent(log: Log) -> None:
-    async def story(loop: SimLoop) -> None:
-        ahead = ReadAhead()
-        first = span_at(log, 0)
-        ahead.follow(first, first.end)
+@run_with(run)
+async def test_the_next_stretch_is_open_when_it_is_asked_for(loop: SimLoop, *, log: Log) -> None:
+    ahead = ReadAhead()
+    for offset in (0, 3, 6):
+        follow(ahead, span_at(log, offset))
         await opened()
-        assert ahead.take(span_at(log, 3)) is None, "who comes too early opens it itself"
+        following = span_at(log, offset + 3)
+        found = ahead.take(following)
+        assert found is not None
+        assert found.end == following.end
+        assert bytes(found.content) == following.read()
         assert ahead.bytes_held == 0
-        ahead.sent()
-        await opened()
-        assert ahead.take(span_at(log, 3)) is None, "and nobody else does any more"
-
-    run(story)
+        assert ahead.take(following) is None, "it is given once"
 
 
-def test_what_a_reader_may_not_have_yet_is_not_given(log: Log) -> None:
-    async def story(loop: SimLoop) -> None:
-        ahead = ReadAhead()
-        follow(ahead, span_at(log, 0))
-        await opened()
-        assert ahead.take(span_at(log, 3, limit=5)) is None
-
-    run(story)
-
-
-def test_what_was_cut_off_is_not_given(log: Log) -> None:
-    async def story(loop: SimLoop) -> None:
-        ahead = ReadAhead()
-        follow(ahead, span_at(log, 0))
-        await opened()
-        following = span_at(log, 3)
-        log.truncate_to(5, NOW_MS)
-        assert ahead.take(following) is None
-
-    run(story)
+@run_with(run)
+async def test_nothing_is_opened_before_the_last_one_has_been_sent(
+    loop: SimLoop, *, log: Log
+) -> None:
+    ahead = ReadAhead()
+    first = span_at(log, 0)
+    ahead.follow(first, first.end)
+    await opened()
+    assert ahead.take(span_at(log, 3)) is None, "who comes too early opens it itself"
+    assert ahead.bytes_held == 0
+    ahead.sent()
+    await opened()
+    assert ahead.take(span_at(log, 3)) is None, "and nobody else does any more"
 
 
-def test_little_is_kept_and_not_for_long(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(loop: SimLoop) -> None:
-        monkeypatch.setattr(read_ahead, "BYTES_MAX", 2 * MIB)
-        ahead = ReadAhead()
-        for offset in (0, 3, 6):
-            follow(ahead, span_at(log, offset))
-        await opened()
-        assert MIB < ahead.bytes_held <= 2 * MIB
-        assert ahead.take(span_at(log, 9)) is None, "there was no room for it"
-        await asyncio.sleep(3 * KEPT_SECONDS)
-        assert ahead.bytes_held == 0
-        assert ahead.take(span_at(log, 3)) is None
-
-    run(story)
+@run_with(run)
+async def test_what_a_reader_may_not_have_yet_is_not_given(loop: SimLoop, *, log: Log) -> None:
+    ahead = ReadAhead()
+    follow(ahead, span_at(log, 0))
+    await opened()
+    assert ahead.take(span_at(log, 3, limit=5)) is None
 
 
-def test_who_reads_little_or_very_much_is_not_waited_for(log: Log) -> None:
-    async def story(loop: SimLoop) -> None:
-        ahead = ReadAhead()
-        small = span_at(log, 0)
-        ahead.follow(small, small.position + 1000)
-        ahead.follow(span_at(log, 0, 100 * MIB), log.segments.active.size // 2)
-        last = span_at(log, 9)
-        ahead.follow(last, last.end)
-        assert ahead.bytes_held == 0
-
-    run(story)
+@run_with(run)
+async def test_what_was_cut_off_is_not_given(loop: SimLoop, *, log: Log) -> None:
+    ahead = ReadAhead()
+    follow(ahead, span_at(log, 0))
+    await opened()
+    following = span_at(log, 3)
+    log.truncate_to(5, NOW_MS)
+    assert ahead.take(following) is None
 
 
-def test_what_is_damaged_is_left_to_whoever_asks(log: Log) -> None:
-    async def story(loop: SimLoop) -> None:
-        ahead = ReadAhead()
-        first, following = span_at(log, 0), span_at(log, 3)
-        path = log.segments.active.path
-        disk_of(log).flip_bit(path + files.LOG, 8 * (following.position + 1000))
-        follow(ahead, first)
-        await opened()
-        assert ahead.bytes_held == 0
-        assert ahead.take(following) is None
+@run_with(run)
+async def test_little_is_kept_and_not_for_long(
+    loop: SimLoop, *, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "BYTES_MAX", 2 * MIB)
+    ahead = ReadAhead()
+    for offset in (0, 3, 6):
+        follow(ahead, span_at(log, offset))
+    await opened()
+    assert MIB < ahead.bytes_held <= 2 * MIB
+    assert ahead.take(span_at(log, 9)) is None, "there was no room for it"
+    await asyncio.sleep(3 * KEPT_SECONDS)
+    assert ahead.bytes_held == 0
+    assert ahead.take(span_at(log, 3)) is None
 
-    run(story)
+
+@run_with(run)
+async def test_who_reads_little_or_very_much_is_not_waited_for(loop: SimLoop, *, log: Log) -> None:
+    ahead = ReadAhead()
+    small = span_at(log, 0)
+    ahead.follow(small, small.position + 1000)
+    ahead.follow(span_at(log, 0, 100 * MIB), log.segments.active.size // 2)
+    last = span_at(log, 9)
+    ahead.follow(last, last.end)
+    assert ahead.bytes_held == 0
+
+
+@run_with(run)
+async def test_what_is_damaged_is_left_to_whoever_asks(loop: SimLoop, *, log: Log) -> None:
+    ahead = ReadAhead()
+    first, following = span_at(log, 0), span_at(log, 3)
+    path = log.segments.active.path
+    disk_of(log).flip_bit(path + files.LOG, 8 * (following.position + 1000))
+    follow(ahead, first)
+    await opened()
+    assert ahead.bytes_held == 0
+    assert ahead.take(following) is None

@@ -10,6 +10,7 @@ from penstock.broker.api.data.replica_fetch import STALE_SECONDS
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.replication.throttle import Throttle
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.replicating import (
     EPOCH,
@@ -24,143 +25,125 @@ from tests.unit.broker.api.replicating import (
 )
 
 
-def test_a_follower_reads_to_the_end_of_the_log_synced_or_not() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        assert led(node).log.durable_offset == 0
-        copier = Copier(node)
-        (row,) = rows(await copier.open(copier.part(0)))
-        assert offsets(row) == [0]
-        assert (row.error_code, row.high_watermark) == (0, 0)
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_follower_reads_to_the_end_of_the_log_synced_or_not(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    assert led(node).log.durable_offset == 0
+    copier = Copier(node)
+    (row,) = rows(await copier.open(copier.part(0)))
+    assert offsets(row) == [0]
+    assert (row.error_code, row.high_watermark) == (0, 0)
 
 
-def test_asking_for_an_offset_proves_that_all_below_is_on_disk() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        await synced(node)
-        two, three = Copier(node, 2), Copier(node, 3)
-        await two.open(two.part(0))
-        await three.open(three.part(1))
-        assert led(node).high_watermark == 0
-        await two.send(two.part(1))
-        assert led(node).high_watermark == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_asking_for_an_offset_proves_that_all_below_is_on_disk(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    await synced(node)
+    two, three = Copier(node, 2), Copier(node, 3)
+    await two.open(two.part(0))
+    await three.open(three.part(1))
+    assert led(node).high_watermark == 0
+    await two.send(two.part(1))
+    assert led(node).high_watermark == 1
 
 
-def test_a_parked_fetch_is_woken_by_an_append_once_for_a_whole_turn() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, count=2)
-        copier = Copier(node)
-        await copier.open(copier.part(0), copier.part(0, 1))
-        pending = await copier.send()
-        await asyncio.sleep(0.1)
-        assert not pending.is_answered
-        append(node)
-        append(node, index=1)
-        append(node)
-        assert not pending.is_answered, "after what is going on, not within"
-        first, second = rows(await pending.reply())
-        assert (first.partition_index, offsets(first)) == (0, [0, 1])
-        assert (second.partition_index, offsets(second)) == (1, [0])
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_parked_fetch_is_woken_by_an_append_once_for_a_whole_turn(node: Node) -> None:
+    await replicate(node, count=2)
+    copier = Copier(node)
+    await copier.open(copier.part(0), copier.part(0, 1))
+    pending = await copier.send()
+    await asyncio.sleep(0.1)
+    assert not pending.is_answered
+    append(node)
+    append(node, index=1)
+    append(node)
+    assert not pending.is_answered, "after what is going on, not within"
+    first, second = rows(await pending.reply())
+    assert (first.partition_index, offsets(first)) == (0, [0, 1])
+    assert (second.partition_index, offsets(second)) == (1, [0])
 
 
-def test_after_its_time_a_parked_fetch_is_answered_with_nothing() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        started = asyncio.get_running_loop().time()
-        assert rows(await copier.ask(max_wait_ms=300)) == []
-        assert 0.3 <= asyncio.get_running_loop().time() - started < 0.4
-
-    on_node(check)
+@run_with(on_node)
+async def test_after_its_time_a_parked_fetch_is_answered_with_nothing(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    started = asyncio.get_running_loop().time()
+    assert rows(await copier.ask(max_wait_ms=300)) == []
+    assert 0.3 <= asyncio.get_running_loop().time() - started < 0.4
 
 
-def test_news_of_the_high_watermark_wait_only_a_moment_for_company() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        await synced(node)
-        two, three = Copier(node, 2), Copier(node, 3)
-        await two.open(two.part(1, high_watermark=0))
-        pending = await two.send()
-        started = asyncio.get_running_loop().time()
-        await three.open(three.part(1, high_watermark=0))
-        (row,) = rows(await pending.reply())
-        assert row.high_watermark == 1
-        assert not row.records
-        assert asyncio.get_running_loop().time() - started <= STALE_SECONDS + 0.01
-        assert rows(await two.ask(max_wait_ms=200)) == [], "told once"
-
-    on_node(check)
+@run_with(on_node)
+async def test_news_of_the_high_watermark_wait_only_a_moment_for_company(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    await synced(node)
+    two, three = Copier(node, 2), Copier(node, 3)
+    await two.open(two.part(1, high_watermark=0))
+    pending = await two.send()
+    started = asyncio.get_running_loop().time()
+    await three.open(three.part(1, high_watermark=0))
+    (row,) = rows(await pending.reply())
+    assert row.high_watermark == 1
+    assert not row.records
+    assert asyncio.get_running_loop().time() - started <= STALE_SECONDS + 0.01
+    assert rows(await two.ask(max_wait_ms=200)) == [], "told once"
 
 
-def test_a_follower_that_names_an_old_high_watermark_is_told_the_new_one() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, isr=(1,), min_insync_replicas="1")
-        append(node)
-        await synced(node)
-        copier = Copier(node)
-        await copier.open()
-        started = asyncio.get_running_loop().time()
-        (row,) = rows(await copier.ask(copier.part(1, high_watermark=0)))
-        assert row.high_watermark == 1
-        assert asyncio.get_running_loop().time() - started <= STALE_SECONDS + 0.01
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_follower_that_names_an_old_high_watermark_is_told_the_new_one(node: Node) -> None:
+    await replicate(node, isr=(1,), min_insync_replicas="1")
+    append(node)
+    await synced(node)
+    copier = Copier(node)
+    await copier.open()
+    started = asyncio.get_running_loop().time()
+    (row,) = rows(await copier.ask(copier.part(1, high_watermark=0)))
+    assert row.high_watermark == 1
+    assert asyncio.get_running_loop().time() - started <= STALE_SECONDS + 0.01
 
 
-def test_a_follower_that_does_not_say_what_it_knows_is_not_disturbed() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, isr=(1,), min_insync_replicas="1")
-        append(node)
-        await synced(node)
-        copier = Copier(node)
-        await copier.open(copier.part(1))
-        assert rows(await copier.ask(max_wait_ms=200)) == []
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_follower_that_does_not_say_what_it_knows_is_not_disturbed(node: Node) -> None:
+    await replicate(node, isr=(1,), min_insync_replicas="1")
+    append(node)
+    await synced(node)
+    copier = Copier(node)
+    await copier.open(copier.part(1))
+    assert rows(await copier.ask(max_wait_ms=200)) == []
 
 
-def test_a_log_that_departs_from_ours_is_told_where_and_does_not_count() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, epoch=EPOCH)
-        append(node)
-        await synced(node)
-        await replicate(node, epoch=EPOCH + 2, partition_epoch=11)
-        append(node)
-        await synced(node)
-        copier = Copier(node)
-        part = copier.part(5, current_leader_epoch=EPOCH + 2, last_fetched_epoch=EPOCH + 1)
-        (row,) = rows(await copier.open(part))
-        assert row.diverging_epoch is not None
-        assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (EPOCH, 1)
-        assert not row.records
-        leading = led(node).leading
-        assert leading is not None
-        assert leading.copies[2].end_offset == -1
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_log_that_departs_from_ours_is_told_where_and_does_not_count(node: Node) -> None:
+    await replicate(node, epoch=EPOCH)
+    append(node)
+    await synced(node)
+    await replicate(node, epoch=EPOCH + 2, partition_epoch=11)
+    append(node)
+    await synced(node)
+    copier = Copier(node)
+    part = copier.part(5, current_leader_epoch=EPOCH + 2, last_fetched_epoch=EPOCH + 1)
+    (row,) = rows(await copier.open(part))
+    assert row.diverging_epoch is not None
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (EPOCH, 1)
+    assert not row.records
+    leading = led(node).leading
+    assert leading is not None
+    assert leading.copies[2].end_offset == -1
 
 
-def test_an_epoch_that_a_new_leader_never_saw_is_told_where_it_parts() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, epoch=1, partition_epoch=9)
-        append(node)
-        await replicate(node, epoch=EPOCH)  # Another led in 2; nothing is written in 3 yet.
-        copier = Copier(node)
-        (row,) = rows(await copier.open(copier.part(4, last_fetched_epoch=2)))
-        assert row.diverging_epoch is not None
-        assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (1, 1)
-
-    on_node(check)
+@run_with(on_node)
+async def test_an_epoch_that_a_new_leader_never_saw_is_told_where_it_parts(node: Node) -> None:
+    await replicate(node, epoch=1, partition_epoch=9)
+    append(node)
+    await replicate(node, epoch=EPOCH)  # Another led in 2; nothing is written in 3 yet.
+    copier = Copier(node)
+    (row,) = rows(await copier.open(copier.part(4, last_fetched_epoch=2)))
+    assert row.diverging_epoch is not None
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -171,227 +154,197 @@ def test_an_epoch_that_a_new_leader_never_saw_is_told_where_it_parts() -> None:
         (-1, ErrorCode.FENCED_LEADER_EPOCH),
     ],
 )
-def test_a_follower_with_another_idea_of_the_epoch_is_fenced(epoch: int, code: ErrorCode) -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        (row,) = rows(await copier.open(copier.part(0, current_leader_epoch=epoch)))
-        assert row.error_code == code
-
-    on_node(check)
-
-
-def test_a_past_life_of_a_follower_is_turned_away() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        response = await copier.open(copier.part(0), epoch=101)
-        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
-        response = await copier.open(copier.part(0), epoch=103)
-        assert response.error_code == 0, "a life that we have not heard of yet"
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_follower_with_another_idea_of_the_epoch_is_fenced(
+    node: Node, *, epoch: int, code: ErrorCode
+) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    (row,) = rows(await copier.open(copier.part(0, current_leader_epoch=epoch)))
+    assert row.error_code == code
 
 
-def test_a_node_that_has_no_replica_is_turned_away() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node, 9)
-        (row,) = rows(await copier.open(copier.part(0)))
-        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+@run_with(on_node)
+async def test_a_past_life_of_a_follower_is_turned_away(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    response = await copier.open(copier.part(0), epoch=101)
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    response = await copier.open(copier.part(0), epoch=103)
+    assert response.error_code == 0, "a life that we have not heard of yet"
 
-    on_node(check)
+
+@run_with(on_node)
+async def test_a_node_that_has_no_replica_is_turned_away(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node, 9)
+    (row,) = rows(await copier.open(copier.part(0)))
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_client_that_says_it_is_a_replica_is_turned_away() -> None:
+@run_with(on_node)
+async def test_a_client_that_says_it_is_a_replica_is_turned_away(node: Node) -> None:
     """Else it could make the leader believe that a copy is further than it is (CVE-2018-1288)."""
 
-    async def check(node: Node) -> None:
-        await replicate(node)
-        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        copier = Copier(node, 2)
-        answer = await copier.open(copier.part(0))
-        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    on_node(check)
+    await replicate(node)
+    node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    copier = Copier(node, 2)
+    answer = await copier.open(copier.part(0))
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_what_is_not_led_here_is_refused_and_says_who_leads() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, leader=2)
-        copier = Copier(node, 3)
-        response = await copier.open(copier.part(0))
-        (row,) = rows(response)
-        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert row.current_leader is not None
-        assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, EPOCH)
-        (endpoint,) = response.node_endpoints
-        assert (endpoint.node_id, endpoint.host) == (2, "host2")
-
-    on_node(check)
+@run_with(on_node)
+async def test_what_is_not_led_here_is_refused_and_says_who_leads(node: Node) -> None:
+    await replicate(node, leader=2)
+    copier = Copier(node, 3)
+    response = await copier.open(copier.part(0))
+    (row,) = rows(response)
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert row.current_leader is not None
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, EPOCH)
+    (endpoint,) = response.node_endpoints
+    assert (endpoint.node_id, endpoint.host) == (2, "host2")
 
 
-def test_an_offset_outside_the_log_is_out_of_range() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        (row,) = rows(await copier.open(copier.part(7)))
-        assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-
-    on_node(check)
+@run_with(on_node)
+async def test_an_offset_outside_the_log_is_out_of_range(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    (row,) = rows(await copier.open(copier.part(7)))
+    assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_the_end_of_a_role_answers_a_parked_fetch() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        pending = await copier.send()
-        partition = led(node)
-        await replicate(node, leader=3, epoch=EPOCH + 1, partition_epoch=11)
-        (row,) = rows(await pending.reply())
-        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert not partition._copiers
-        assert not partition._reads
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_end_of_a_role_answers_a_parked_fetch(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    pending = await copier.send()
+    partition = led(node)
+    await replicate(node, leader=3, epoch=EPOCH + 1, partition_epoch=11)
+    (row,) = rows(await pending.reply())
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not partition._copiers
+    assert not partition._reads
 
 
-def test_a_deleted_topic_is_let_go_of() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        pending = await copier.send()
-        partition = led(node)
-        await node.delete("t")
-        (row,) = rows(await pending.reply())
-        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert not partition._copiers
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_deleted_topic_is_let_go_of(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    pending = await copier.send()
+    partition = led(node)
+    await node.delete("t")
+    (row,) = rows(await pending.reply())
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not partition._copiers
 
 
-def test_a_moved_start_offset_is_told() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, isr=(1,), min_insync_replicas="1")
-        append(node)
-        await synced(node)
-        copier = Copier(node)
-        await copier.open(copier.part(1))
-        pending = await copier.send()
-        await led(node).delete_before(1)
-        (row,) = rows(await pending.reply())
-        assert row.log_start_offset == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_moved_start_offset_is_told(node: Node) -> None:
+    await replicate(node, isr=(1,), min_insync_replicas="1")
+    append(node)
+    await synced(node)
+    copier = Copier(node)
+    await copier.open(copier.part(1))
+    pending = await copier.send()
+    await led(node).delete_before(1)
+    (row,) = rows(await pending.reply())
+    assert row.log_start_offset == 1
 
 
-def test_the_room_in_an_answer_is_shared_in_turns() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, count=3)
-        for index in range(3):
-            append(node, 600, index=index)
-        copier = Copier(node)
-        parts = [copier.part(0, index) for index in range(3)]
-        seen = [row.partition_index for row in rows(await copier.open(*parts, max_bytes=1000))]
-        assert seen == [0], "a second batch does not fit"
-        for _ in range(2):
-            answer = rows(await copier.ask(max_bytes=1000))
-            seen += [row.partition_index for row in answer]
-        assert seen == [0, 1, 2]
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_room_in_an_answer_is_shared_in_turns(node: Node) -> None:
+    await replicate(node, count=3)
+    for index in range(3):
+        append(node, 600, index=index)
+    copier = Copier(node)
+    parts = [copier.part(0, index) for index in range(3)]
+    seen = [row.partition_index for row in rows(await copier.open(*parts, max_bytes=1000))]
+    assert seen == [0], "a second batch does not fit"
+    for _ in range(2):
+        answer = rows(await copier.ask(max_bytes=1000))
+        seen += [row.partition_index for row in answer]
+    assert seen == [0, 1, 2]
 
 
-def test_the_first_batch_is_sent_however_large_it_is() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node, 5000)
-        copier = Copier(node)
-        (row,) = rows(await copier.open(copier.part(0, partition_max_bytes=100), max_bytes=100))
-        assert offsets(row) == [0]
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_first_batch_is_sent_however_large_it_is(node: Node) -> None:
+    await replicate(node)
+    append(node, 5000)
+    copier = Copier(node)
+    (row,) = rows(await copier.open(copier.part(0, partition_max_bytes=100), max_bytes=100))
+    assert offsets(row) == [0]
 
 
-def test_without_a_session_nothing_is_kept() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        copier = Copier(node)
-        copier.session_epoch = -1
-        response = await node.ask(fetch, VERSION, copier.request(copier.part(0)))
-        assert response.session_id == 0
-        assert offsets(rows(response)[0]) == [0]
-        assert not led(node)._copiers
-        assert len(node.ctx.fetch.replicas.sessions) == 0
-
-    on_node(check)
+@run_with(on_node)
+async def test_without_a_session_nothing_is_kept(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    copier = Copier(node)
+    copier.session_epoch = -1
+    response = await node.ask(fetch, VERSION, copier.request(copier.part(0)))
+    assert response.session_id == 0
+    assert offsets(rows(response)[0]) == [0]
+    assert not led(node)._copiers
+    assert len(node.ctx.fetch.replicas.sessions) == 0
 
 
-def test_a_follower_that_hangs_up_is_not_answered() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        pending = await copier.send()
-        pending.call.abandon()
-        append(node)
-        await asyncio.sleep(1)
-        assert not pending.is_answered
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_follower_that_hangs_up_is_not_answered(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    pending = await copier.send()
+    pending.call.abandon()
+    append(node)
+    await asyncio.sleep(1)
+    assert not pending.is_answered
 
 
-def test_a_replication_throttle_holds_back_those_that_are_not_in_sync() -> None:
-    async def check(node: Node) -> None:
-        node.ctx.fetch.replicas.throttle = Throttle("leader", 1, node.configs, node.ctx.follower)
-        await replicate(node, isr=(1, 3), leader_replication_throttled_replicas="*")
-        for _ in range(3):
-            append(node, 1000)
-        two, three = Copier(node, 2), Copier(node, 3)
-        first = await two.open(two.part(0, partition_max_bytes=1100))
-        assert offsets(rows(first)[0]) == [0]
-        started = asyncio.get_running_loop().time()
-        (row,) = rows(await two.ask(two.part(1, partition_max_bytes=1100), max_wait_ms=5000))
-        assert offsets(row) == [1]
-        assert asyncio.get_running_loop().time() - started > 0.05
-        (row,) = rows(await three.open(three.part(0)))
-        assert offsets(row) == [0, 1, 2], "a replica in sync is not held back"
-
-    on_node(check, configs={"leader.replication.throttled.rate": "1000"})
+@run_with(on_node, configs={"leader.replication.throttled.rate": "1000"})
+async def test_a_replication_throttle_holds_back_those_that_are_not_in_sync(node: Node) -> None:
+    node.ctx.fetch.replicas.throttle = Throttle("leader", 1, node.configs, node.ctx.follower)
+    await replicate(node, isr=(1, 3), leader_replication_throttled_replicas="*")
+    for _ in range(3):
+        append(node, 1000)
+    two, three = Copier(node, 2), Copier(node, 3)
+    first = await two.open(two.part(0, partition_max_bytes=1100))
+    assert offsets(rows(first)[0]) == [0]
+    started = asyncio.get_running_loop().time()
+    (row,) = rows(await two.ask(two.part(1, partition_max_bytes=1100), max_wait_ms=5000))
+    assert offsets(row) == [1]
+    assert asyncio.get_running_loop().time() - started > 0.05
+    (row,) = rows(await three.open(three.part(0)))
+    assert offsets(row) == [0, 1, 2], "a replica in sync is not held back"
 
 
-def test_a_version_that_cannot_name_its_life_is_turned_away() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        request = copier.request(copier.part(0))
-        request.replica_state, request.replica_id = None, copier.id
-        request.topics[0].topic = "t"
-        response = await node.ask(fetch, 12, request)
-        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_version_that_cannot_name_its_life_is_turned_away(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    request = copier.request(copier.part(0))
+    request.replica_state, request.replica_id = None, copier.id
+    request.topics[0].topic = "t"
+    response = await node.ask(fetch, 12, request)
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_follower_that_left_the_isr_comes_back_over_a_quiet_partition() -> None:
+@run_with(on_node)
+async def test_a_follower_that_left_the_isr_comes_back_over_a_quiet_partition(node: Node) -> None:
     """Its fetch may have overtaken the news of its leaving: what it said then is asked again."""
 
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        await replicate(node, isr=(1, 3), partition_epoch=11)
-        due: list[int] = []
-        node.ctx.partitions.isr_due = lambda partition: due.append(partition.index)
-        leading = led(node).leading
-        assert leading is not None
-        assert not leading.may_join(2, 0)
-        # A request that names nothing says that all is as it was.
-        await copier.send()
-        assert leading.may_join(2, 0)
-        assert due == [0]
-
-    on_node(check)
+    await replicate(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    await replicate(node, isr=(1, 3), partition_epoch=11)
+    due: list[int] = []
+    node.ctx.partitions.isr_due = lambda partition: due.append(partition.index)
+    leading = led(node).leading
+    assert leading is not None
+    assert not leading.may_join(2, 0)
+    # A request that names nothing says that all is as it was.
+    await copier.send()
+    assert leading.may_join(2, 0)
+    assert due == [0]

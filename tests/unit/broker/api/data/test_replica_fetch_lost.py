@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from penstock.base.errors import ErrorCode
 from penstock.cluster.metadata import store_keys
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.replicating import (
     NO_HIGH_WATERMARK,
@@ -23,21 +24,21 @@ async def ask(node: Node, offset: int, high_watermark: int, last_fetched_epoch: 
     return found[0].error_code if found else 0
 
 
-def test_a_leader_below_a_followers_high_watermark_goes_offline_and_says_so() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        partition = led(node)
-        assert await ask(node, 5, 4) == ErrorCode.KAFKA_STORAGE_ERROR
-        log = partition.log
-        assert log.is_lost
-        assert log.offline is not None
-        assert "ends at 1" in log.offline
-        assert "node 2" in log.offline
-        assert "up to 4" in log.offline
-        assert partition.known_end == 4, "the next life knows it, too"
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_leader_below_a_followers_high_watermark_goes_offline_and_says_so(
+    node: Node,
+) -> None:
+    await replicate(node)
+    append(node)
+    partition = led(node)
+    assert await ask(node, 5, 4) == ErrorCode.KAFKA_STORAGE_ERROR
+    log = partition.log
+    assert log.is_lost
+    assert log.offline is not None
+    assert "ends at 1" in log.offline
+    assert "node 2" in log.offline
+    assert "up to 4" in log.offline
+    assert partition.known_end == 4, "the next life knows it, too"
 
 
 @pytest.mark.parametrize(
@@ -50,29 +51,25 @@ def test_a_leader_below_a_followers_high_watermark_goes_offline_and_says_so() ->
         (3, 7),  # It cannot know of more than it has.
     ],
 )
-def test_nothing_else_that_a_follower_says_takes_a_leader_offline(
-    offset: int, high_watermark: int
+@run_with(on_node)
+async def test_nothing_else_that_a_follower_says_takes_a_leader_offline(
+    node: Node, *, offset: int, high_watermark: int
 ) -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        await ask(node, offset, high_watermark)
-        assert led(node).log.offline is None
-
-    on_node(check)
+    await replicate(node)
+    append(node)
+    await ask(node, offset, high_watermark)
+    assert led(node).log.offline is None
 
 
-def test_after_an_unclean_election_a_follower_may_know_more() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        await elect_uncleanly(node, unreconciled=(2,))
-        await ask(node, 5, 4, last_fetched_epoch=2)
-        assert led(node).log.offline is None
-        await ask(node, 5, 4, last_fetched_epoch=3)
-        assert led(node).log.is_lost, "that one has followed this very leader"
-
-    on_node(check)
+@run_with(on_node)
+async def test_after_an_unclean_election_a_follower_may_know_more(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    await elect_uncleanly(node, unreconciled=(2,))
+    await ask(node, 5, 4, last_fetched_epoch=2)
+    assert led(node).log.offline is None
+    await ask(node, 5, 4, last_fetched_epoch=3)
+    assert led(node).log.is_lost, "that one has followed this very leader"
 
 
 async def elect_uncleanly(node: Node, unreconciled: tuple[int, ...], epoch: int = 3) -> None:
@@ -87,27 +84,27 @@ async def elect_uncleanly(node: Node, unreconciled: tuple[int, ...], epoch: int 
     await node.put(store_keys.partition_key(topic.id, 0), record)
 
 
-def test_a_follower_that_was_in_sync_since_an_unclean_election_shows_a_loss() -> None:
+@run_with(on_node)
+async def test_a_follower_that_was_in_sync_since_an_unclean_election_shows_a_loss(
+    node: Node,
+) -> None:
     """Nothing was written since the election: both logs end in an epoch of before it."""
 
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        await elect_uncleanly(node, unreconciled=(3,), epoch=4)
-        await ask(node, 5, 4, last_fetched_epoch=3)
-        assert led(node).log.is_lost
-
-    on_node(check)
+    await replicate(node)
+    append(node)
+    await elect_uncleanly(node, unreconciled=(3,), epoch=4)
+    await ask(node, 5, 4, last_fetched_epoch=3)
+    assert led(node).log.is_lost
 
 
-def test_a_log_of_before_an_unclean_election_shows_no_loss_where_ours_went_on_since() -> None:
+@run_with(on_node)
+async def test_a_log_of_before_an_unclean_election_shows_no_loss_where_ours_went_on_since(
+    node: Node,
+) -> None:
     """Its directory was put back from an older copy."""
 
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        await elect_uncleanly(node, unreconciled=(3,), epoch=3)
-        await ask(node, 5, 4, last_fetched_epoch=2)
-        assert led(node).log.offline is None
-
-    on_node(check)
+    await replicate(node)
+    append(node)
+    await elect_uncleanly(node, unreconciled=(3,), epoch=3)
+    await ask(node, 5, 4, last_fetched_epoch=2)
+    assert led(node).log.offline is None

@@ -6,86 +6,77 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.replicating import Copier, append, led, offsets, replicate, rows
 
 
-def test_what_was_sent_is_not_sent_again_before_it_is_asked_for() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        append(node)
-        assert rows(await copier.ask(max_wait_ms=100)) == [], "its disk is still at work"
-        (row,) = rows(await copier.ask(copier.part(1)))
-        assert offsets(row) == [1]
-
-    on_node(check)
+@run_with(on_node)
+async def test_what_was_sent_is_not_sent_again_before_it_is_asked_for(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    append(node)
+    assert rows(await copier.ask(max_wait_ms=100)) == [], "its disk is still at work"
+    (row,) = rows(await copier.ask(copier.part(1)))
+    assert offsets(row) == [1]
 
 
-def test_a_partition_that_is_not_mentioned_any_more_is_taken_up_again() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        append(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        for _ in range(2):
-            assert rows(await copier.ask(max_wait_ms=100)) == []
-        (row,) = rows(await copier.ask(max_wait_ms=100))
-        assert offsets(row) == [0]
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_partition_that_is_not_mentioned_any_more_is_taken_up_again(node: Node) -> None:
+    await replicate(node)
+    append(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    for _ in range(2):
+        assert rows(await copier.ask(max_wait_ms=100)) == []
+    (row,) = rows(await copier.ask(max_wait_ms=100))
+    assert offsets(row) == [0]
 
 
-def test_a_forgotten_partition_is_not_answered_and_not_watched() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, count=2)
-        copier = Copier(node)
-        await copier.open(copier.part(0), copier.part(0, 1))
-        pending = await copier.send(forgotten=[0])
-        append(node)
-        append(node, index=1)
-        (row,) = rows(await pending.reply())
-        assert row.partition_index == 1
-        assert not led(node)._copiers
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_forgotten_partition_is_not_answered_and_not_watched(node: Node) -> None:
+    await replicate(node, count=2)
+    copier = Copier(node)
+    await copier.open(copier.part(0), copier.part(0, 1))
+    pending = await copier.send(forgotten=[0])
+    append(node)
+    append(node, index=1)
+    (row,) = rows(await pending.reply())
+    assert row.partition_index == 1
+    assert not led(node)._copiers
 
 
-def test_the_next_request_has_the_parked_one_answered() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, count=2)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        parked = await copier.send()
-        following = await copier.send(copier.part(0, 1))
-        assert parked.is_answered
-        assert rows(await parked.reply()) == []
-        append(node, index=1)
-        (row,) = rows(await following.reply())
-        assert row.partition_index == 1
-
-    on_node(check)
+@run_with(on_node)
+async def test_the_next_request_has_the_parked_one_answered(node: Node) -> None:
+    await replicate(node, count=2)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    parked = await copier.send()
+    following = await copier.send(copier.part(0, 1))
+    assert parked.is_answered
+    assert rows(await parked.reply()) == []
+    append(node, index=1)
+    (row,) = rows(await following.reply())
+    assert row.partition_index == 1
 
 
-def test_a_new_session_takes_the_place_of_the_last_one() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        copier = Copier(node)
-        await copier.open(copier.part(0))
-        first = copier.session_id
-        parked = await copier.send()
-        await copier.open(copier.part(0))
-        assert parked.is_answered
-        assert copier.session_id != first
-        assert len(node.ctx.fetch.replicas.sessions) == 1
-        assert len(led(node)._copiers) == 1
-        copier.session_id, copier.session_epoch = first, 2
-        response = await copier.ask()
-        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-    on_node(check)
+@run_with(on_node)
+async def test_a_new_session_takes_the_place_of_the_last_one(node: Node) -> None:
+    await replicate(node)
+    copier = Copier(node)
+    await copier.open(copier.part(0))
+    first = copier.session_id
+    parked = await copier.send()
+    await copier.open(copier.part(0))
+    assert parked.is_answered
+    assert copier.session_id != first
+    assert len(node.ctx.fetch.replicas.sessions) == 1
+    assert len(led(node)._copiers) == 1
+    copier.session_id, copier.session_epoch = first, 2
+    response = await copier.ask()
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_requests_of_a_session_are_counted() -> None:
@@ -103,31 +94,27 @@ def test_requests_of_a_session_are_counted() -> None:
     assert sessions.resume(2, 7, 2) is session
 
 
-def test_quiet_partitions_cost_nothing() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node, count=5)
-        copier = Copier(node)
-        await copier.open(*(copier.part(0, index) for index in range(5)))
-        session = node.ctx.fetch.replicas.sessions.resume(2, copier.session_id, 1)
-        assert len(session.cursors) == 5
-        assert not session.ready
-        assert not session.stale
-        append(node, index=3)
-        assert [cursor.index for cursor in session.ready] == [3]
-
-    on_node(check)
+@run_with(on_node)
+async def test_quiet_partitions_cost_nothing(node: Node) -> None:
+    await replicate(node, count=5)
+    copier = Copier(node)
+    await copier.open(*(copier.part(0, index) for index in range(5)))
+    session = node.ctx.fetch.replicas.sessions.resume(2, copier.session_id, 1)
+    assert len(session.cursors) == 5
+    assert not session.ready
+    assert not session.stale
+    append(node, index=3)
+    assert [cursor.index for cursor in session.ready] == [3]
 
 
-def test_two_followers_do_not_disturb_each_other() -> None:
-    async def check(node: Node) -> None:
-        await replicate(node)
-        two, three = Copier(node, 2), Copier(node, 3)
-        await two.open(two.part(0))
-        await three.open(three.part(0))
-        first, second = await two.send(), await three.send()
-        append(node)
-        await asyncio.sleep(0)
-        assert offsets(rows(await first.reply())[0]) == [0]
-        assert offsets(rows(await second.reply())[0]) == [0]
-
-    on_node(check)
+@run_with(on_node)
+async def test_two_followers_do_not_disturb_each_other(node: Node) -> None:
+    await replicate(node)
+    two, three = Copier(node, 2), Copier(node, 3)
+    await two.open(two.part(0))
+    await three.open(three.part(0))
+    first, second = await two.send(), await three.send()
+    append(node)
+    await asyncio.sleep(0)
+    assert offsets(rows(await first.reply())[0]) == [0]
+    assert offsets(rows(await second.reply())[0]) == [0]

@@ -7,6 +7,7 @@ from penstock.base.errors import ErrorCode
 from penstock.broker.api.data.produce import produce
 from penstock.state.registry.requests import DeleteSubject, Register
 from penstock.wire.records import Codec, Record, encode
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.producing import VERSION, ask, batch, request, rows
 
@@ -27,114 +28,98 @@ async def register(node: Node, subject: str, schema: str = SCHEMA) -> None:
     await node.ctx.produce.registry.ask(Register(subject, schema, "AVRO"))
 
 
-def test_a_value_needs_a_schema_of_its_topic() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1, **ASKING)
-        await register(node, "other-value")
-        await register(node, "t-value", OTHER)
-        assert await code_of(node, marked(2)) == 0
-        for bad in (b"", b"text", b"\0\0\0", b"\1" + marked(2)[1:], marked(1), marked(9)):
-            assert await code_of(node, bad) == ErrorCode.INVALID_RECORD
-            assert await code_of(node, marked(2), bad) == ErrorCode.INVALID_RECORD
-        refused = await ask(node, batch(marked(9)))
-        assert refused.error_message == "schema 9 is not registered for the values of t"
-        null = memoryview(encode([Record(key=b"k")]))
-        assert (await ask(node, null)).error_code == 0
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_value_needs_a_schema_of_its_topic(node: Node) -> None:
+    await node.create("t", 1, **ASKING)
+    await register(node, "other-value")
+    await register(node, "t-value", OTHER)
+    assert await code_of(node, marked(2)) == 0
+    for bad in (b"", b"text", b"\0\0\0", b"\1" + marked(2)[1:], marked(1), marked(9)):
+        assert await code_of(node, bad) == ErrorCode.INVALID_RECORD
+        assert await code_of(node, marked(2), bad) == ErrorCode.INVALID_RECORD
+    refused = await ask(node, batch(marked(9)))
+    assert refused.error_message == "schema 9 is not registered for the values of t"
+    null = memoryview(encode([Record(key=b"k")]))
+    assert (await ask(node, null)).error_code == 0
 
 
-def test_what_unpacks_to_far_more_than_was_sent_is_not_looked_through() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1, **ASKING)
-        bomb = memoryview(encode([Record(value=marked(9) + bytes(9 << 20))], codec=Codec.ZSTD))
-        assert len(bomb) < 10_000
-        assert (await ask(node, bomb)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_unpacks_to_far_more_than_was_sent_is_not_looked_through(node: Node) -> None:
+    await node.create("t", 1, **ASKING)
+    bomb = memoryview(encode([Record(value=marked(9) + bytes(9 << 20))], codec=Codec.ZSTD))
+    assert len(bomb) < 10_000
+    assert (await ask(node, bomb)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_schema_counts_as_soon_as_it_is_registered() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1, **ASKING)
-        assert await code_of(node, marked(1)) == ErrorCode.INVALID_RECORD
-        await register(node, "t-value")
-        assert await code_of(node, marked(1)) == 0
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_schema_counts_as_soon_as_it_is_registered(node: Node) -> None:
+    await node.create("t", 1, **ASKING)
+    assert await code_of(node, marked(1)) == ErrorCode.INVALID_RECORD
+    await register(node, "t-value")
+    assert await code_of(node, marked(1)) == 0
 
 
-def test_keys_are_asked_for_on_their_own() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1, **{"confluent.key.schema.validation": "true"})
-        await register(node, "t-key")
-        with_key = batch(b"anything", key=marked(1))
-        assert (await ask(node, with_key)).error_code == 0
-        assert (await ask(node, batch(b"v", key=b"k"))).error_code == ErrorCode.INVALID_RECORD
-
-    on_node(test)
+@run_with(on_node)
+async def test_keys_are_asked_for_on_their_own(node: Node) -> None:
+    await node.create("t", 1, **{"confluent.key.schema.validation": "true"})
+    await register(node, "t-key")
+    with_key = batch(b"anything", key=marked(1))
+    assert (await ask(node, with_key)).error_code == 0
+    assert (await ask(node, batch(b"v", key=b"k"))).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_the_subject_is_named_by_the_topics_strategy() -> None:
-    async def test(node: Node) -> None:
-        package = "io.confluent.kafka.serializers.subject"
-        strategies = {
-            "by-record": f"{package}.RecordNameStrategy",
-            "by-both": "TopicRecordNameStrategy",
-        }
-        for topic, strategy in strategies.items():
-            named = {"confluent.value.subject.name.strategy": strategy}
-            await node.create(topic, 1, **ASKING, **named)
-        await register(node, "shop.User")
-        await register(node, "by-both-shop.Other", OTHER)
-        assert await code_of(node, marked(1), topic="by-record") == 0
-        assert await code_of(node, marked(2), topic="by-record") == ErrorCode.INVALID_RECORD
-        assert await code_of(node, marked(2), topic="by-both") == 0
-        assert await code_of(node, marked(1), topic="by-both") == ErrorCode.INVALID_RECORD
-
-    on_node(test)
+@run_with(on_node)
+async def test_the_subject_is_named_by_the_topics_strategy(node: Node) -> None:
+    package = "io.confluent.kafka.serializers.subject"
+    strategies = {
+        "by-record": f"{package}.RecordNameStrategy",
+        "by-both": "TopicRecordNameStrategy",
+    }
+    for topic, strategy in strategies.items():
+        named = {"confluent.value.subject.name.strategy": strategy}
+        await node.create(topic, 1, **ASKING, **named)
+    await register(node, "shop.User")
+    await register(node, "by-both-shop.Other", OTHER)
+    assert await code_of(node, marked(1), topic="by-record") == 0
+    assert await code_of(node, marked(2), topic="by-record") == ErrorCode.INVALID_RECORD
+    assert await code_of(node, marked(2), topic="by-both") == 0
+    assert await code_of(node, marked(1), topic="by-both") == ErrorCode.INVALID_RECORD
 
 
-def test_a_schema_may_be_said_in_a_header() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1, **ASKING)
-        await register(node, "t-value")
-        shard = node.ctx.produce.registry.host.seat(0).require()
-        (guid,) = shard.state.contexts["."].by_guid
+@run_with(on_node)
+async def test_a_schema_may_be_said_in_a_header(node: Node) -> None:
+    await node.create("t", 1, **ASKING)
+    await register(node, "t-value")
+    shard = node.ctx.produce.registry.host.seat(0).require()
+    (guid,) = shard.state.contexts["."].by_guid
 
-        async def code(header: bytes) -> int:
-            headers = (("__value_schema_id", header),)
-            records = memoryview(encode([Record(value=b"plain", headers=headers)]))
-            return (await ask(node, records)).error_code
+    async def code(header: bytes) -> int:
+        headers = (("__value_schema_id", header),)
+        records = memoryview(encode([Record(value=b"plain", headers=headers)]))
+        return (await ask(node, records)).error_code
 
-        assert await code(b"\1" + uuid.UUID(guid).bytes) == 0
-        assert await code(b"\1" + bytes(16)) == ErrorCode.INVALID_RECORD
-        assert await code(b"\0\0\0\0\1") == 0
-        assert await code(b"nonsense") == ErrorCode.INVALID_RECORD
-
-    on_node(test)
+    assert await code(b"\1" + uuid.UUID(guid).bytes) == 0
+    assert await code(b"\1" + bytes(16)) == ErrorCode.INVALID_RECORD
+    assert await code(b"\0\0\0\0\1") == 0
+    assert await code(b"nonsense") == ErrorCode.INVALID_RECORD
 
 
-def test_what_was_heard_is_remembered_for_a_while() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1, **ASKING)
-        await register(node, "t-value")
-        assert await code_of(node, marked(1)) == 0
-        await node.ctx.produce.registry.ask(DeleteSubject("t-value"))
-        assert await code_of(node, marked(1)) == 0
-        await asyncio.sleep(61.0)
-        assert await code_of(node, marked(1)) == ErrorCode.INVALID_RECORD
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_was_heard_is_remembered_for_a_while(node: Node) -> None:
+    await node.create("t", 1, **ASKING)
+    await register(node, "t-value")
+    assert await code_of(node, marked(1)) == 0
+    await node.ctx.produce.registry.ask(DeleteSubject("t-value"))
+    assert await code_of(node, marked(1)) == 0
+    await asyncio.sleep(61.0)
+    assert await code_of(node, marked(1)) == ErrorCode.INVALID_RECORD
 
 
-def test_other_topics_are_appended_without_a_look() -> None:
-    async def test(node: Node) -> None:
-        await node.create("plain", 1)
-        assert not node.ctx.partitions.any_look_inside
-        await node.create("t", 1, **ASKING)
-        mixed = request(("plain", 0, batch(b"x")), ("t", 0, batch(b"x")))
-        answered = rows(await node.ask(produce, VERSION, mixed))
-        assert [row.error_code for row in answered] == [0, ErrorCode.INVALID_RECORD]
-
-    on_node(test)
+@run_with(on_node)
+async def test_other_topics_are_appended_without_a_look(node: Node) -> None:
+    await node.create("plain", 1)
+    assert not node.ctx.partitions.any_look_inside
+    await node.create("t", 1, **ASKING)
+    mixed = request(("plain", 0, batch(b"x")), ("t", 0, batch(b"x")))
+    answered = rows(await node.ask(produce, VERSION, mixed))
+    assert [row.error_code for row in answered] == [0, ErrorCode.INVALID_RECORD]

@@ -7,138 +7,127 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.broker.api.data.produce import produce
 from penstock.broker.api.route_row import Operation, ResourceType
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.transacting import CONFIGS, NEW, OLD, Transacting, open_at, ready
 
 VERSIONS = pytest.mark.parametrize("versions", [OLD, NEW], ids=["v1", "v2"])
 
 
-def test_an_old_producer_writes_where_it_said_it_would() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=2)
-        producer = await Transacting(node, OLD).begin()
-        assert await producer.send("t") == ErrorCode.TRANSACTION_ABORTABLE
-        assert await producer.add("t", 0) == {0: ErrorCode.NONE}
-        assert await producer.send("t") == ErrorCode.NONE
-        assert await producer.send("t", 1) == ErrorCode.TRANSACTION_ABORTABLE
-        assert (open_at(node, "t", 0), open_at(node, "t", 1)) == (0, -1)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_an_old_producer_writes_where_it_said_it_would(node: Node) -> None:
+    await ready(node, t=2)
+    producer = await Transacting(node, OLD).begin()
+    assert await producer.send("t") == ErrorCode.TRANSACTION_ABORTABLE
+    assert await producer.add("t", 0) == {0: ErrorCode.NONE}
+    assert await producer.send("t") == ErrorCode.NONE
+    assert await producer.send("t", 1) == ErrorCode.TRANSACTION_ABORTABLE
+    assert (open_at(node, "t", 0), open_at(node, "t", 1)) == (0, -1)
 
 
-def test_a_new_producer_enters_partitions_by_writing_to_them() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=2)
-        producer = await Transacting(node, NEW).begin()
-        assert await producer.send("t") == ErrorCode.NONE
-        assert await producer.send("t") == ErrorCode.NONE
-        shard = node.ctx.transaction.txns.host.seat_of("tx").require()
-        assert shard.durable_state()["tx"].partitions == (("t", (0,)),)
-        assert await producer.end() == ErrorCode.NONE
-        await asyncio.sleep(0.1)
-        assert open_at(node, "t") == -1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_new_producer_enters_partitions_by_writing_to_them(node: Node) -> None:
+    await ready(node, t=2)
+    producer = await Transacting(node, NEW).begin()
+    assert await producer.send("t") == ErrorCode.NONE
+    assert await producer.send("t") == ErrorCode.NONE
+    shard = node.ctx.transaction.txns.host.seat_of("tx").require()
+    assert shard.durable_state()["tx"].partitions == (("t", (0,)),)
+    assert await producer.end() == ErrorCode.NONE
+    await asyncio.sleep(0.1)
+    assert open_at(node, "t") == -1
 
 
-def test_only_the_first_write_to_a_partition_is_asked_about() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, NEW).begin()
-        await producer.send("t")
-        node.ctx.transaction.txns.host.close()
-        assert await producer.send("t") == ErrorCode.NONE, "the log knows that it is open"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_only_the_first_write_to_a_partition_is_asked_about(node: Node) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, NEW).begin()
+    await producer.send("t")
+    node.ctx.transaction.txns.host.close()
+    assert await producer.send("t") == ErrorCode.NONE, "the log knows that it is open"
 
 
-def test_a_write_that_the_coordinator_can_vouch_for_at_once_is_not_held_up() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=2)
-        producer = await Transacting(node, OLD).begin()
-        await producer.add("t", 0)
-        pending, answer = node.begin(produce, OLD["produce"], producer.request("t", 0))
-        assert answer is None, "nothing to wait for but the disk"
-        assert open_at(node, "t", 0) == 0
-        assert len(node.ctx.transaction.txns.guards) == 0
-        assert (await pending.reply()).responses[0].partition_responses[0].error_code == 0
-        producer.sequence = 0
-        _, answer = node.begin(produce, OLD["produce"], producer.request("t", 1))
-        assert answer is not None, "nobody vouches for this one, so all are asked properly"
-        answer.close()
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_write_that_the_coordinator_can_vouch_for_at_once_is_not_held_up(
+    node: Node,
+) -> None:
+    await ready(node, t=2)
+    producer = await Transacting(node, OLD).begin()
+    await producer.add("t", 0)
+    pending, answer = node.begin(produce, OLD["produce"], producer.request("t", 0))
+    assert answer is None, "nothing to wait for but the disk"
+    assert open_at(node, "t", 0) == 0
+    assert len(node.ctx.transaction.txns.guards) == 0
+    assert (await pending.reply()).responses[0].partition_responses[0].error_code == 0
+    producer.sequence = 0
+    _, answer = node.begin(produce, OLD["produce"], producer.request("t", 1))
+    assert answer is not None, "nobody vouches for this one, so all are asked properly"
+    answer.close()
 
 
 @VERSIONS
-def test_a_write_that_the_end_of_its_transaction_overtakes_is_refused(
-    versions: dict[str, int],
+@run_with(on_node, configs=CONFIGS)
+async def test_a_write_that_the_end_of_its_transaction_overtakes_is_refused(
+    node: Node, *, versions: dict[str, int]
 ) -> None:
     """Verified, then overtaken by the marker: appending it would leave a transaction open."""
 
-    async def test(node: Node) -> None:
-        await ready(node, t=2)
-        producer = await Transacting(node, versions).begin()
-        await producer.add("t", 0, 1)
-        await producer.send("t", 1)
-        late = producer.request("t", 0)
-        # A write of another id in the same shard is pending, so the coordinator's answer takes
-        # as long as the disk does.
-        index_of = node.ctx.transaction.txns.host.index_of
-        name = next(n for n in map(str, range(99)) if index_of(n) == index_of("tx"))
-        busy = asyncio.ensure_future(Transacting(node, versions, name).begin())
-        waiting = asyncio.ensure_future(producer.produce(late))
-        await asyncio.sleep(0)
-        held = node.ctx.transaction.txns.guards
-        assert len(held) == 1
-        held.marked(("t", 0, producer.producer_id), producer.epoch + 1)
-        assert await waiting == ErrorCode.INVALID_TXN_STATE
-        assert open_at(node, "t", 0) == -1
-        assert len(held) == 0
-        await busy
-
-    on_node(test, configs=CONFIGS)
+    await ready(node, t=2)
+    producer = await Transacting(node, versions).begin()
+    await producer.add("t", 0, 1)
+    await producer.send("t", 1)
+    late = producer.request("t", 0)
+    # A write of another id in the same shard is pending, so the coordinator's answer takes
+    # as long as the disk does.
+    index_of = node.ctx.transaction.txns.host.index_of
+    name = next(n for n in map(str, range(99)) if index_of(n) == index_of("tx"))
+    busy = asyncio.ensure_future(Transacting(node, versions, name).begin())
+    waiting = asyncio.ensure_future(producer.produce(late))
+    await asyncio.sleep(0)
+    held = node.ctx.transaction.txns.guards
+    assert len(held) == 1
+    held.marked(("t", 0, producer.producer_id), producer.epoch + 1)
+    assert await waiting == ErrorCode.INVALID_TXN_STATE
+    assert open_at(node, "t", 0) == -1
+    assert len(held) == 0
+    await busy
 
 
 @VERSIONS
-def test_the_late_marker_of_the_transaction_before_does_not_refuse_a_write(
-    versions: dict[str, int], monkeypatch: pytest.MonkeyPatch
+@run_with(on_node, configs=CONFIGS)
+async def test_the_late_marker_of_the_transaction_before_does_not_refuse_a_write(
+    node: Node, *, versions: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As to another node, under way while the producer goes on (KAFKA-18575)."""
 
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        markers = node.ctx.transaction.txns.markers
-        write, loop = markers.write, asyncio.get_running_loop()
-        late = 0.05
-        monkeypatch.setattr(markers, "write", lambda *marker: loop.call_later(late, write, *marker))
-        producer = await Transacting(node, versions).begin()
-        for _ in range(3):
-            if versions is OLD:
-                await producer.add("t", 0)
-            assert await producer.send("t") == ErrorCode.NONE
-            assert await producer.end() == ErrorCode.NONE
-        await asyncio.sleep(2 * late)
-        assert open_at(node, "t") == -1
-        assert len(node.ctx.transaction.txns.guards) == 0
-
-    on_node(test, configs=CONFIGS)
+    await ready(node, t=1)
+    markers = node.ctx.transaction.txns.markers
+    write, loop = markers.write, asyncio.get_running_loop()
+    late = 0.05
+    monkeypatch.setattr(markers, "write", lambda *marker: loop.call_later(late, write, *marker))
+    producer = await Transacting(node, versions).begin()
+    for _ in range(3):
+        if versions is OLD:
+            await producer.add("t", 0)
+        assert await producer.send("t") == ErrorCode.NONE
+        assert await producer.end() == ErrorCode.NONE
+    await asyncio.sleep(2 * late)
+    assert open_at(node, "t") == -1
+    assert len(node.ctx.transaction.txns.guards) == 0
 
 
 @VERSIONS
-def test_a_write_after_the_end_opens_nothing(versions: dict[str, int]) -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, versions).begin()
-        await producer.add("t", 0)
-        await producer.send("t")
-        late = producer.request("t")
-        assert await producer.end() == ErrorCode.NONE
-        await asyncio.sleep(0.1)
-        assert await producer.produce(late) != ErrorCode.NONE
-        assert open_at(node, "t") == -1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_write_after_the_end_opens_nothing(node: Node, *, versions: dict[str, int]) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, versions).begin()
+    await producer.add("t", 0)
+    await producer.send("t")
+    late = producer.request("t")
+    assert await producer.end() == ErrorCode.NONE
+    await asyncio.sleep(0.1)
+    assert await producer.produce(late) != ErrorCode.NONE
+    assert open_at(node, "t") == -1
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -170,52 +159,48 @@ def test_however_requests_race_no_transaction_stays_open(
 
 
 @VERSIONS
-def test_a_fenced_producer_writes_nothing(versions: dict[str, int]) -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        old = await Transacting(node, versions).begin()
-        await Transacting(node, versions).begin()
-        assert await old.send("t") == ErrorCode.INVALID_PRODUCER_EPOCH
-        assert open_at(node, "t") == -1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_fenced_producer_writes_nothing(node: Node, *, versions: dict[str, int]) -> None:
+    await ready(node, t=1)
+    old = await Transacting(node, versions).begin()
+    await Transacting(node, versions).begin()
+    assert await old.send("t") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert open_at(node, "t") == -1
 
 
-def test_a_transactional_batch_needs_a_transactional_id_and_the_right_to_it() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, NEW).begin()
-        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert await producer.produce(producer.request("t", named=False)) == refused
-        assert await producer.send("t") == ErrorCode.NONE
-        node.rights.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
-        assert await producer.send("t") == refused, "though its transaction is open"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_transactional_batch_needs_a_transactional_id_and_the_right_to_it(
+    node: Node,
+) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, NEW).begin()
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert await producer.produce(producer.request("t", named=False)) == refused
+    assert await producer.send("t") == ErrorCode.NONE
+    node.rights.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
+    assert await producer.send("t") == refused, "though its transaction is open"
 
 
 @VERSIONS
-def test_without_a_coordinator_the_producer_is_told_to_try_again(versions: dict[str, int]) -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, versions).begin()
-        node.ctx.transaction.txns.host.seat_of("tx").retire()
-        assert await producer.send("t") == ErrorCode.NOT_ENOUGH_REPLICAS
+@run_with(on_node, configs=CONFIGS)
+async def test_without_a_coordinator_the_producer_is_told_to_try_again(
+    node: Node, *, versions: dict[str, int]
+) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, versions).begin()
+    node.ctx.transaction.txns.host.seat_of("tx").retire()
+    assert await producer.send("t") == ErrorCode.NOT_ENOUGH_REPLICAS
 
-    on_node(test, configs=CONFIGS)
 
-
-def test_internal_topics_are_not_written_by_clients() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, NEW).begin()
-        for topic in ("__consumer_offsets", "__transaction_state"):
-            assert await producer.send(topic) == ErrorCode.INVALID_TOPIC_EXCEPTION
-        request = producer.request("t")
-        request.topic_data[0].name = "__consumer_offsets"
-        request.transactional_id = None
-        answer = await node.ask(produce, 9, request)
-        code = answer.responses[0].partition_responses[0].error_code
-        assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_internal_topics_are_not_written_by_clients(node: Node) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, NEW).begin()
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        assert await producer.send(topic) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    request = producer.request("t")
+    request.topic_data[0].name = "__consumer_offsets"
+    request.transactional_id = None
+    answer = await node.ask(produce, 9, request)
+    code = answer.responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.INVALID_TOPIC_EXCEPTION

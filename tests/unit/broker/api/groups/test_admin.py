@@ -17,6 +17,7 @@ from penstock.wire.messages.classic_groups import (
     ListGroupsRequest,
 )
 from penstock.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
+from tests.run_with import run_with
 from tests.unit.broker.api.groups.test_membership import CONFIGS, consumer_beat, join, sync
 from tests.unit.broker.api.groups.test_offset_commit import commit, position
 from tests.unit.broker.api.harness import Node, on_node
@@ -34,83 +35,73 @@ async def three_groups(node: Node) -> str:
     return member_id
 
 
-def test_groups_are_listed_by_state_and_type() -> None:
-    async def test(node: Node) -> None:
-        async def names(**filters: Any) -> list[str]:
-            answer = await node.ask(list_groups, 5, ListGroupsRequest(**filters))
-            assert answer.error_code == ErrorCode.NONE
-            return sorted(row.group_id for row in answer.groups)
+@run_with(on_node, configs=CONFIGS)
+async def test_groups_are_listed_by_state_and_type(node: Node) -> None:
+    async def names(**filters: Any) -> list[str]:
+        answer = await node.ask(list_groups, 5, ListGroupsRequest(**filters))
+        assert answer.error_code == ErrorCode.NONE
+        return sorted(row.group_id for row in answer.groups)
 
-        assert await names() == [], "before anyone asked for a coordinator"
-        await three_groups(node)
-        assert await names() == ["c", "g", "o"]
-        assert await names(states_filter=["empty"]) == ["o"]
-        assert await names(types_filter=["consumer"]) == ["c"]
-        assert await names(states_filter=["Stable"], types_filter=["Classic"]) == ["g"]
-        node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
-        assert await names() == ["c", "o"]
-
-    on_node(test, configs=CONFIGS)
+    assert await names() == [], "before anyone asked for a coordinator"
+    await three_groups(node)
+    assert await names() == ["c", "g", "o"]
+    assert await names(states_filter=["empty"]) == ["o"]
+    assert await names(types_filter=["consumer"]) == ["c"]
+    assert await names(states_filter=["Stable"], types_filter=["Classic"]) == ["g"]
+    node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
+    assert await names() == ["c", "o"]
 
 
-def test_classic_groups_are_described() -> None:
-    async def test(node: Node) -> None:
-        member_id = await three_groups(node)
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "secret")
-        request = DescribeGroupsRequest(
-            groups=["g", "nobody", "secret", "g"], include_authorized_operations=True
-        )
-        rows = (await node.ask(describe_groups, 6, request)).groups
-        assert [row.group_id for row in rows] == ["g", "nobody", "secret"]
-        known, missing, secret = rows
-        assert (known.error_code, known.group_state) == (ErrorCode.NONE, "Stable")
-        (member,) = known.members
-        assert (member.member_id, member.client_host) == (member_id, "/127.0.0.1")
-        assert member.member_assignment == b"yours"
-        assert known.authorized_operations & (1 << Operation.DELETE)
-        assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert secret.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        old = await node.ask(describe_groups, 5, DescribeGroupsRequest(groups=["nobody"]))
-        assert (old.groups[0].error_code, old.groups[0].group_state) == (0, "Dead")
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_classic_groups_are_described(node: Node) -> None:
+    member_id = await three_groups(node)
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "secret")
+    request = DescribeGroupsRequest(
+        groups=["g", "nobody", "secret", "g"], include_authorized_operations=True
+    )
+    rows = (await node.ask(describe_groups, 6, request)).groups
+    assert [row.group_id for row in rows] == ["g", "nobody", "secret"]
+    known, missing, secret = rows
+    assert (known.error_code, known.group_state) == (ErrorCode.NONE, "Stable")
+    (member,) = known.members
+    assert (member.member_id, member.client_host) == (member_id, "/127.0.0.1")
+    assert member.member_assignment == b"yours"
+    assert known.authorized_operations & (1 << Operation.DELETE)
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert secret.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    old = await node.ask(describe_groups, 5, DescribeGroupsRequest(groups=["nobody"]))
+    assert (old.groups[0].error_code, old.groups[0].group_state) == (0, "Dead")
 
 
-def test_consumer_groups_are_described_to_those_who_may_see_their_topics() -> None:
-    async def test(node: Node) -> None:
-        await three_groups(node)
-        request = ConsumerGroupDescribeRequest(
-            group_ids=["c", "g"], include_authorized_operations=True
-        )
-        known, classic = (await node.ask(consumer_group_describe, 1, request)).groups
-        assert (known.error_code, known.group_state) == (ErrorCode.NONE, "Stable")
-        (member,) = known.members
-        (owned,) = member.assignment.topic_partitions
-        assert (owned.topic_name, sorted(owned.partitions)) == ("t", [0, 1])
-        assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-        hidden, _ = (await node.ask(consumer_group_describe, 1, request)).groups
-        assert hidden.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert list(hidden.members) == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_consumer_groups_are_described_to_those_who_may_see_their_topics(node: Node) -> None:
+    await three_groups(node)
+    request = ConsumerGroupDescribeRequest(group_ids=["c", "g"], include_authorized_operations=True)
+    known, classic = (await node.ask(consumer_group_describe, 1, request)).groups
+    assert (known.error_code, known.group_state) == (ErrorCode.NONE, "Stable")
+    (member,) = known.members
+    (owned,) = member.assignment.topic_partitions
+    assert (owned.topic_name, sorted(owned.partitions)) == ("t", [0, 1])
+    assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    hidden, _ = (await node.ask(consumer_group_describe, 1, request)).groups
+    assert hidden.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert list(hidden.members) == []
 
 
-def test_only_empty_groups_are_deleted() -> None:
-    async def test(node: Node) -> None:
-        await three_groups(node)
-        await commit(node, 9, ("t", None, [position(0, 1)]), group="secret")
-        node.rights.deny(Operation.DELETE, ResourceType.GROUP, "secret")
-        request = DeleteGroupsRequest(groups_names=["g", "o", "nobody", "secret"])
-        answer = await node.ask(delete_groups, 2, request)
-        assert {row.group_id: row.error_code for row in answer.results} == {
-            "g": ErrorCode.NON_EMPTY_GROUP,
-            "o": ErrorCode.NONE,
-            "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
-            "secret": ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        }
-        listed = await node.ask(list_groups, 5, ListGroupsRequest())
-        assert sorted(row.group_id for row in listed.groups) == ["c", "g", "secret"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_only_empty_groups_are_deleted(node: Node) -> None:
+    await three_groups(node)
+    await commit(node, 9, ("t", None, [position(0, 1)]), group="secret")
+    node.rights.deny(Operation.DELETE, ResourceType.GROUP, "secret")
+    request = DeleteGroupsRequest(groups_names=["g", "o", "nobody", "secret"])
+    answer = await node.ask(delete_groups, 2, request)
+    assert {row.group_id: row.error_code for row in answer.results} == {
+        "g": ErrorCode.NON_EMPTY_GROUP,
+        "o": ErrorCode.NONE,
+        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        "secret": ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+    listed = await node.ask(list_groups, 5, ListGroupsRequest())
+    assert sorted(row.group_id for row in listed.groups) == ["c", "g", "secret"]

@@ -24,6 +24,7 @@ from penstock.wire.messages.classic_groups import (
     SyncGroupRequestAssignment,
 )
 from penstock.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, Pending, on_node
 
 CONFIGS = {
@@ -67,132 +68,118 @@ async def sync(node: Node, joined: Any, assignment: bytes) -> Any:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_the_first_question_brings_the_coordinator_into_being(version: int) -> None:
-    async def test(node: Node) -> None:
-        request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h", "g"])
-        answer = await node.ask(find_coordinator, version, request)
-        rows = answer.coordinators if version >= 4 else [answer]
-        assert len(rows) == (2 if version >= 4 else 1)
-        for row in rows:
-            assert (row.error_code, row.node_id) == (ErrorCode.NONE, 1)
-            assert (row.host, row.port) == ("localhost", 9092)
-        assert "__consumer_offsets" in node.ctx.image.topics
-        assert "__transaction_state" not in node.ctx.image.topics
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_every_kind_of_key_has_its_answer() -> None:
-    async def test(node: Node) -> None:
-        async def ask(key_type: int, key: str = "x") -> int:
-            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-            (row,) = (await node.ask(find_coordinator, 6, request)).coordinators
-            code: int = row.error_code
-            return code
-
-        assert await ask(1) == ErrorCode.NONE
-        assert "__transaction_state" in node.ctx.image.topics
-        assert await ask(2) == ErrorCode.INVALID_REQUEST
-        assert await ask(2, "group:AAAAAAAAAAAAAAAAAAAAAA:0") == ErrorCode.NONE
-        assert "__share_group_state" in node.ctx.image.topics
-        assert await ask(3) == ErrorCode.INVALID_REQUEST
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "x")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "x")
-        assert await ask(0) == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert await ask(1) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
-        assert await ask(2) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_the_first_question_brings_the_coordinator_into_being(
+    node: Node, *, version: int
+) -> None:
+    request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h", "g"])
+    answer = await node.ask(find_coordinator, version, request)
+    rows = answer.coordinators if version >= 4 else [answer]
+    assert len(rows) == (2 if version >= 4 else 1)
+    for row in rows:
+        assert (row.error_code, row.node_id) == (ErrorCode.NONE, 1)
+        assert (row.host, row.port) == ("localhost", 9092)
+    assert "__consumer_offsets" in node.ctx.image.topics
+    assert "__transaction_state" not in node.ctx.image.topics
 
 
-def test_a_member_joins_syncs_beats_and_leaves() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        joined = await (await join(node)).reply()
-        assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
-        assert joined.leader == joined.member_id
-        assert joined.member_id.startswith("tester-")
-        assert [member.metadata for member in joined.members] == [SUBSCRIPTION]
-        synced = await sync(node, joined, b"yours")
-        assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"yours")
-        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
-        assert (await node.ask(member_request, 4, beat)).error_code == ErrorCode.NONE
-        leave = LeaveGroupRequest(
-            group_id="g", members=[MemberIdentity(member_id=joined.member_id)]
-        )
-        assert (await node.ask(member_request, 5, leave)).error_code == ErrorCode.NONE
-        assert (await node.ask(member_request, 4, beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        assert node.ctx.metrics.generations.value == 1
+@run_with(on_node, configs=CONFIGS)
+async def test_every_kind_of_key_has_its_answer(node: Node) -> None:
+    async def ask(key_type: int, key: str = "x") -> int:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        (row,) = (await node.ask(find_coordinator, 6, request)).coordinators
+        code: int = row.error_code
+        return code
 
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_join_waits_for_the_others_and_other_groups_do_not() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        first = await (await join(node)).reply()
-        await sync(node, first, b"")
-        second = await join(node)
-        await asyncio.sleep(1)
-        assert not second.is_answered, "the first member has not joined again"
-        elsewhere = await (await join(node, "elsewhere")).reply()
-        assert elsewhere.error_code == ErrorCode.NONE
-        again = await node.send(member_request, 9, join_request(first.member_id))
-        replies = [await second.reply(), await again.reply()]
-        assert [reply.generation_id for reply in replies] == [2, 2]
-
-    on_node(test, configs=CONFIGS)
+    assert await ask(1) == ErrorCode.NONE
+    assert "__transaction_state" in node.ctx.image.topics
+    assert await ask(2) == ErrorCode.INVALID_REQUEST
+    assert await ask(2, "group:AAAAAAAAAAAAAAAAAAAAAA:0") == ErrorCode.NONE
+    assert "__share_group_state" in node.ctx.image.topics
+    assert await ask(3) == ErrorCode.INVALID_REQUEST
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "x")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "x")
+    assert await ask(0) == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert await ask(1) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    assert await ask(2) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_lost_connection_frees_what_waited_for_it() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        first = await (await join(node)).reply()
-        await sync(node, first, b"")
-        second = await join(node)
-        seat = node.ctx.group.groups.host.seat_of("g")
-        assert seat.waiting == 1
-        second.call.abandon()
-        assert seat.waiting == 0
-        await node.ask(member_request, 9, join_request(first.member_id))
-        assert not second.is_answered
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_silent_member_is_taken_out_when_its_session_ends() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        joined = await (await join(node)).reply()
-        await sync(node, joined, b"")
-        await asyncio.sleep(11)
-        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
-        assert (await node.ask(member_request, 4, beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_member_joins_syncs_beats_and_leaves(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    joined = await (await join(node)).reply()
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
+    assert joined.leader == joined.member_id
+    assert joined.member_id.startswith("tester-")
+    assert [member.metadata for member in joined.members] == [SUBSCRIPTION]
+    synced = await sync(node, joined, b"yours")
+    assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"yours")
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+    assert (await node.ask(member_request, 4, beat)).error_code == ErrorCode.NONE
+    leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=joined.member_id)])
+    assert (await node.ask(member_request, 5, leave)).error_code == ErrorCode.NONE
+    assert (await node.ask(member_request, 4, beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert node.ctx.metrics.generations.value == 1
 
 
-def test_groups_need_the_right_to_read_them() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
-        requests = [
-            (9, join_request()),
-            (4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m")),
-            (5, LeaveGroupRequest(group_id="g")),
-            (5, SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])),
-        ]
-        for version, request in requests:
-            answer = await node.ask(member_request, version, request)
-            assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        beat = ConsumerGroupHeartbeatRequest(
-            group_id="g", member_id="m", member_epoch=0, topic_partitions=None
-        )
-        answer = await node.ask(consumer_group_heartbeat, 1, beat)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_join_waits_for_the_others_and_other_groups_do_not(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    first = await (await join(node)).reply()
+    await sync(node, first, b"")
+    second = await join(node)
+    await asyncio.sleep(1)
+    assert not second.is_answered, "the first member has not joined again"
+    elsewhere = await (await join(node, "elsewhere")).reply()
+    assert elsewhere.error_code == ErrorCode.NONE
+    again = await node.send(member_request, 9, join_request(first.member_id))
+    replies = [await second.reply(), await again.reply()]
+    assert [reply.generation_id for reply in replies] == [2, 2]
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lost_connection_frees_what_waited_for_it(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    first = await (await join(node)).reply()
+    await sync(node, first, b"")
+    second = await join(node)
+    seat = node.ctx.group.groups.host.seat_of("g")
+    assert seat.waiting == 1
+    second.call.abandon()
+    assert seat.waiting == 0
+    await node.ask(member_request, 9, join_request(first.member_id))
+    assert not second.is_answered
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_a_silent_member_is_taken_out_when_its_session_ends(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    joined = await (await join(node)).reply()
+    await sync(node, joined, b"")
+    await asyncio.sleep(11)
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+    assert (await node.ask(member_request, 4, beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_groups_need_the_right_to_read_them(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
+    requests = [
+        (9, join_request()),
+        (4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m")),
+        (5, LeaveGroupRequest(group_id="g")),
+        (5, SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])),
+    ]
+    for version, request in requests:
+        answer = await node.ask(member_request, version, request)
         assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, topic_partitions=None
+    )
+    answer = await node.ask(consumer_group_heartbeat, 1, beat)
+    assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def consumer_beat(member_id: str, epoch: int, *topics: str) -> ConsumerGroupHeartbeatRequest:
@@ -206,50 +193,42 @@ def consumer_beat(member_id: str, epoch: int, *topics: str) -> ConsumerGroupHear
     )
 
 
-def test_a_member_of_the_consumer_protocol_is_given_partitions() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 3)
-        await node.ctx.group.groups.ensure()
-        answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
-        assert (answer.error_code, answer.member_id) == (ErrorCode.NONE, "m1")
-        assert answer.member_epoch > 0
-        (given,) = answer.assignment.topic_partitions
-        assert given.topic_id == node.ctx.image.topics["t"].id
-        assert sorted(given.partitions) == [0, 1, 2]
-        assert node.ctx.metrics.assignments.value == 1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_member_of_the_consumer_protocol_is_given_partitions(node: Node) -> None:
+    await node.create("t", 3)
+    await node.ctx.group.groups.ensure()
+    answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
+    assert (answer.error_code, answer.member_id) == (ErrorCode.NONE, "m1")
+    assert answer.member_epoch > 0
+    (given,) = answer.assignment.topic_partitions
+    assert given.topic_id == node.ctx.image.topics["t"].id
+    assert sorted(given.partitions) == [0, 1, 2]
+    assert node.ctx.metrics.assignments.value == 1
 
 
-def test_the_consumer_protocol_may_be_switched_off() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-
-    on_node(test, configs={**CONFIGS, "group.coordinator.rebalance.protocols": "classic"})
+@run_with(on_node, configs={**CONFIGS, "group.coordinator.rebalance.protocols": "classic"})
+async def test_the_consumer_protocol_may_be_switched_off(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_new_topics_reach_the_groups_that_want_them() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        first = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
-        assert not first.assignment.topic_partitions
-        await node.create("t", 2)
-        request = consumer_beat("m1", first.member_epoch, "t")
-        answer = await node.ask(consumer_group_heartbeat, 1, request)
-        (given,) = answer.assignment.topic_partitions
-        assert sorted(given.partitions) == [0, 1]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_new_topics_reach_the_groups_that_want_them(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    first = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
+    assert not first.assignment.topic_partitions
+    await node.create("t", 2)
+    request = consumer_beat("m1", first.member_epoch, "t")
+    answer = await node.ask(consumer_group_heartbeat, 1, request)
+    (given,) = answer.assignment.topic_partitions
+    assert sorted(given.partitions) == [0, 1]
 
 
-def test_topics_that_the_caller_may_not_see_are_refused() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
-        request = consumer_beat("m1", 0, "secret")
-        answer = await node.ask(consumer_group_heartbeat, 1, request)
-        assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_topics_that_the_caller_may_not_see_are_refused(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
+    request = consumer_beat("m1", 0, "secret")
+    answer = await node.ask(consumer_group_heartbeat, 1, request)
+    assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

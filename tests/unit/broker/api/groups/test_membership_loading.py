@@ -8,6 +8,7 @@ from penstock.wire.messages.classic_groups import (
     JoinGroupRequest,
     SyncGroupRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -19,22 +20,22 @@ async def begin_loading(node: Node) -> None:
     assert host.is_loading
 
 
-def test_while_the_group_is_loading_members_are_told_nothing_they_cannot_handle() -> None:
-    async def test(node: Node) -> None:
-        await begin_loading(node)
-        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        assert (await node.ask(heartbeat, 4, beat)).error_code == ErrorCode.NONE
-        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])
-        answer = await node.ask(member_request, 5, sync)
-        assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
-        join = JoinGroupRequest(
-            group_id="g",
-            session_timeout_ms=10_000,
-            member_id="m",
-            protocol_type="consumer",
-            protocols=[],
-        )
-        answer = await node.ask(member_request, 9, join)
-        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    on_node(test, configs={"offsets.topic.num.partitions": "1"})
+@run_with(on_node, configs={"offsets.topic.num.partitions": "1"})
+async def test_while_the_group_is_loading_members_are_told_nothing_they_cannot_handle(
+    node: Node,
+) -> None:
+    await begin_loading(node)
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    assert (await node.ask(heartbeat, 4, beat)).error_code == ErrorCode.NONE
+    sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])
+    answer = await node.ask(member_request, 5, sync)
+    assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        member_id="m",
+        protocol_type="consumer",
+        protocols=[],
+    )
+    answer = await node.ask(member_request, 9, join)
+    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

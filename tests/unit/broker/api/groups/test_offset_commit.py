@@ -21,6 +21,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 CONFIGS = {"offsets.topic.num.partitions": "4", "offset.metadata.max.bytes": "10"}
@@ -75,193 +76,171 @@ async def fetch(node: Node, version: int, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_a_position_is_kept_and_read_in_every_version(version: int) -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 2)
-        await node.ctx.group.groups.ensure()
-        assert await commit(node, version, ("t", None, [position(1, 42, "here")])) == {("t", 1): 0}
-        (topic,) = (await fetch(node, max(2, version))).topics
-        if version >= 10:
-            assert topic.topic_id == node.ctx.image.topics["t"].id
-        else:
-            assert topic.name == "t"
-        (row,) = topic.partitions
-        assert (row.partition_index, row.committed_offset, row.metadata) == (1, 42, "here")
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_position_is_kept_and_read_in_every_version(node: Node, *, version: int) -> None:
+    await node.create("t", 2)
+    await node.ctx.group.groups.ensure()
+    assert await commit(node, version, ("t", None, [position(1, 42, "here")])) == {("t", 1): 0}
+    (topic,) = (await fetch(node, max(2, version))).topics
+    if version >= 10:
+        assert topic.topic_id == node.ctx.image.topics["t"].id
+    else:
+        assert topic.name == "t"
+    (row,) = topic.partitions
+    assert (row.partition_index, row.committed_offset, row.metadata) == (1, 42, "here")
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_good_rows_are_kept_and_bad_ones_refused(version: int) -> None:
-    async def test(node: Node) -> None:
-        for name in ("t", "secret"):
-            await node.create(name, 1)
-        await node.ctx.group.groups.ensure()
-        node.rights.deny(Operation.READ, ResourceType.TOPIC, "secret")
-        codes = await commit(
-            node,
-            version,
-            ("t", None, [position(0, 1), position(1, 1), position(-1, 1)]),
-            ("secret", None, [position(0, 1)]),
-            ("nowhere", None, [position(0, 1)]),
-        )
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else missing
-        assert codes == {
-            ("t", 0): ErrorCode.NONE,
-            ("t", 1): missing,
-            ("t", -1): missing,
-            ("secret", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            ("?" if version >= 10 else "nowhere", 0): unknown,
-        }
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_good_rows_are_kept_and_bad_ones_refused(node: Node, *, version: int) -> None:
+    for name in ("t", "secret"):
+        await node.create(name, 1)
+    await node.ctx.group.groups.ensure()
+    node.rights.deny(Operation.READ, ResourceType.TOPIC, "secret")
+    codes = await commit(
+        node,
+        version,
+        ("t", None, [position(0, 1), position(1, 1), position(-1, 1)]),
+        ("secret", None, [position(0, 1)]),
+        ("nowhere", None, [position(0, 1)]),
+    )
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else missing
+    assert codes == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 1): missing,
+        ("t", -1): missing,
+        ("secret", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ("?" if version >= 10 else "nowhere", 0): unknown,
+    }
 
 
-def test_metadata_that_is_too_long_refuses_its_own_row() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 2)
-        await node.ctx.group.groups.ensure()
-        codes = await commit(node, 9, ("t", None, [position(0, 1, "x" * 11), position(1, 1)]))
-        assert codes == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE, ("t", 1): ErrorCode.NONE}
-        (topic,) = (await fetch(node, 9)).topics
-        assert [row.partition_index for row in topic.partitions] == [1]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_metadata_that_is_too_long_refuses_its_own_row(node: Node) -> None:
+    await node.create("t", 2)
+    await node.ctx.group.groups.ensure()
+    codes = await commit(node, 9, ("t", None, [position(0, 1, "x" * 11), position(1, 1)]))
+    assert codes == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE, ("t", 1): ErrorCode.NONE}
+    (topic,) = (await fetch(node, 9)).topics
+    assert [row.partition_index for row in topic.partitions] == [1]
 
 
-def test_a_generation_that_is_not_there_keeps_nothing() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.ctx.group.groups.ensure()
-        request = OffsetCommitRequest(
-            group_id="g",
-            generation_id_or_member_epoch=3,
-            member_id="stranger",
-            topics=[OffsetCommitRequestTopic(name="t", partitions=[position(0, 1)])],
-        )
-        answer = await node.ask(offset_commit, 8, request)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
-        assert not (await fetch(node, 9)).topics
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_generation_that_is_not_there_keeps_nothing(node: Node) -> None:
+    await node.create("t", 1)
+    await node.ctx.group.groups.ensure()
+    request = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=3,
+        member_id="stranger",
+        topics=[OffsetCommitRequestTopic(name="t", partitions=[position(0, 1)])],
+    )
+    answer = await node.ask(offset_commit, 8, request)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
+    assert not (await fetch(node, 9)).topics
 
 
-def test_a_group_is_only_for_those_who_may() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.ctx.group.groups.ensure()
-        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
-        node.rights.deny(Operation.DELETE, ResourceType.GROUP, "g")
-        assert await commit(node, 9, ("t", None, [position(0, 1)])) == {("t", 0): refused}
-        assert (await fetch(node, 9)).error_code == refused
-        assert (await fetch(node, 7)).error_code == refused
-        request = OffsetDeleteRequest(group_id="g", topics=[])
-        assert (await node.ask(offset_delete, 0, request)).error_code == refused
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_is_only_for_those_who_may(node: Node) -> None:
+    await node.create("t", 1)
+    await node.ctx.group.groups.ensure()
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
+    node.rights.deny(Operation.DELETE, ResourceType.GROUP, "g")
+    assert await commit(node, 9, ("t", None, [position(0, 1)])) == {("t", 0): refused}
+    assert (await fetch(node, 9)).error_code == refused
+    assert (await fetch(node, 7)).error_code == refused
+    request = OffsetDeleteRequest(group_id="g", topics=[])
+    assert (await node.ask(offset_delete, 0, request)).error_code == refused
 
 
-def test_several_groups_are_read_at_once() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.ctx.group.groups.ensure()
-        for number in range(3):
-            await commit(node, 9, ("t", None, [position(0, number)]), group=f"g{number}")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g1")
-        wanted = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 7])]
-        groups = [
-            OffsetFetchRequestGroup(group_id=f"g{number}", topics=wanted) for number in range(4)
-        ]
-        answer = await node.ask(offset_fetch, 8, OffsetFetchRequest(groups=groups))
-        found = {
-            group.group_id: [row.committed_offset for t in group.topics for row in t.partitions]
-            for group in answer.groups
-        }
-        assert found == {"g0": [0, -1], "g1": [], "g2": [2, -1], "g3": [-1, -1]}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_several_groups_are_read_at_once(node: Node) -> None:
+    await node.create("t", 1)
+    await node.ctx.group.groups.ensure()
+    for number in range(3):
+        await commit(node, 9, ("t", None, [position(0, number)]), group=f"g{number}")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g1")
+    wanted = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 7])]
+    groups = [OffsetFetchRequestGroup(group_id=f"g{number}", topics=wanted) for number in range(4)]
+    answer = await node.ask(offset_fetch, 8, OffsetFetchRequest(groups=groups))
+    found = {
+        group.group_id: [row.committed_offset for t in group.topics for row in t.partitions]
+        for group in answer.groups
+    }
+    assert found == {"g0": [0, -1], "g1": [], "g2": [2, -1], "g3": [-1, -1]}
 
 
-def test_topics_asked_for_by_id_must_exist_and_be_visible() -> None:
-    async def test(node: Node) -> None:
-        for name in ("t", "secret"):
-            await node.create(name, 1)
-        await node.ctx.group.groups.ensure()
-        both = [("t", None, [position(0, 5)]), ("secret", None, [position(0, 6)])]
-        await commit(node, 9, *both)
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
-        known = node.ctx.image.topics
-        ids = [known["t"].id, known["secret"].id, NOWHERE]
-        wanted = [OffsetFetchRequestTopics(topic_id=i, partition_indexes=[0]) for i in ids]
-        group = OffsetFetchRequestGroup(group_id="g", topics=wanted)
-        (row,) = (await node.ask(offset_fetch, 10, OffsetFetchRequest(groups=[group]))).groups
-        cells = {t.topic_id: t.partitions[0] for t in row.topics}
-        assert cells[ids[0]].committed_offset == 5
-        assert cells[ids[1]].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert cells[ids[2]].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        (shown,) = (await fetch(node, 10)).topics
-        assert shown.topic_id == ids[0], "all means all that the caller may see"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_topics_asked_for_by_id_must_exist_and_be_visible(node: Node) -> None:
+    for name in ("t", "secret"):
+        await node.create(name, 1)
+    await node.ctx.group.groups.ensure()
+    both = [("t", None, [position(0, 5)]), ("secret", None, [position(0, 6)])]
+    await commit(node, 9, *both)
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
+    known = node.ctx.image.topics
+    ids = [known["t"].id, known["secret"].id, NOWHERE]
+    wanted = [OffsetFetchRequestTopics(topic_id=i, partition_indexes=[0]) for i in ids]
+    group = OffsetFetchRequestGroup(group_id="g", topics=wanted)
+    (row,) = (await node.ask(offset_fetch, 10, OffsetFetchRequest(groups=[group]))).groups
+    cells = {t.topic_id: t.partitions[0] for t in row.topics}
+    assert cells[ids[0]].committed_offset == 5
+    assert cells[ids[1]].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert cells[ids[2]].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    (shown,) = (await fetch(node, 10)).topics
+    assert shown.topic_id == ids[0], "all means all that the caller may see"
 
 
-def test_the_oldest_version_is_answered_in_rows() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.ctx.group.groups.ensure()
-        request = OffsetFetchRequest(
-            group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
-        )
-        answer = await node.ask(offset_fetch, 1, request)
-        (row,) = answer.topics[0].partitions
-        assert (row.committed_offset, row.error_code) == (-1, ErrorCode.NONE)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_the_oldest_version_is_answered_in_rows(node: Node) -> None:
+    await node.create("t", 1)
+    await node.ctx.group.groups.ensure()
+    request = OffsetFetchRequest(
+        group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    )
+    answer = await node.ask(offset_fetch, 1, request)
+    (row,) = answer.topics[0].partitions
+    assert (row.committed_offset, row.error_code) == (-1, ErrorCode.NONE)
 
 
-def test_positions_are_forgotten_one_by_one() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 2)
-        await node.ctx.group.groups.ensure()
-        await commit(node, 9, ("t", None, [position(0, 1), position(1, 2)]))
-        request = OffsetDeleteRequest(
-            group_id="g",
-            topics=[
-                OffsetDeleteRequestTopic(
-                    name="t",
-                    partitions=[
-                        OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)
-                    ],
-                )
-            ],
-        )
-        answer = await node.ask(offset_delete, 0, request)
-        (topic,) = answer.topics
-        assert {row.partition_index: row.error_code for row in topic.partitions} == {
-            0: ErrorCode.NONE,
-            9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        }
-        (left,) = (await fetch(node, 9)).topics
-        assert [row.partition_index for row in left.partitions] == [1]
-        nobody = OffsetDeleteRequest(group_id="nobody", topics=request.topics)
-        answer = await node.ask(offset_delete, 0, nobody)
-        assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_positions_are_forgotten_one_by_one(node: Node) -> None:
+    await node.create("t", 2)
+    await node.ctx.group.groups.ensure()
+    await commit(node, 9, ("t", None, [position(0, 1), position(1, 2)]))
+    request = OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            OffsetDeleteRequestTopic(
+                name="t",
+                partitions=[
+                    OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)
+                ],
+            )
+        ],
+    )
+    answer = await node.ask(offset_delete, 0, request)
+    (topic,) = answer.topics
+    assert {row.partition_index: row.error_code for row in topic.partitions} == {
+        0: ErrorCode.NONE,
+        9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    (left,) = (await fetch(node, 9)).topics
+    assert [row.partition_index for row in left.partitions] == [1]
+    nobody = OffsetDeleteRequest(group_id="nobody", topics=request.topics)
+    answer = await node.ask(offset_delete, 0, nobody)
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_positions_go_with_their_topic() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.create("u", 1)
-        await node.ctx.group.groups.ensure()
-        both = [("t", None, [position(0, 5)]), ("u", None, [position(0, 6)])]
-        await commit(node, 9, *both)
-        await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, "t"))
-        found = await fetch(node, 9)
-        assert [topic.name for topic in found.topics] == ["u"]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_positions_go_with_their_topic(node: Node) -> None:
+    await node.create("t", 1)
+    await node.create("u", 1)
+    await node.ctx.group.groups.ensure()
+    both = [("t", None, [position(0, 5)]), ("u", None, [position(0, 6)])]
+    await commit(node, 9, *both)
+    await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, "t"))
+    found = await fetch(node, 9)
+    assert [topic.name for topic in found.topics] == ["u"]

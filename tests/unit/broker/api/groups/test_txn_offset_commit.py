@@ -21,6 +21,7 @@ from penstock.wire.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.transacting import CONFIGS, NEW, OLD, Transacting, ready
 
@@ -76,51 +77,47 @@ async def position(node: Node, *, stable: bool = False) -> tuple[int, int]:
 
 @VERSIONS
 @pytest.mark.parametrize("committed", [True, False])
-def test_positions_follow_their_transaction(versions: dict[str, int], committed: bool) -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, versions).begin()
-        if versions is OLD:
-            assert await add_offsets(producer) == ErrorCode.NONE
-        assert await commit(producer, 7) == {("t", 0): ErrorCode.NONE}
-        assert await position(node) == (-1, ErrorCode.NONE)
-        assert await position(node, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        assert await producer.end(committed) == ErrorCode.NONE
-        await asyncio.sleep(0.1)
-        expected = 7 if committed else -1
-        assert await position(node, stable=True) == (expected, ErrorCode.NONE)
+@run_with(on_node, configs=CONFIGS)
+async def test_positions_follow_their_transaction(
+    node: Node, *, versions: dict[str, int], committed: bool
+) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, versions).begin()
+    if versions is OLD:
+        assert await add_offsets(producer) == ErrorCode.NONE
+    assert await commit(producer, 7) == {("t", 0): ErrorCode.NONE}
+    assert await position(node) == (-1, ErrorCode.NONE)
+    assert await position(node, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert await producer.end(committed) == ErrorCode.NONE
+    await asyncio.sleep(0.1)
+    expected = 7 if committed else -1
+    assert await position(node, stable=True) == (expected, ErrorCode.NONE)
 
-    on_node(test, configs=CONFIGS)
 
-
-def test_an_old_producer_must_have_entered_the_group() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, OLD).begin()
-        assert await commit(producer, 7) == {("t", 0): ErrorCode.TRANSACTION_ABORTABLE}
-        assert await position(node, stable=True) == (-1, ErrorCode.NONE)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_an_old_producer_must_have_entered_the_group(node: Node) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, OLD).begin()
+    assert await commit(producer, 7) == {("t", 0): ErrorCode.TRANSACTION_ABORTABLE}
+    assert await position(node, stable=True) == (-1, ErrorCode.NONE)
 
 
 @VERSIONS
-def test_a_commit_that_comes_after_the_end_leaves_nothing_unstable(
-    versions: dict[str, int],
+@run_with(on_node, configs=CONFIGS)
+async def test_a_commit_that_comes_after_the_end_leaves_nothing_unstable(
+    node: Node, *, versions: dict[str, int]
 ) -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, versions).begin()
-        if versions is OLD:
-            await add_offsets(producer)
-        await commit(producer, 7)
-        stale = Transacting(node, versions, "tx", producer.producer_id, producer.epoch)
-        assert await producer.end() == ErrorCode.NONE
-        await asyncio.sleep(0.1)
-        (code,) = (await commit(stale, 9)).values()
-        assert code != ErrorCode.NONE
-        assert await position(node, stable=True) == (7, ErrorCode.NONE)
-
-    on_node(test, configs=CONFIGS)
+    await ready(node, t=1)
+    producer = await Transacting(node, versions).begin()
+    if versions is OLD:
+        await add_offsets(producer)
+    await commit(producer, 7)
+    stale = Transacting(node, versions, "tx", producer.producer_id, producer.epoch)
+    assert await producer.end() == ErrorCode.NONE
+    await asyncio.sleep(0.1)
+    (code,) = (await commit(stale, 9)).values()
+    assert code != ErrorCode.NONE
+    assert await position(node, stable=True) == (7, ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -150,23 +147,21 @@ def test_however_requests_race_no_position_stays_unstable(
     on_node(test, seed=seed, configs=CONFIGS)
 
 
-def test_rights_and_missing_partitions_are_told_in_rows() -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1, secret=1)
-        producer = await Transacting(node, NEW).begin()
-        node.rights.deny(Operation.READ, ResourceType.TOPIC, "secret")
-        places = [("t", 0), ("t", 5), ("secret", 0), ("nowhere", 0)]
-        assert await commit(producer, 1, *places) == {
-            ("t", 0): ErrorCode.NONE,
-            ("t", 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ("secret", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        }
-        node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
-        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert await commit(producer, 1) == {("t", 0): refused}
-        node.rights.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
-        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert await commit(producer, 1) == {("t", 0): refused}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_rights_and_missing_partitions_are_told_in_rows(node: Node) -> None:
+    await ready(node, t=1, secret=1)
+    producer = await Transacting(node, NEW).begin()
+    node.rights.deny(Operation.READ, ResourceType.TOPIC, "secret")
+    places = [("t", 0), ("t", 5), ("secret", 0), ("nowhere", 0)]
+    assert await commit(producer, 1, *places) == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("secret", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert await commit(producer, 1) == {("t", 0): refused}
+    node.rights.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert await commit(producer, 1) == {("t", 0): refused}

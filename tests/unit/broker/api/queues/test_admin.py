@@ -13,6 +13,7 @@ from penstock.wire.messages.internal.queue_admin import (
     ListPositionsRequest,
     OffsetRun,
 )
+from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, opened, take
 
 
@@ -36,60 +37,50 @@ async def change(node: Node, kind: int, first: int, last: int, **asked: Any) -> 
     return reply.partitions[0]
 
 
-def test_a_queue_is_inspected_and_changed() -> None:
-    async def test(node: Node) -> None:
-        queue = await opened(node, 6)
-        await take(queue, count=2)
-        seen = await inspect(node)
-        assert (seen.error_code, seen.start_offset, seen.unfinished, seen.leased) == (0, 0, 6, 2)
-        assert [(run.first, run.last, run.state, run.member) for run in seen.runs] == [
-            (0, 1, 1, "a"),
-            (2, 5, 0, ""),
-        ]
-        done = await change(node, 0, 0, 3)
-        assert (done.error_code, done.changed, done.start_offset) == (0, 4, 4)
-        done = await change(node, 1, 1, 2)
-        assert (done.error_code, done.changed, done.start_offset) == (0, 2, 1)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_is_inspected_and_changed(node: Node) -> None:
+    queue = await opened(node, 6)
+    await take(queue, count=2)
+    seen = await inspect(node)
+    assert (seen.error_code, seen.start_offset, seen.unfinished, seen.leased) == (0, 0, 6, 2)
+    assert [(run.first, run.last, run.state, run.member) for run in seen.runs] == [
+        (0, 1, 1, "a"),
+        (2, 5, 0, ""),
+    ]
+    done = await change(node, 0, 0, 3)
+    assert (done.error_code, done.changed, done.start_offset) == (0, 4, 4)
+    done = await change(node, 1, 1, 2)
+    assert (done.error_code, done.changed, done.start_offset) == (0, 2, 1)
 
 
-def test_each_partition_is_refused_for_its_own_reason() -> None:
-    async def test(node: Node) -> None:
-        await opened(node, 2)
-        assert (await inspect(node, partition=9)).error_code == (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
-        assert (await inspect(node, topic="x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert (await inspect(node, group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
-        assert (await change(node, 7, 0, 0)).error_code == ErrorCode.INVALID_REQUEST
-        assert (await change(node, 0, 0, 99)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        other = await change(node, 0, 0, 0, group_id="other")
-        assert other.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_each_partition_is_refused_for_its_own_reason(node: Node) -> None:
+    await opened(node, 2)
+    assert (await inspect(node, partition=9)).error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert (await inspect(node, topic="x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await inspect(node, group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
+    assert (await change(node, 7, 0, 0)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await change(node, 0, 0, 99)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    other = await change(node, 0, 0, 0, group_id="other")
+    assert other.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_rights_are_asked_for() -> None:
-    async def test(node: Node) -> None:
-        await opened(node, 2)
-        node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
-        assert (await inspect(node)).error_code == 0
-        assert (await change(node, 0, 0, 0)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
-        assert (await inspect(node)).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
-        reply = await node.ask(list_positions, 0, ListPositionsRequest(topics=None))
-        assert reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_rights_are_asked_for(node: Node) -> None:
+    await opened(node, 2)
+    node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
+    assert (await inspect(node)).error_code == 0
+    assert (await change(node, 0, 0, 0)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
+    assert (await inspect(node)).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    reply = await node.ask(list_positions, 0, ListPositionsRequest(topics=None))
+    assert reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_positions_of_a_topic_are_listed() -> None:
-    async def test(node: Node) -> None:
-        await opened(node, 2)
-        reply = await node.ask(list_positions, 0, ListPositionsRequest(topics=["t"]))
-        assert [(row.kind, row.group_id, row.topic) for row in reply.positions] == [(0, "g", "t")]
-        assert list(reply.state_shards) == [0, 1]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_positions_of_a_topic_are_listed(node: Node) -> None:
+    await opened(node, 2)
+    reply = await node.ask(list_positions, 0, ListPositionsRequest(topics=["t"]))
+    assert [(row.kind, row.group_id, row.topic) for row in reply.positions] == [(0, "g", "t")]
+    assert list(reply.state_shards) == [0, 1]

@@ -14,6 +14,7 @@ from penstock.wire.messages.topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.admin.test_configs import alter, make, replace
 from tests.unit.broker.api.harness import Node, on_node
 
@@ -29,57 +30,51 @@ async def name(node: Node, kind: int, of: str, config: str, target: str) -> int:
 
 
 @pytest.mark.parametrize(("kind", "of", "config"), KINDS)
-def test_letters_go_only_where_whoever_says_so_may_write(kind: int, of: str, config: str) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "mine")
-        await make(node, "theirs")
-        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
-        assert await name(node, kind, of, config, "theirs") == DENIED
-        assert await name(node, kind, of, config, "missing") == ErrorCode.NONE
-        node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-        node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "not-made-yet")
-        assert await name(node, kind, of, config, "not-made-yet") == DENIED
-
-    on_node(test)
+@run_with(on_node)
+async def test_letters_go_only_where_whoever_says_so_may_write(
+    node: Node, *, kind: int, of: str, config: str
+) -> None:
+    await make(node, "mine")
+    await make(node, "theirs")
+    node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
+    assert await name(node, kind, of, config, "theirs") == DENIED
+    assert await name(node, kind, of, config, "missing") == ErrorCode.NONE
+    node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "not-made-yet")
+    assert await name(node, kind, of, config, "not-made-yet") == DENIED
 
 
 @pytest.mark.parametrize(("kind", "of", "config"), KINDS)
 @pytest.mark.parametrize("target", ["__schemas", "__consumer_offsets", "__audit", "no name"])
-def test_the_brokers_own_topics_take_no_letters(
-    kind: int, of: str, config: str, target: str
+@run_with(on_node)
+async def test_the_brokers_own_topics_take_no_letters(
+    node: Node, *, kind: int, of: str, config: str, target: str
 ) -> None:
-    async def test(node: Node) -> None:
-        await make(node, "mine")
-        assert await name(node, kind, of, config, target) == ErrorCode.INVALID_CONFIG
-
-    on_node(test)
+    await make(node, "mine")
+    assert await name(node, kind, of, config, target) == ErrorCode.INVALID_CONFIG
 
 
-def test_what_somebody_else_has_set_may_stay() -> None:
-    async def test(node: Node) -> None:
-        await make(node, "mine", queue_dead_letter_topic="theirs")
-        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
-        await replace(node, TOPIC, "mine", {TOPIC_LETTERS: "theirs", "retention.ms": "77"})
-        await alter(node, TOPIC, "mine", [(TOPIC_LETTERS, Op.DELETE, None)])
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_somebody_else_has_set_may_stay(node: Node) -> None:
+    await make(node, "mine", queue_dead_letter_topic="theirs")
+    node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
+    await replace(node, TOPIC, "mine", {TOPIC_LETTERS: "theirs", "retention.ms": "77"})
+    await alter(node, TOPIC, "mine", [(TOPIC_LETTERS, Op.DELETE, None)])
 
 
 @pytest.mark.parametrize(
     ("target", "code"), [("theirs", DENIED), ("__schemas", ErrorCode.INVALID_CONFIG)]
 )
-def test_a_new_topic_is_no_way_around_it(target: str, code: ErrorCode) -> None:
-    async def test(node: Node) -> None:
-        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
-        wanted = CreatableTopic(
-            name="mine",
-            num_partitions=1,
-            replication_factor=1,
-            assignments=[],
-            configs=[CreatableTopicConfig(name=TOPIC_LETTERS, value=target)],
-        )
-        answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=[wanted]))
-        assert answer.topics[0].error_code == code
-        assert "mine" not in node.ctx.image.topics
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_new_topic_is_no_way_around_it(node: Node, *, target: str, code: ErrorCode) -> None:
+    node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
+    wanted = CreatableTopic(
+        name="mine",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=TOPIC_LETTERS, value=target)],
+    )
+    answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=[wanted]))
+    assert answer.topics[0].error_code == code
+    assert "mine" not in node.ctx.image.topics

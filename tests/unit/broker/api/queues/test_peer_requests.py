@@ -12,6 +12,7 @@ from penstock.wire.messages.internal.queues import (
     QueueStateCall,
     TellQueueRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.sharing import CONFIGS, Member, set_up
 
@@ -34,69 +35,61 @@ def deny(node: Node) -> None:
     node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
 
 
-def test_states_are_kept_and_read_in_the_order_of_the_calls() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.queue.queues.keeping.ensure()
-        calls = [
-            call(StateRequestKind.SNAPSHOT, 0, b"S"),
-            call(StateRequestKind.DELTA, 1, b"a"),
-            call(StateRequestKind.DELTA, 9, b"x"),
-            call(StateRequestKind.READ),
-            call(StateRequestKind.READ, index=5),
-            call(StateRequestKind.FORGET),
-        ]
-        answers = (await node.ask(keep_queue_state, 0, KeepQueueStateRequest(calls=calls))).answers
-        assert [answer.error_code for answer in answers] == [
-            0,
-            0,
-            ErrorCode.FENCED_STATE_EPOCH,
-            0,
-            0,
-            0,
-        ]
-        assert (answers[3].snapshot, list(answers[3].deltas)) == (b"S", [b"a"])
-        assert answers[4].snapshot is None
-        empty = await node.ask(keep_queue_state, 0, KeepQueueStateRequest(calls=[]))
-        assert list(empty.answers) == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_states_are_kept_and_read_in_the_order_of_the_calls(node: Node) -> None:
+    await node.ctx.queue.queues.keeping.ensure()
+    calls = [
+        call(StateRequestKind.SNAPSHOT, 0, b"S"),
+        call(StateRequestKind.DELTA, 1, b"a"),
+        call(StateRequestKind.DELTA, 9, b"x"),
+        call(StateRequestKind.READ),
+        call(StateRequestKind.READ, index=5),
+        call(StateRequestKind.FORGET),
+    ]
+    answers = (await node.ask(keep_queue_state, 0, KeepQueueStateRequest(calls=calls))).answers
+    assert [answer.error_code for answer in answers] == [
+        0,
+        0,
+        ErrorCode.FENCED_STATE_EPOCH,
+        0,
+        0,
+        0,
+    ]
+    assert (answers[3].snapshot, list(answers[3].deltas)) == (b"S", [b"a"])
+    assert answers[4].snapshot is None
+    empty = await node.ask(keep_queue_state, 0, KeepQueueStateRequest(calls=[]))
+    assert list(empty.answers) == []
 
 
-def test_queues_are_described_and_moved() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 4)
-        await Member(node).fetch(0)
-        topic_id = node.ctx.image.topics["t"].id
-        calls = [
-            QueueCall(kind=kind, group_id="g", topic_id=topic_id, partition=index, start_offset=3)
-            for kind, index in (
-                (admin.ChangeKind.DESCRIBE, 0),
-                (admin.ChangeKind.MOVE, 0),
-                (admin.ChangeKind.DESCRIBE, 0),
-                (admin.ChangeKind.DESCRIBE, 9),
-            )
-        ]
-        answers = (await node.ask(tell_queue, 0, TellQueueRequest(calls=calls))).answers
-        assert [(a.error_code, a.start_offset, a.lag) for a in answers] == [
-            (0, 0, 4),
-            (0, -1, -1),
-            (0, 3, 1),
-            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
-        ]
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_clients_have_no_business_here() -> None:
-    async def test(node: Node) -> None:
-        deny(node)
-        request = KeepQueueStateRequest(calls=[call(StateRequestKind.READ)])
-        (answer,) = (await node.ask(keep_queue_state, 0, request)).answers
-        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        told = TellQueueRequest(
-            calls=[QueueCall(kind=0, group_id="g", topic_id=TOPIC, partition=0)]
+@run_with(on_node, configs=CONFIGS)
+async def test_queues_are_described_and_moved(node: Node) -> None:
+    await set_up(node, 4)
+    await Member(node).fetch(0)
+    topic_id = node.ctx.image.topics["t"].id
+    calls = [
+        QueueCall(kind=kind, group_id="g", topic_id=topic_id, partition=index, start_offset=3)
+        for kind, index in (
+            (admin.ChangeKind.DESCRIBE, 0),
+            (admin.ChangeKind.MOVE, 0),
+            (admin.ChangeKind.DESCRIBE, 0),
+            (admin.ChangeKind.DESCRIBE, 9),
         )
-        (refused,) = (await node.ask(tell_queue, 0, told)).answers
-        assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    ]
+    answers = (await node.ask(tell_queue, 0, TellQueueRequest(calls=calls))).answers
+    assert [(a.error_code, a.start_offset, a.lag) for a in answers] == [
+        (0, 0, 4),
+        (0, -1, -1),
+        (0, 3, 1),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+    ]
 
-    on_node(test, configs=CONFIGS)
+
+@run_with(on_node, configs=CONFIGS)
+async def test_clients_have_no_business_here(node: Node) -> None:
+    deny(node)
+    request = KeepQueueStateRequest(calls=[call(StateRequestKind.READ)])
+    (answer,) = (await node.ask(keep_queue_state, 0, request)).answers
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    told = TellQueueRequest(calls=[QueueCall(kind=0, group_id="g", topic_id=TOPIC, partition=0)])
+    (refused,) = (await node.ask(tell_queue, 0, told)).answers
+    assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

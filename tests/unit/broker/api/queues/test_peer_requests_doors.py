@@ -15,6 +15,7 @@ from penstock.wire.messages.internal.queues import (
     SettleLeasesRequest,
     TakeFromQueuesRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
 from tests.unit.broker.api.sharing import CONFIGS, set_up
 
@@ -50,88 +51,78 @@ def ruling(node: Node, offset: int, verdict: int, member: str = "m") -> LeaseRul
     )
 
 
-def test_records_are_leased_and_settled_for_a_member_of_another_node() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        (row,) = (await node.ask(take_from_queues, 0, taking(node))).rows
-        assert [(one.first, one.last, one.delivery_count) for one in row.leases] == [(0, 1, 1)]
-        assert b"v0" in bytes(row.records)
-        rulings = [
-            ruling(node, 0, SettleAction.ACCEPT),
-            ruling(node, 0, SettleAction.ACCEPT),
-            ruling(node, 1, SettleAction.ACCEPT, "other"),
-            ruling(node, 1, 99),
-            ruling(node, 1, SettleAction.RELEASE),
-        ]
-        answers = (await node.ask(settle_leases, 0, SettleLeasesRequest(rulings=rulings))).answers
-        lost = ErrorCode.INVALID_RECORD_STATE
-        assert [answer.error_code for answer in answers] == [
-            0,
-            lost,
-            lost,
-            ErrorCode.INVALID_REQUEST,
-            0,
-        ]
-        (row,) = (await node.ask(take_from_queues, 0, taking(node, member="n"))).rows
-        found = [(one.first, one.delivery_count) for one in row.leases]
-        assert found == [(1, 2), (2, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_records_are_leased_and_settled_for_a_member_of_another_node(node: Node) -> None:
+    await set_up(node, 3)
+    (row,) = (await node.ask(take_from_queues, 0, taking(node))).rows
+    assert [(one.first, one.last, one.delivery_count) for one in row.leases] == [(0, 1, 1)]
+    assert b"v0" in bytes(row.records)
+    rulings = [
+        ruling(node, 0, SettleAction.ACCEPT),
+        ruling(node, 0, SettleAction.ACCEPT),
+        ruling(node, 1, SettleAction.ACCEPT, "other"),
+        ruling(node, 1, 99),
+        ruling(node, 1, SettleAction.RELEASE),
+    ]
+    answers = (await node.ask(settle_leases, 0, SettleLeasesRequest(rulings=rulings))).answers
+    lost = ErrorCode.INVALID_RECORD_STATE
+    assert [answer.error_code for answer in answers] == [
+        0,
+        lost,
+        lost,
+        ErrorCode.INVALID_REQUEST,
+        0,
+    ]
+    (row,) = (await node.ask(take_from_queues, 0, taking(node, member="n"))).rows
+    found = [(one.first, one.delivery_count) for one in row.leases]
+    assert found == [(1, 2), (2, 1)]
 
 
-def test_it_is_told_whether_several_of_a_key_may_come() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        _, alone = asked_by(taking(node))
-        request = taking(node)
-        request.with_followers = True
-        _, together = asked_by(request)
-        assert (alone.with_followers, together.with_followers) == (False, True)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_it_is_told_whether_several_of_a_key_may_come(node: Node) -> None:
+    await set_up(node, 1)
+    _, alone = asked_by(taking(node))
+    request = taking(node)
+    request.with_followers = True
+    _, together = asked_by(request)
+    assert (alone.with_followers, together.with_followers) == (False, True)
 
 
-def test_a_member_that_no_longer_waits_is_answered_with_nothing() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 0)
-        asked = node.ask(take_from_queues, 0, taking(node, wait_ms=60_000))
-        pending = asyncio.ensure_future(asked)
-        await asyncio.sleep(5)
-        assert not pending.done()
-        await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["somebody else"]))
-        await asyncio.sleep(1)
-        assert not pending.done()
-        await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["m"]))
-        assert list((await pending).rows) == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_member_that_no_longer_waits_is_answered_with_nothing(node: Node) -> None:
+    await set_up(node, 0)
+    asked = node.ask(take_from_queues, 0, taking(node, wait_ms=60_000))
+    pending = asyncio.ensure_future(asked)
+    await asyncio.sleep(5)
+    assert not pending.done()
+    await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["somebody else"]))
+    await asyncio.sleep(1)
+    assert not pending.done()
+    await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["m"]))
+    assert list((await pending).rows) == []
 
 
-def test_a_lost_connection_ends_the_wait_and_is_not_answered() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 0)
-        reach = node.ctx.queue.queue_reach
-        waiting = asyncio.ensure_future(reach.answer_take(taking(node, wait_ms=60_000)))
-        await asyncio.sleep(5)
-        (task,) = reach._waiting.values()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await asyncio.sleep(0)
-        assert task.cancelled()
-        assert not reach._waiting
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lost_connection_ends_the_wait_and_is_not_answered(node: Node) -> None:
+    await set_up(node, 0)
+    reach = node.ctx.queue.queue_reach
+    waiting = asyncio.ensure_future(reach.answer_take(taking(node, wait_ms=60_000)))
+    await asyncio.sleep(5)
+    (task,) = reach._waiting.values()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.sleep(0)
+    assert task.cancelled()
+    assert not reach._waiting
 
 
-def test_clients_have_no_business_here() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
-        taken = await node.ask(take_from_queues, 0, taking(node), Client())
-        assert taken.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        request = SettleLeasesRequest(rulings=[ruling(node, 0, SettleAction.ACCEPT)])
-        (answer,) = (await node.ask(settle_leases, 0, request, Client())).answers
-        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_clients_have_no_business_here(node: Node) -> None:
+    await set_up(node, 1)
+    node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    taken = await node.ask(take_from_queues, 0, taking(node), Client())
+    assert taken.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    request = SettleLeasesRequest(rulings=[ruling(node, 0, SettleAction.ACCEPT)])
+    (answer,) = (await node.ask(settle_leases, 0, request, Client())).answers
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -10,6 +10,7 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import ShareAcknowledgementBatch
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
 from tests.unit.broker.api.sharing import (
     ACCEPT,
@@ -63,142 +64,124 @@ def test_what_makes_no_sense_is_refused(batches: list[ShareAcknowledgementBatch]
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_records_are_accepted_released_and_rejected(version: int) -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 4)
-        member = Member(node)
-        await member.fetch(0)
-        answer = await member.answer([(0, 0, ACCEPT), (1, 2, RELEASE)], version=version)
-        assert (answer.error_code, code_of(answer)) == (0, 0)
-        answer = await member.answer([(3, 3, REJECT)], version=version)
-        assert code_of(answer) == 0
-        assert acquired(await member.fetch()) == [(1, 2, 2)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_records_are_accepted_released_and_rejected(node: Node, *, version: int) -> None:
+    await set_up(node, 4)
+    member = Member(node)
+    await member.fetch(0)
+    answer = await member.answer([(0, 0, ACCEPT), (1, 2, RELEASE)], version=version)
+    assert (answer.error_code, code_of(answer)) == (0, 0)
+    answer = await member.answer([(3, 3, REJECT)], version=version)
+    assert code_of(answer) == 0
+    assert acquired(await member.fetch()) == [(1, 2, 2)]
 
 
-def test_who_may_no_longer_read_the_topic_settles_nothing() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        member = Member(node)
-        await member.fetch(0)
-        node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
-        answer = await member.answer([(0, 0, ACCEPT)])
-        assert code_of(answer) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        node.rights.denied.clear()
-        assert code_of(await member.answer([(0, 0, ACCEPT)])) == 0, "it was still held"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_who_may_no_longer_read_the_topic_settles_nothing(node: Node) -> None:
+    await set_up(node, 1)
+    member = Member(node)
+    await member.fetch(0)
+    node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
+    answer = await member.answer([(0, 0, ACCEPT)])
+    assert code_of(answer) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    node.rights.denied.clear()
+    assert code_of(await member.answer([(0, 0, ACCEPT)])) == 0, "it was still held"
 
 
-def test_one_that_is_not_held_spoils_the_whole_answer() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 4)
-        member = Member(node)
-        await member.fetch(0, max_records=2)
-        answer = await member.answer([(0, 0, ACCEPT), (2, 2, ACCEPT)])
-        assert code_of(answer) == ErrorCode.INVALID_RECORD_STATE
-        assert code_of(await member.answer([(0, 1, ACCEPT)])) == 0
-        assert code_of(await member.answer([(0, 1, ACCEPT)])) == ErrorCode.INVALID_RECORD_STATE
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_one_that_is_not_held_spoils_the_whole_answer(node: Node) -> None:
+    await set_up(node, 4)
+    member = Member(node)
+    await member.fetch(0, max_records=2)
+    answer = await member.answer([(0, 0, ACCEPT), (2, 2, ACCEPT)])
+    assert code_of(answer) == ErrorCode.INVALID_RECORD_STATE
+    assert code_of(await member.answer([(0, 1, ACCEPT)])) == 0
+    assert code_of(await member.answer([(0, 1, ACCEPT)])) == ErrorCode.INVALID_RECORD_STATE
 
 
-def test_a_lease_is_renewed_only_where_that_is_asked_for_and_allowed() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        member = Member(node)
-        await member.fetch(0)
-        answer = await member.answer([(0, 0, RENEW)])
-        assert code_of(answer) == ErrorCode.INVALID_REQUEST
-        answer = await member.answer([(0, 0, RENEW)], is_renew_ack=True)
-        assert code_of(answer) == 0
-        assert answer.acquisition_lock_timeout_ms == 30_000
-        answer = await member.answer([(0, 0, RENEW)], version=1)
-        assert code_of(answer) == ErrorCode.INVALID_REQUEST
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lease_is_renewed_only_where_that_is_asked_for_and_allowed(node: Node) -> None:
+    await set_up(node, 1)
+    member = Member(node)
+    await member.fetch(0)
+    answer = await member.answer([(0, 0, RENEW)])
+    assert code_of(answer) == ErrorCode.INVALID_REQUEST
+    answer = await member.answer([(0, 0, RENEW)], is_renew_ack=True)
+    assert code_of(answer) == 0
+    assert answer.acquisition_lock_timeout_ms == 30_000
+    answer = await member.answer([(0, 0, RENEW)], version=1)
+    assert code_of(answer) == ErrorCode.INVALID_REQUEST
 
 
-def test_a_group_may_forbid_renewing() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1, share_renew_acknowledge_enable="false")
-        member = Member(node)
-        await member.fetch(0)
-        answer = await member.answer([(0, 0, RENEW)], is_renew_ack=True)
-        assert code_of(answer) == ErrorCode.INVALID_REQUEST
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_may_forbid_renewing(node: Node) -> None:
+    await set_up(node, 1, share_renew_acknowledge_enable="false")
+    member = Member(node)
+    await member.fetch(0)
+    answer = await member.answer([(0, 0, RENEW)], is_renew_ack=True)
+    assert code_of(answer) == ErrorCode.INVALID_REQUEST
 
 
-def test_answers_may_come_on_another_connection() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        member = Member(node)
-        await member.fetch(0)
-        fetching, acknowledging = member.client, Client()
-        member.client = acknowledging
-        answer = await member.answer([(0, 0, ACCEPT), (1, 1, RELEASE)])
-        assert (answer.error_code, code_of(answer)) == (0, 0)
-        code = (await member.answer([(2, 2, ACCEPT)], epoch=1)).error_code
-        assert code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-        acknowledging.lose()
-        member.client = fetching
-        assert acquired(await member.fetch()) == [(1, 1, 2)]
-        member.client = Client()
-        waits = asyncio.ensure_future(member.fetch(max_wait_ms=60_000))
-        await asyncio.sleep(1)
-        member.client = Client()
-        assert code_of(await member.answer([(1, 1, ACCEPT)])) == 0
-        await asyncio.sleep(1)
-        assert not waits.done(), "no reply of its own connection waits for this one"
-        await node.produce("t", 4)  # The first three are there already.
-        assert acquired(await waits) == [(3, 3, 1)]
-        fetching.lose()
-        await asyncio.sleep(0)
-        assert acquired(await Member(node, "b").fetch(0)) == [(2, 3, 2)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_answers_may_come_on_another_connection(node: Node) -> None:
+    await set_up(node, 3)
+    member = Member(node)
+    await member.fetch(0)
+    fetching, acknowledging = member.client, Client()
+    member.client = acknowledging
+    answer = await member.answer([(0, 0, ACCEPT), (1, 1, RELEASE)])
+    assert (answer.error_code, code_of(answer)) == (0, 0)
+    code = (await member.answer([(2, 2, ACCEPT)], epoch=1)).error_code
+    assert code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    acknowledging.lose()
+    member.client = fetching
+    assert acquired(await member.fetch()) == [(1, 1, 2)]
+    member.client = Client()
+    waits = asyncio.ensure_future(member.fetch(max_wait_ms=60_000))
+    await asyncio.sleep(1)
+    member.client = Client()
+    assert code_of(await member.answer([(1, 1, ACCEPT)])) == 0
+    await asyncio.sleep(1)
+    assert not waits.done(), "no reply of its own connection waits for this one"
+    await node.produce("t", 4)  # The first three are there already.
+    assert acquired(await waits) == [(3, 3, 1)]
+    fetching.lose()
+    await asyncio.sleep(0)
+    assert acquired(await Member(node, "b").fetch(0)) == [(2, 3, 2)]
 
 
-def test_answers_belong_to_a_session() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        member = Member(node)
-        answer = await member.answer([(0, 0, ACCEPT)], epoch=1)
-        assert answer.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-        await member.fetch(0)
-        for epoch, code in (
-            (0, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
-            (9, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
-            (1, ErrorCode.NONE),
-        ):
-            assert (await member.answer([(0, 0, ACCEPT)], epoch=epoch)).error_code == code
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_answers_belong_to_a_session(node: Node) -> None:
+    await set_up(node, 1)
+    member = Member(node)
+    answer = await member.answer([(0, 0, ACCEPT)], epoch=1)
+    assert answer.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    await member.fetch(0)
+    for epoch, code in (
+        (0, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
+        (9, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
+        (1, ErrorCode.NONE),
+    ):
+        assert (await member.answer([(0, 0, ACCEPT)], epoch=epoch)).error_code == code
 
 
-def test_the_last_answer_of_a_session_lets_go_of_the_rest() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        member = Member(node)
-        await member.fetch(0)
-        assert code_of(await member.answer([(1, 1, ACCEPT)], epoch=-1)) == 0
-        assert acquired(await Member(node, "b").fetch(0)) == [(0, 0, 2), (2, 2, 2)]
-        assert len(node.ctx.share.share_sessions) == 1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_the_last_answer_of_a_session_lets_go_of_the_rest(node: Node) -> None:
+    await set_up(node, 3)
+    member = Member(node)
+    await member.fetch(0)
+    assert code_of(await member.answer([(1, 1, ACCEPT)], epoch=-1)) == 0
+    assert acquired(await Member(node, "b").fetch(0)) == [(0, 0, 2), (2, 2, 2)]
+    assert len(node.ctx.share.share_sessions) == 1
 
 
-def test_a_queue_that_is_closed_is_opened_for_an_answer() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        member = Member(node)
-        await member.fetch(0)
-        (queue,) = node.ctx.queue.queues.queues()
-        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        assert code_of(await member.answer([(0, 0, ACCEPT)])) == 0
-        answer = await member.answer([(0, 0, ACCEPT)], index=7)
-        assert code_of(answer, 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_is_closed_is_opened_for_an_answer(node: Node) -> None:
+    await set_up(node, 1)
+    member = Member(node)
+    await member.fetch(0)
+    (queue,) = node.ctx.queue.queues.queues()
+    queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert code_of(await member.answer([(0, 0, ACCEPT)])) == 0
+    answer = await member.answer([(0, 0, ACCEPT)], index=7)
+    assert code_of(answer, 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -20,6 +20,7 @@ from penstock.wire.messages.share import (
     ShareAcknowledgementBatch,
     ShareAcknowledgeRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.sharing import (
     ACCEPT,
@@ -80,62 +81,54 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_released_record_waits_as_long_as_asked() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 2)
-        member = Member(node)
-        await member.fetch(0)
-        assert await say(member, noted(RELEASE, delay_ms=60_000), noted(RELEASE, 1, 1)) == 0
-        assert acquired(await member.fetch()) == [(1, 1, 2)]
-        assert await say(member, noted(ACCEPT, 1, 1)) == 0
-        await asyncio.sleep(59)
-        assert acquired(await member.fetch()) == []
-        await asyncio.sleep(2)
-        assert acquired(await member.fetch()) == [(0, 0, 2)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_released_record_waits_as_long_as_asked(node: Node) -> None:
+    await set_up(node, 2)
+    member = Member(node)
+    await member.fetch(0)
+    assert await say(member, noted(RELEASE, delay_ms=60_000), noted(RELEASE, 1, 1)) == 0
+    assert acquired(await member.fetch()) == [(1, 1, 2)]
+    assert await say(member, noted(ACCEPT, 1, 1)) == 0
+    await asyncio.sleep(59)
+    assert acquired(await member.fetch()) == []
+    await asyncio.sleep(2)
+    assert acquired(await member.fetch()) == [(0, 0, 2)]
 
 
-def test_why_a_record_failed_is_kept() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3, errors_deadletterqueue_enable="true")
-        member = Member(node)
-        await member.fetch(0)
-        why: dict[str, Any] = {"error_class": "ValueError", "error_message": "no such id"}
-        assert await say(member, noted(RELEASE, delay_ms=1_000_000, **why)) == 0
-        (queue,) = node.ctx.queue.queues.queues()
-        failure = queue.machine.kept.failures[0]
-        assert (failure.error_class, failure.error_message) == ("ValueError", "no such id")
-        said = [noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)]
-        rulings = list(rulings_of(queue.key, member.name, said, False))
-        letters = rule_together(queue.machine, rulings, node.ctx.clock.now_ms()).letters
-        assert [(one.offset, one.failure.error_class) for one in letters] == [
-            (1, "ValueError"),
-            (2, "rejected"),
-        ]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_why_a_record_failed_is_kept(node: Node) -> None:
+    await set_up(node, 3, errors_deadletterqueue_enable="true")
+    member = Member(node)
+    await member.fetch(0)
+    why: dict[str, Any] = {"error_class": "ValueError", "error_message": "no such id"}
+    assert await say(member, noted(RELEASE, delay_ms=1_000_000, **why)) == 0
+    (queue,) = node.ctx.queue.queues.queues()
+    failure = queue.machine.kept.failures[0]
+    assert (failure.error_class, failure.error_message) == ("ValueError", "no such id")
+    said = [noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)]
+    rulings = list(rulings_of(queue.key, member.name, said, False))
+    letters = rule_together(queue.machine, rulings, node.ctx.clock.now_ms()).letters
+    assert [(one.offset, one.failure.error_class) for one in letters] == [
+        (1, "ValueError"),
+        (2, "rejected"),
+    ]
 
 
-def test_a_lease_is_renewed_for_as_long_as_asked() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 2)
-        member = Member(node)
-        await member.fetch(0)
-        assert await say(member, noted(RENEW, lock_ms=120_000), noted(RENEW, 1, 1)) == 0
-        await asyncio.sleep(100)
-        assert await say(member, noted(ACCEPT)) == 0
-        assert await say(member, noted(ACCEPT, 1, 1)) == ErrorCode.INVALID_RECORD_STATE
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lease_is_renewed_for_as_long_as_asked(node: Node) -> None:
+    await set_up(node, 2)
+    member = Member(node)
+    await member.fetch(0)
+    assert await say(member, noted(RENEW, lock_ms=120_000), noted(RENEW, 1, 1)) == 0
+    await asyncio.sleep(100)
+    assert await say(member, noted(ACCEPT)) == 0
+    assert await say(member, noted(ACCEPT, 1, 1)) == ErrorCode.INVALID_RECORD_STATE
 
 
-def test_a_record_that_nobody_looked_at_was_not_delivered() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 2)
-        member = Member(node)
-        await member.fetch(0)
-        assert await say(member, noted(RELEASE, is_unseen=True), noted(RELEASE, 1, 1)) == 0
-        assert acquired(await member.fetch()) == [(0, 0, 1), (1, 1, 2)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_record_that_nobody_looked_at_was_not_delivered(node: Node) -> None:
+    await set_up(node, 2)
+    member = Member(node)
+    await member.fetch(0)
+    assert await say(member, noted(RELEASE, is_unseen=True), noted(RELEASE, 1, 1)) == 0
+    assert acquired(await member.fetch()) == [(0, 0, 1), (1, 1, 2)]

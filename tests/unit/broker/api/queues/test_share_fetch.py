@@ -11,6 +11,7 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.metadata import store_keys
 from penstock.coordinator.queues.receive import take
 from penstock.state.queues.state_shard import QueueKey
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.sharing import (
     ACCEPT,
@@ -38,263 +39,231 @@ def start_of(node: Node, index: int = 0) -> int:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_records_come_with_what_was_acquired_of_them(version: int) -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 5)
-        answer = await Member(node).fetch(0, version=version)
-        assert answer.error_code == 0
-        assert answer.acquisition_lock_timeout_ms == 30_000
-        assert acquired(answer) == [(0, 4, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_records_come_with_what_was_acquired_of_them(node: Node, *, version: int) -> None:
+    await set_up(node, 5)
+    answer = await Member(node).fetch(0, version=version)
+    assert answer.error_code == 0
+    assert answer.acquisition_lock_timeout_ms == 30_000
+    assert acquired(answer) == [(0, 4, 1)]
 
 
-def test_no_record_is_with_two_members_at_once() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 10)
-        first, second = Member(node, "a"), Member(node, "b")
-        assert acquired(await first.fetch(0, max_records=6)) == [(0, 5, 1)]
-        assert acquired(await second.fetch(0)) == [(6, 9, 1)]
-        assert acquired(await first.fetch()) == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_no_record_is_with_two_members_at_once(node: Node) -> None:
+    await set_up(node, 10)
+    first, second = Member(node, "a"), Member(node, "b")
+    assert acquired(await first.fetch(0, max_records=6)) == [(0, 5, 1)]
+    assert acquired(await second.fetch(0)) == [(6, 9, 1)]
+    assert acquired(await first.fetch()) == []
 
 
-def test_partitions_take_turns() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, partitions=3)
-        for index in range(3):
-            await node.produce("t", 4, index=index)
-        member = Member(node)
-        seen = []
-        answer = await member.fetch(0, 1, 2, max_records=2)
-        for _ in range(3):
-            seen.append([index for index in range(3) if acquired(answer, index)])
-            answer = await member.fetch(max_records=2)
-        assert seen == [[0], [1], [2]]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_partitions_take_turns(node: Node) -> None:
+    await set_up(node, partitions=3)
+    for index in range(3):
+        await node.produce("t", 4, index=index)
+    member = Member(node)
+    seen = []
+    answer = await member.fetch(0, 1, 2, max_records=2)
+    for _ in range(3):
+        seen.append([index for index in range(3) if acquired(answer, index)])
+        answer = await member.fetch(max_records=2)
+    assert seen == [[0], [1], [2]]
 
 
-def test_what_does_not_fit_is_given_back_and_not_counted() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 6)
-        member = Member(node)
-        answer = await member.fetch(0, max_bytes=100)
-        runs = acquired(answer)
-        assert runs[0][0] == 0
-        assert runs[-1][1] < 5
-        rest = acquired(await Member(node, "b").fetch(0))
-        assert rest == [(runs[-1][1] + 1, 5, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_does_not_fit_is_given_back_and_not_counted(node: Node) -> None:
+    await set_up(node, 6)
+    member = Member(node)
+    answer = await member.fetch(0, max_bytes=100)
+    runs = acquired(answer)
+    assert runs[0][0] == 0
+    assert runs[-1][1] < 5
+    rest = acquired(await Member(node, "b").fetch(0))
+    assert rest == [(runs[-1][1] + 1, 5, 1)]
 
 
-def test_an_important_record_comes_alone_and_first() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 5)
-        await append(node, (("penstock-priority", b"9"),))
-        member = Member(node)
-        assert acquired(await member.fetch(0)) == [(5, 5, 1)]
-        assert acquired(await member.fetch()) == [(0, 4, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_an_important_record_comes_alone_and_first(node: Node) -> None:
+    await set_up(node, 5)
+    await append(node, (("penstock-priority", b"9"),))
+    member = Member(node)
+    assert acquired(await member.fetch(0)) == [(5, 5, 1)]
+    assert acquired(await member.fetch()) == [(0, 4, 1)]
 
 
 # -- waiting ----------------------------------------------------------------------------------
 
 
-def test_it_waits_until_something_comes() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node)
-        pending = asyncio.ensure_future(Member(node).fetch(0, max_wait_ms=60_000))
-        await asyncio.sleep(1)
-        assert not pending.done()
-        await node.produce("t", 1)
-        await asyncio.sleep(0.1)
-        assert pending.done()
-        assert acquired(pending.result()) == [(0, 0, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_it_waits_until_something_comes(node: Node) -> None:
+    await set_up(node)
+    pending = asyncio.ensure_future(Member(node).fetch(0, max_wait_ms=60_000))
+    await asyncio.sleep(1)
+    assert not pending.done()
+    await node.produce("t", 1)
+    await asyncio.sleep(0.1)
+    assert pending.done()
+    assert acquired(pending.result()) == [(0, 0, 1)]
 
 
-def test_it_waits_no_longer_than_it_was_told_to() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node)
-        loop = asyncio.get_running_loop()
-        member = Member(node)
-        await member.fetch(0)
-        before = loop.time()
-        answer = await member.fetch(max_wait_ms=500)
-        assert 0.499 < loop.time() - before < 0.6
-        assert (answer.error_code, list(answer.responses)) == (0, [])
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_it_waits_no_longer_than_it_was_told_to(node: Node) -> None:
+    await set_up(node)
+    loop = asyncio.get_running_loop()
+    member = Member(node)
+    await member.fetch(0)
+    before = loop.time()
+    answer = await member.fetch(max_wait_ms=500)
+    assert 0.499 < loop.time() - before < 0.6
+    assert (answer.error_code, list(answer.responses)) == (0, [])
 
 
-def test_with_more_bytes_to_wait_for_it_gathers_them() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        pending = asyncio.ensure_future(Member(node).fetch(0, max_wait_ms=60_000, min_bytes=200))
-        await asyncio.sleep(1)
-        assert not pending.done()
-        await node.produce("t", 3)
-        await asyncio.sleep(0.1)
-        assert pending.done()
-        assert acquired(pending.result())[0][0] == 0
-        assert acquired(pending.result())[-1][1] >= 1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_with_more_bytes_to_wait_for_it_gathers_them(node: Node) -> None:
+    await set_up(node, 1)
+    pending = asyncio.ensure_future(Member(node).fetch(0, max_wait_ms=60_000, min_bytes=200))
+    await asyncio.sleep(1)
+    assert not pending.done()
+    await node.produce("t", 3)
+    await asyncio.sleep(0.1)
+    assert pending.done()
+    assert acquired(pending.result())[0][0] == 0
+    assert acquired(pending.result())[-1][1] >= 1
 
 
-def test_when_the_connection_goes_before_the_answer_everything_is_given_back() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        member = Member(node)
-        task = asyncio.ensure_future(member.fetch(0, max_wait_ms=60_000, min_bytes=10_000))
-        await asyncio.sleep(1)
-        task.cancel()
-        member.client.lose()
-        await asyncio.sleep(0.1)
-        assert acquired(await Member(node, "b").fetch(0)) == [(0, 0, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_when_the_connection_goes_before_the_answer_everything_is_given_back(
+    node: Node,
+) -> None:
+    await set_up(node, 1)
+    member = Member(node)
+    task = asyncio.ensure_future(member.fetch(0, max_wait_ms=60_000, min_bytes=10_000))
+    await asyncio.sleep(1)
+    task.cancel()
+    member.client.lose()
+    await asyncio.sleep(0.1)
+    assert acquired(await Member(node, "b").fetch(0)) == [(0, 0, 1)]
 
 
 # -- acknowledgements on the way --------------------------------------------------------------
 
 
-def test_acknowledgements_count_before_records_are_acquired() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        member = Member(node)
-        await member.fetch(0)
-        answer = await member.fetch(acks={0: [(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)]})
-        assert row_of(answer).acknowledge_error_code == 0
-        assert acquired(answer) == [(1, 1, 2)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_acknowledgements_count_before_records_are_acquired(node: Node) -> None:
+    await set_up(node, 3)
+    member = Member(node)
+    await member.fetch(0)
+    answer = await member.fetch(acks={0: [(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)]})
+    assert row_of(answer).acknowledge_error_code == 0
+    assert acquired(answer) == [(1, 1, 2)]
 
 
-def test_what_is_not_held_is_refused_beside_the_records() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 4)
-        member = Member(node)
-        await member.fetch(0, max_records=1)
-        answer = await member.fetch(acks={0: [(0, 0, ACCEPT), (3, 3, ACCEPT)]}, max_records=1)
-        row = row_of(answer)
-        assert row.acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
-        assert acquired(answer) == [(1, 1, 1)]
-        assert start_of(node) == 0, "none of them counts"
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_not_held_is_refused_beside_the_records(node: Node) -> None:
+    await set_up(node, 4)
+    member = Member(node)
+    await member.fetch(0, max_records=1)
+    answer = await member.fetch(acks={0: [(0, 0, ACCEPT), (3, 3, ACCEPT)]}, max_records=1)
+    row = row_of(answer)
+    assert row.acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
+    assert acquired(answer) == [(1, 1, 1)]
+    assert start_of(node) == 0, "none of them counts"
 
 
-def test_a_request_that_only_renews_acquires_nothing() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 2)
-        member = Member(node)
-        await member.fetch(0, max_records=1)
-        await asyncio.sleep(20)
-        nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
-        answer = await member.fetch(acks={0: [(0, 0, RENEW)]}, is_renew_ack=True, **nothing)
-        assert row_of(answer).acknowledge_error_code == 0
-        assert acquired(answer) == []
-        await asyncio.sleep(20)
-        answer = await member.fetch(acks={0: [(0, 0, ACCEPT)]})
-        assert row_of(answer).acknowledge_error_code == 0
-        wrong = await member.fetch(acks={0: [(1, 1, RENEW)]}, is_renew_ack=True)
-        assert wrong.error_code == ErrorCode.INVALID_REQUEST
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_request_that_only_renews_acquires_nothing(node: Node) -> None:
+    await set_up(node, 2)
+    member = Member(node)
+    await member.fetch(0, max_records=1)
+    await asyncio.sleep(20)
+    nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
+    answer = await member.fetch(acks={0: [(0, 0, RENEW)]}, is_renew_ack=True, **nothing)
+    assert row_of(answer).acknowledge_error_code == 0
+    assert acquired(answer) == []
+    await asyncio.sleep(20)
+    answer = await member.fetch(acks={0: [(0, 0, ACCEPT)]})
+    assert row_of(answer).acknowledge_error_code == 0
+    wrong = await member.fetch(acks={0: [(1, 1, RENEW)]}, is_renew_ack=True)
+    assert wrong.error_code == ErrorCode.INVALID_REQUEST
 
 
 # -- sessions ---------------------------------------------------------------------------------
 
 
-def test_a_session_remembers_its_partitions_until_they_are_forgotten() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 2, partitions=2)
-        member = Member(node)
-        await member.fetch(0, 1)
-        await node.produce("t", 1, index=1)
-        assert acquired(await member.fetch(), 1) == [(0, 0, 1)]
-        await member.fetch(forget=(1,))
-        await node.produce("t", 1, index=1)
-        assert list((await member.fetch()).responses) == []
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_session_remembers_its_partitions_until_they_are_forgotten(node: Node) -> None:
+    await set_up(node, 2, partitions=2)
+    member = Member(node)
+    await member.fetch(0, 1)
+    await node.produce("t", 1, index=1)
+    assert acquired(await member.fetch(), 1) == [(0, 0, 1)]
+    await member.fetch(forget=(1,))
+    await node.produce("t", 1, index=1)
+    assert list((await member.fetch()).responses) == []
 
 
-def test_the_last_request_of_a_session_lets_go_of_everything() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        member = Member(node)
-        await member.fetch(0)
-        answer = await member.fetch(acks={0: [(0, 0, ACCEPT)]}, epoch=-1)
-        assert row_of(answer).acknowledge_error_code == 0
-        assert acquired(answer) == []
-        assert acquired(await Member(node, "b").fetch(0)) == [(1, 2, 2)]
-        again = await member.fetch(epoch=-1)
-        assert again.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_the_last_request_of_a_session_lets_go_of_everything(node: Node) -> None:
+    await set_up(node, 3)
+    member = Member(node)
+    await member.fetch(0)
+    answer = await member.fetch(acks={0: [(0, 0, ACCEPT)]}, epoch=-1)
+    assert row_of(answer).acknowledge_error_code == 0
+    assert acquired(answer) == []
+    assert acquired(await Member(node, "b").fetch(0)) == [(1, 2, 2)]
+    again = await member.fetch(epoch=-1)
+    assert again.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
 @pytest.mark.parametrize("is_opened_anew", [False, True])
-def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing(
-    is_opened_anew: bool, monkeypatch: pytest.MonkeyPatch
+@run_with(on_node, configs=CONFIGS)
+async def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing(
+    node: Node, *, is_opened_anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        member, sessions = Member(node), node.ctx.share.share_sessions
+    await set_up(node, 3)
+    member, sessions = Member(node), node.ctx.share.share_sessions
 
-        async def take_later(*asked: Any) -> Any:
-            """As if the queue had to be opened first, and the member left meanwhile."""
-            session = sessions.find("g", "m")
-            sessions.close(session)
-            end_session(node.ctx.share, session)
-            if is_opened_anew:
-                sessions.open("g", "m", member.client, 10, lambda ended: None)
-            return await take(*asked)
+    async def take_later(*asked: Any) -> Any:
+        """As if the queue had to be opened first, and the member left meanwhile."""
+        session = sessions.find("g", "m")
+        sessions.close(session)
+        end_session(node.ctx.share, session)
+        if is_opened_anew:
+            sessions.open("g", "m", member.client, 10, lambda ended: None)
+        return await take(*asked)
 
-        monkeypatch.setattr("penstock.broker.api.queues.share_fetch.take", take_later)
-        assert acquired(await member.fetch(0)) == [(0, 2, 1)]
-        monkeypatch.undo()
-        left = [] if is_opened_anew else [(0, 2, 2)]
-        assert acquired(await Member(node, "b").fetch(0)) == left
-
-    on_node(test, configs=CONFIGS)
+    monkeypatch.setattr("penstock.broker.api.queues.share_fetch.take", take_later)
+    assert acquired(await member.fetch(0)) == [(0, 2, 1)]
+    monkeypatch.undo()
+    left = [] if is_opened_anew else [(0, 2, 2)]
+    assert acquired(await Member(node, "b").fetch(0)) == left
 
 
-def test_who_has_no_room_for_bytes_gets_nothing_at_once() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        before = asyncio.get_running_loop().time()
-        assert acquired(await Member(node).fetch(0, max_bytes=0, max_wait_ms=60_000)) == []
-        assert asyncio.get_running_loop().time() - before < 1
-        assert acquired(await Member(node, "b").fetch(0)) == [(0, 2, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_who_has_no_room_for_bytes_gets_nothing_at_once(node: Node) -> None:
+    await set_up(node, 3)
+    before = asyncio.get_running_loop().time()
+    assert acquired(await Member(node).fetch(0, max_bytes=0, max_wait_ms=60_000)) == []
+    assert asyncio.get_running_loop().time() - before < 1
+    assert acquired(await Member(node, "b").fetch(0)) == [(0, 2, 1)]
 
 
-def test_what_is_released_comes_again_at_once_where_nothing_is_configured() -> None:
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 100)
-        values = {"share.auto.offset.reset": "earliest"}
-        await node.put(store_keys.group_configs_key("g"), store_keys.ConfigsRecord(values=values))
-        member = Member(node)
-        await member.fetch(0)
-        await member.answer([(0, 99, RELEASE)])
-        assert acquired(await member.fetch()) == [(0, 99, 2)]
-        await member.answer([(0, 9, RELEASE)], is_patient=True)
-        await member.answer([(10, 99, ACCEPT)])
-        assert acquired(await member.fetch()) == []
-        await asyncio.sleep(3)
-        assert acquired(await member.fetch()) == [(0, 9, 3)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_released_comes_again_at_once_where_nothing_is_configured(node: Node) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 100)
+    values = {"share.auto.offset.reset": "earliest"}
+    await node.put(store_keys.group_configs_key("g"), store_keys.ConfigsRecord(values=values))
+    member = Member(node)
+    await member.fetch(0)
+    await member.answer([(0, 99, RELEASE)])
+    assert acquired(await member.fetch()) == [(0, 99, 2)]
+    await member.answer([(0, 9, RELEASE)], is_patient=True)
+    await member.answer([(10, 99, ACCEPT)])
+    assert acquired(await member.fetch()) == []
+    await asyncio.sleep(3)
+    assert acquired(await member.fetch()) == [(0, 9, 3)]
 
 
 @pytest.mark.parametrize("where", ["group", "broker"])
@@ -321,85 +290,75 @@ def test_retries_of_a_group_that_waits_come_together(where: str) -> None:
     on_node(test, configs=configs)
 
 
-def test_a_lost_connection_lets_go_of_everything() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 3)
-        member = Member(node)
-        await member.fetch(0)
-        member.client.lose()
-        await asyncio.sleep(0)
-        assert acquired(await Member(node, "b").fetch(0)) == [(0, 2, 2)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_lost_connection_lets_go_of_everything(node: Node) -> None:
+    await set_up(node, 3)
+    member = Member(node)
+    await member.fetch(0)
+    member.client.lose()
+    await asyncio.sleep(0)
+    assert acquired(await Member(node, "b").fetch(0)) == [(0, 2, 2)]
 
 
 @pytest.mark.parametrize(
     ("epoch", "code"),
     [(1, ErrorCode.SHARE_SESSION_NOT_FOUND), (-1, ErrorCode.SHARE_SESSION_NOT_FOUND)],
 )
-def test_without_a_session_there_is_nothing_to_go_on_with(epoch: int, code: ErrorCode) -> None:
-    async def test(node: Node) -> None:
-        await set_up(node)
-        assert (await Member(node).fetch(0, epoch=epoch)).error_code == code
+@run_with(on_node, configs=CONFIGS)
+async def test_without_a_session_there_is_nothing_to_go_on_with(
+    node: Node, *, epoch: int, code: ErrorCode
+) -> None:
+    await set_up(node)
+    assert (await Member(node).fetch(0, epoch=epoch)).error_code == code
 
-    on_node(test, configs=CONFIGS)
 
-
-def test_a_request_out_of_turn_is_refused() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node)
-        member = Member(node)
-        await member.fetch(0)
-        answer = await member.fetch(epoch=7)
-        assert answer.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-        answer = await member.fetch(epoch=0, acks={0: [(0, 0, ACCEPT)]})
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_request_out_of_turn_is_refused(node: Node) -> None:
+    await set_up(node)
+    member = Member(node)
+    await member.fetch(0)
+    answer = await member.fetch(epoch=7)
+    assert answer.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    answer = await member.fetch(epoch=0, acks={0: [(0, 0, ACCEPT)]})
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 # -- refusals ---------------------------------------------------------------------------------
 
 
-def test_rights_are_checked_for_the_group_and_each_topic() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
-        answer = await Member(node).fetch(0)
-        assert code_of(answer) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
-        answer = await Member(node, "b").fetch(0)
-        assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert (await Member(node, "", "h").fetch(0)).error_code == ErrorCode.INVALID_REQUEST
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_rights_are_checked_for_the_group_and_each_topic(node: Node) -> None:
+    await set_up(node, 1)
+    node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
+    answer = await Member(node).fetch(0)
+    assert code_of(answer) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
+    answer = await Member(node, "b").fetch(0)
+    assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert (await Member(node, "", "h").fetch(0)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_partition_that_is_not_there_is_refused_in_its_row() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        answer = await Member(node).fetch(0, 9)
-        assert code_of(answer, 9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert acquired(answer, 0) == [(0, 0, 1)]
-        member = Member(node, "b")
-        await member.fetch(0)
-        await node.delete("t")
-        answer = await member.fetch()
-        assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_partition_that_is_not_there_is_refused_in_its_row(node: Node) -> None:
+    await set_up(node, 1)
+    answer = await Member(node).fetch(0, 9)
+    assert code_of(answer, 9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert acquired(answer, 0) == [(0, 0, 1)]
+    member = Member(node, "b")
+    await member.fetch(0)
+    await node.delete("t")
+    answer = await member.fetch()
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_queue_that_cannot_be_opened_yet_has_nothing_for_now() -> None:
-    async def test(node: Node) -> None:
-        await set_up(node, 1)
-        member = Member(node)
-        await member.fetch(0)
-        queue = node.ctx.queue.queues.find(QueueKey("g", node.ctx.image.topics["t"].id, 0))
-        assert queue is not None
-        node.ctx.queue.queues._close(queue.key, "test")
-        node.ctx.queue.queues.keeping.host.close()
-        answer = await member.fetch(max_wait_ms=100)
-        assert (answer.error_code, list(answer.responses)) == (0, [])
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_queue_that_cannot_be_opened_yet_has_nothing_for_now(node: Node) -> None:
+    await set_up(node, 1)
+    member = Member(node)
+    await member.fetch(0)
+    queue = node.ctx.queue.queues.find(QueueKey("g", node.ctx.image.topics["t"].id, 0))
+    assert queue is not None
+    node.ctx.queue.queues._close(queue.key, "test")
+    node.ctx.queue.queues.keeping.host.close()
+    answer = await member.fetch(max_wait_ms=100)
+    assert (answer.error_code, list(answer.responses)) == (0, [])

@@ -8,6 +8,7 @@ from penstock.broker.api.queues.share_groups import share_group_describe, share_
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.wire.messages.classic_groups import DeleteGroupsRequest, ListGroupsRequest
 from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.sharing import ACCEPT, CONFIGS, Member, acquired, set_up
 
@@ -34,80 +35,70 @@ async def delete(node: Node) -> int:
     return code
 
 
-def test_a_member_joins_stays_and_leaves() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        await set_up(node, partitions=3)
-        answer = await beat(node)
-        assert (answer.error_code, answer.member_epoch) == (0, 1)
-        assert len(answer.assignment.topic_partitions[0].partitions) == 3
-        assert (await beat(node, epoch=1)).assignment is None
-        (row,) = await describe(node, "g", operations=True)
-        assert (row.group_state, len(row.members)) == ("Stable", 1)
-        assert row.authorized_operations > 0
-        listed = await node.ask(list_groups, 5, ListGroupsRequest(types_filter=["share"]))
-        assert [group.group_id for group in listed.groups] == ["g"]
-        assert (await beat(node, epoch=-1)).member_epoch == -1
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_member_joins_stays_and_leaves(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    await set_up(node, partitions=3)
+    answer = await beat(node)
+    assert (answer.error_code, answer.member_epoch) == (0, 1)
+    assert len(answer.assignment.topic_partitions[0].partitions) == 3
+    assert (await beat(node, epoch=1)).assignment is None
+    (row,) = await describe(node, "g", operations=True)
+    assert (row.group_state, len(row.members)) == ("Stable", 1)
+    assert row.authorized_operations > 0
+    listed = await node.ask(list_groups, 5, ListGroupsRequest(types_filter=["share"]))
+    assert [group.group_id for group in listed.groups] == ["g"]
+    assert (await beat(node, epoch=-1)).member_epoch == -1
 
 
-def test_rights_are_checked_for_the_group_and_its_topics() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        await set_up(node)
-        await beat(node)
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-        assert (await beat(node, "n")).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        (row,) = await describe(node, "g")
-        assert (row.error_code, list(row.members)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
-        node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
-        assert (await beat(node, "n")).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-        (row,) = await describe(node, "g")
-        assert row.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_rights_are_checked_for_the_group_and_its_topics(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    await set_up(node)
+    await beat(node)
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    assert (await beat(node, "n")).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    (row,) = await describe(node, "g")
+    assert (row.error_code, list(row.members)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
+    assert (await beat(node, "n")).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    (row,) = await describe(node, "g")
+    assert row.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_before_there_is_a_coordinator_the_client_is_told_so() -> None:
-    async def test(node: Node) -> None:
-        assert (await beat(node)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        (row,) = await describe(node, "g")
-        assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_before_there_is_a_coordinator_the_client_is_told_so(node: Node) -> None:
+    assert (await beat(node)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (row,) = await describe(node, "g")
+    assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_positions_go_with_the_group() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        await set_up(node, 3)
-        await beat(node)
-        member = Member(node)
-        await member.fetch(0)
-        await member.answer([(0, 2, ACCEPT)])
-        assert await delete(node) == ErrorCode.NON_EMPTY_GROUP
-        assert acquired(await member.fetch()) == []
-        await beat(node, epoch=-1)
-        assert await delete(node) == 0
-        assert await delete(node) == ErrorCode.GROUP_ID_NOT_FOUND
-        await beat(node)
-        assert acquired(await Member(node, "n").fetch(0)) == [(0, 2, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_positions_go_with_the_group(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    await set_up(node, 3)
+    await beat(node)
+    member = Member(node)
+    await member.fetch(0)
+    await member.answer([(0, 2, ACCEPT)])
+    assert await delete(node) == ErrorCode.NON_EMPTY_GROUP
+    assert acquired(await member.fetch()) == []
+    await beat(node, epoch=-1)
+    assert await delete(node) == 0
+    assert await delete(node) == ErrorCode.GROUP_ID_NOT_FOUND
+    await beat(node)
+    assert acquired(await Member(node, "n").fetch(0)) == [(0, 2, 1)]
 
 
-def test_a_group_whose_positions_cannot_be_forgotten_stays() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        await set_up(node, 3)
-        await beat(node)
-        await Member(node).fetch(0)
-        await beat(node, epoch=-1)
-        node.ctx.queue.queues.keeping.host.close()
-        assert await delete(node) == ErrorCode.NOT_COORDINATOR
-        (row,) = await describe(node, "g")
-        assert row.error_code == 0
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_whose_positions_cannot_be_forgotten_stays(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    await set_up(node, 3)
+    await beat(node)
+    await Member(node).fetch(0)
+    await beat(node, epoch=-1)
+    node.ctx.queue.queues.keeping.host.close()
+    assert await delete(node) == ErrorCode.NOT_COORDINATOR
+    (row,) = await describe(node, "g")
+    assert row.error_code == 0

@@ -19,6 +19,7 @@ from penstock.wire.messages.share_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.queues.test_share_groups import beat
 from tests.unit.broker.api.sharing import ACCEPT, CONFIGS, Member, acquired, set_up
@@ -74,102 +75,88 @@ async def group_at_two(node: Node) -> None:
     await member.answer([(0, 1, ACCEPT)], epoch=-1)
 
 
-def test_all_positions_are_described_with_what_is_left() -> None:
-    async def test(node: Node) -> None:
-        await group_at_two(node)
-        answer = await describe(node)
-        assert answer.error_code == 0
-        assert positions(answer) == {("t", 0): (0, 2, 3), ("t", 1): (0, -1, -1)}
-        old = await describe(node, version=0)
-        assert positions(old)["t", 0][:2] == (0, 2)
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_all_positions_are_described_with_what_is_left(node: Node) -> None:
+    await group_at_two(node)
+    answer = await describe(node)
+    assert answer.error_code == 0
+    assert positions(answer) == {("t", 0): (0, 2, 3), ("t", 1): (0, -1, -1)}
+    old = await describe(node, version=0)
+    assert positions(old)["t", 0][:2] == (0, 2)
 
 
-def test_what_is_asked_for_is_answered_row_by_row() -> None:
-    async def test(node: Node) -> None:
-        await group_at_two(node)
-        found = positions(await describe(node, {"t": [0, 7], "nothing": [0]}))
-        assert found["t", 0] == (0, 2, 3)
-        assert found["t", 7][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert found["nothing", 0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-        found = positions(await describe(node, {"t": [0]}))
-        assert found["t", 0][0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert positions(await describe(node)) == {}
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_what_is_asked_for_is_answered_row_by_row(node: Node) -> None:
+    await group_at_two(node)
+    found = positions(await describe(node, {"t": [0, 7], "nothing": [0]}))
+    assert found["t", 0] == (0, 2, 3)
+    assert found["t", 7][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert found["nothing", 0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    found = positions(await describe(node, {"t": [0]}))
+    assert found["t", 0][0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert positions(await describe(node)) == {}
 
 
-def test_a_group_that_is_not_there_has_no_positions() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        assert (await describe(node)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert (await delete(node, "t")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
-        assert (await describe(node)).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_that_is_not_there_has_no_positions(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    assert (await describe(node)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await delete(node, "t")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
+    assert (await describe(node)).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_an_empty_group_is_moved() -> None:
-    async def test(node: Node) -> None:
-        await group_at_two(node)
-        assert (await alter(node, {0: 1})).error_code == ErrorCode.NON_EMPTY_GROUP
-        await beat(node, epoch=-1)
-        answer = await alter(node, {0: 1, 7: 0})
-        assert answer.error_code == 0
-        codes = [row.error_code for row in answer.responses[0].partitions]
-        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        assert positions(await describe(node))["t", 0] == (0, 1, 4)
-        assert acquired(await Member(node, "n").fetch(0)) == [(1, 4, 1)]
-        answer = await alter(node, {0: 0}, "nothing")
-        (row,) = answer.responses[0].partitions
-        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_an_empty_group_is_moved(node: Node) -> None:
+    await group_at_two(node)
+    assert (await alter(node, {0: 1})).error_code == ErrorCode.NON_EMPTY_GROUP
+    await beat(node, epoch=-1)
+    answer = await alter(node, {0: 1, 7: 0})
+    assert answer.error_code == 0
+    codes = [row.error_code for row in answer.responses[0].partitions]
+    assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert positions(await describe(node))["t", 0] == (0, 1, 4)
+    assert acquired(await Member(node, "n").fetch(0)) == [(1, 4, 1)]
+    answer = await alter(node, {0: 0}, "nothing")
+    (row,) = answer.responses[0].partitions
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_group_that_nobody_joined_yet_is_made_by_moving_it() -> None:
-    async def test(node: Node) -> None:
-        await node.ctx.group.groups.ensure()
-        await set_up(node, 5)
-        assert (await alter(node, {0: 3})).error_code == 0
-        assert positions(await describe(node)) == {("t", 0): (0, 3, 2)}
-        assert acquired(await Member(node).fetch(0)) == [(3, 4, 1)]
-        node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
-        assert (await alter(node, {0: 3})).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_that_nobody_joined_yet_is_made_by_moving_it(node: Node) -> None:
+    await node.ctx.group.groups.ensure()
+    await set_up(node, 5)
+    assert (await alter(node, {0: 3})).error_code == 0
+    assert positions(await describe(node)) == {("t", 0): (0, 3, 2)}
+    assert acquired(await Member(node).fetch(0)) == [(3, 4, 1)]
+    node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
+    assert (await alter(node, {0: 3})).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_group_forgets_no_topic_that_whoever_asks_may_not_read() -> None:
-    async def test(node: Node) -> None:
-        await group_at_two(node)
-        await beat(node, epoch=-1)
-        before = positions(await describe(node))
-        node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
-        for answer in (await delete(node, "t"), await alter(node, {0: 1})):
-            (row,) = answer.responses
-            rows = getattr(row, "partitions", [row])
-            codes = [one.error_code for one in rows]
-            assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-        assert positions(await describe(node)) == before
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_a_group_forgets_no_topic_that_whoever_asks_may_not_read(node: Node) -> None:
+    await group_at_two(node)
+    await beat(node, epoch=-1)
+    before = positions(await describe(node))
+    node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
+    for answer in (await delete(node, "t"), await alter(node, {0: 1})):
+        (row,) = answer.responses
+        rows = getattr(row, "partitions", [row])
+        codes = [one.error_code for one in rows]
+        assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert positions(await describe(node)) == before
 
 
-def test_an_empty_group_forgets_topics() -> None:
-    async def test(node: Node) -> None:
-        await group_at_two(node)
-        assert (await delete(node, "t")).error_code == ErrorCode.NON_EMPTY_GROUP
-        await beat(node, epoch=-1)
-        answer = await delete(node, "t", "nothing")
-        assert [row.error_code for row in answer.responses] == [
-            0,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ]
-        assert positions(await describe(node)) == {}
-        assert acquired(await Member(node, "n").fetch(0)) == [(0, 4, 1)]
-
-    on_node(test, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS)
+async def test_an_empty_group_forgets_topics(node: Node) -> None:
+    await group_at_two(node)
+    assert (await delete(node, "t")).error_code == ErrorCode.NON_EMPTY_GROUP
+    await beat(node, epoch=-1)
+    answer = await delete(node, "t", "nothing")
+    assert [row.error_code for row in answer.responses] == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert positions(await describe(node)) == {}
+    assert acquired(await Member(node, "n").fetch(0)) == [(0, 4, 1)]

@@ -16,6 +16,7 @@ from penstock.wire.messages.internal.access_keys import (
     DescribeAccessKeysRequest,
 )
 from penstock.wire.messages.sasl import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.security.test_users import alter, describe, upsertion
 
@@ -38,41 +39,37 @@ async def delete(node: Node, access_key: str) -> int:
     return code
 
 
-def test_keys_are_made_listed_and_deleted() -> None:
-    async def test(node: Node) -> None:
-        first, second = await create(node, "bob"), await create(node, "ann")
-        assert len(first.secret) == 40
-        assert first.access_key != second.access_key
-        assert await listed(node) == [("ann", second.access_key), ("bob", first.access_key)]
-        assert await listed(node, "bob") == [("bob", first.access_key)]
-        assert await delete(node, first.access_key) == ErrorCode.NONE
-        assert await delete(node, first.access_key) == ErrorCode.RESOURCE_NOT_FOUND
-        assert "bob" not in node.ctx.image.users
-
-    on_node(test)
+@run_with(on_node)
+async def test_keys_are_made_listed_and_deleted(node: Node) -> None:
+    first, second = await create(node, "bob"), await create(node, "ann")
+    assert len(first.secret) == 40
+    assert first.access_key != second.access_key
+    assert await listed(node) == [("ann", second.access_key), ("bob", first.access_key)]
+    assert await listed(node, "bob") == [("bob", first.access_key)]
+    assert await delete(node, first.access_key) == ErrorCode.NONE
+    assert await delete(node, first.access_key) == ErrorCode.RESOURCE_NOT_FOUND
+    assert "bob" not in node.ctx.image.users
 
 
-def test_passwords_and_keys_of_a_user_do_not_touch_each_other() -> None:
-    async def test(node: Node) -> None:
-        made = await create(node, "bob")
-        assert await describe(node) == [], "a user with nothing but a key has no SCRAM credentials"
-        assert await alter(node, upsertion()) == [("bob", 0)]
-        assert await listed(node) == [("bob", made.access_key)]
-        gone = AlterUserScramCredentialsRequest(
-            deletions=[ScramCredentialDeletion(name="bob", mechanism=1)], upsertions=[]
-        )
-        await node.ask(alter_user_scram_credentials, 0, gone)
-        assert await listed(node) == [("bob", made.access_key)]
-
-    on_node(test)
+@run_with(on_node)
+async def test_passwords_and_keys_of_a_user_do_not_touch_each_other(node: Node) -> None:
+    made = await create(node, "bob")
+    assert await describe(node) == [], "a user with nothing but a key has no SCRAM credentials"
+    assert await alter(node, upsertion()) == [("bob", 0)]
+    assert await listed(node) == [("bob", made.access_key)]
+    gone = AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion(name="bob", mechanism=1)], upsertions=[]
+    )
+    await node.ask(alter_user_scram_credentials, 0, gone)
+    assert await listed(node) == [("bob", made.access_key)]
 
 
-def test_names_that_nobody_can_have_are_refused_and_so_is_one_key_too_many() -> None:
-    async def test(node: Node) -> None:
-        for name in ("", NODE_USER, "x" * 256):
-            assert (await create(node, name)).error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
-        for _ in range(KEYS_MAX):
-            assert (await create(node, "bob")).error_code == ErrorCode.NONE
-        assert (await create(node, "bob")).error_code == ErrorCode.INVALID_REQUEST
-
-    on_node(test)
+@run_with(on_node)
+async def test_names_that_nobody_can_have_are_refused_and_so_is_one_key_too_many(
+    node: Node,
+) -> None:
+    for name in ("", NODE_USER, "x" * 256):
+        assert (await create(node, name)).error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    for _ in range(KEYS_MAX):
+        assert (await create(node, "bob")).error_code == ErrorCode.NONE
+    assert (await create(node, "bob")).error_code == ErrorCode.INVALID_REQUEST

@@ -16,6 +16,7 @@ from penstock.wire.messages.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 VERSION = 3
@@ -58,38 +59,34 @@ async def describe(node: Node, **fields: Any) -> list[tuple[str, str, int]]:
     ]
 
 
-def test_bindings_are_there_once_created_and_only_once() -> None:
-    async def test(node: Node) -> None:
-        read, write = creation(), creation(operation=Operation.WRITE)
-        assert await create(node, read, write, read) == [0, 0, 0]
-        assert await create(node, read) == [0]
-        found = [("orders", "User:bob", Operation.READ), ("orders", "User:bob", Operation.WRITE)]
-        assert await describe(node) == found
-        assert await describe(node, operation=Operation.WRITE) == found[1:]
-        assert await describe(node, resource_name_filter="others") == []
-
-    on_node(test)
+@run_with(on_node)
+async def test_bindings_are_there_once_created_and_only_once(node: Node) -> None:
+    read, write = creation(), creation(operation=Operation.WRITE)
+    assert await create(node, read, write, read) == [0, 0, 0]
+    assert await create(node, read) == [0]
+    found = [("orders", "User:bob", Operation.READ), ("orders", "User:bob", Operation.WRITE)]
+    assert await describe(node) == found
+    assert await describe(node, operation=Operation.WRITE) == found[1:]
+    assert await describe(node, resource_name_filter="others") == []
 
 
-def test_a_filter_removes_what_it_matches_and_tells_what_that_was() -> None:
-    async def test(node: Node) -> None:
-        prefix = creation(resource_name="ord", resource_pattern_type=Pattern.PREFIXED)
-        await create(node, creation(), prefix, creation(principal="User:eve"))
-        asked = DeleteAclsFilter(
-            resource_type_filter=ResourceType.TOPIC,
-            resource_name_filter="orders",
-            pattern_type_filter=Pattern.MATCH,
-            principal_filter="User:bob",
-            host_filter=None,
-            operation=ANY,
-            permission_type=ANY,
-        )
-        answer = await node.ask(delete_acls, VERSION, DeleteAclsRequest(filters=[asked]))
-        gone = answer.filter_results[0].matching_acls
-        assert [acl.resource_name for acl in gone] == ["ord", "orders"]
-        assert await describe(node) == [("orders", "User:eve", Operation.READ)]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_filter_removes_what_it_matches_and_tells_what_that_was(node: Node) -> None:
+    prefix = creation(resource_name="ord", resource_pattern_type=Pattern.PREFIXED)
+    await create(node, creation(), prefix, creation(principal="User:eve"))
+    asked = DeleteAclsFilter(
+        resource_type_filter=ResourceType.TOPIC,
+        resource_name_filter="orders",
+        pattern_type_filter=Pattern.MATCH,
+        principal_filter="User:bob",
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    answer = await node.ask(delete_acls, VERSION, DeleteAclsRequest(filters=[asked]))
+    gone = answer.filter_results[0].matching_acls
+    assert [acl.resource_name for acl in gone] == ["ord", "orders"]
+    assert await describe(node) == [("orders", "User:eve", Operation.READ)]
 
 
 @pytest.mark.parametrize(
@@ -110,40 +107,34 @@ def test_a_filter_removes_what_it_matches_and_tells_what_that_was() -> None:
     ],
     ids=lambda fields: str(fields)[:40],
 )
-def test_a_binding_that_makes_no_sense_is_refused_and_the_others_are_made(
-    fields: dict[str, Any],
+@run_with(on_node)
+async def test_a_binding_that_makes_no_sense_is_refused_and_the_others_are_made(
+    node: Node, *, fields: dict[str, Any]
 ) -> None:
-    async def test(node: Node) -> None:
-        codes = await create(node, creation(**fields), creation(operation=ALL_OPERATIONS))
-        assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
-        assert len(await describe(node)) == 1
-
-    on_node(test)
+    codes = await create(node, creation(**fields), creation(operation=ALL_OPERATIONS))
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert len(await describe(node)) == 1
 
 
-def test_lists_need_the_right() -> None:
-    async def test(node: Node) -> None:
-        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        node.rights.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-        assert await create(node, creation()) == [denied]
-        node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        request = DescribeAclsRequest(
-            resource_type_filter=ANY,
-            resource_name_filter=None,
-            pattern_type_filter=ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=ANY,
-            permission_type=ANY,
-        )
-        assert (await node.ask(describe_acls, VERSION, request)).error_code == denied
-
-    on_node(test)
+@run_with(on_node)
+async def test_lists_need_the_right(node: Node) -> None:
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    node.rights.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert await create(node, creation()) == [denied]
+    node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    request = DescribeAclsRequest(
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    assert (await node.ask(describe_acls, VERSION, request)).error_code == denied
 
 
-def test_without_an_authorizer_nothing_pretends_to_be_guarded() -> None:
-    async def test(node: Node) -> None:
-        node.rights.is_on = False
-        assert await create(node, creation()) == [ErrorCode.SECURITY_DISABLED]
-
-    on_node(test)
+@run_with(on_node)
+async def test_without_an_authorizer_nothing_pretends_to_be_guarded(node: Node) -> None:
+    node.rights.is_on = False
+    assert await create(node, creation()) == [ErrorCode.SECURITY_DISABLED]

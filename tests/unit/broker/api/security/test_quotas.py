@@ -16,6 +16,7 @@ from penstock.wire.messages.quotas import (
     DescribeClientQuotasRequest,
     OpData,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 Parts = list[tuple[str, str | None]]
@@ -53,56 +54,48 @@ def told(answer: Any) -> list[tuple[Parts, dict[str, float]]]:
     ]
 
 
-def test_what_is_set_is_described_and_removed() -> None:
-    async def test(node: Node) -> None:
-        alice: Parts = [("user", "alice")]
-        both: Parts = [("user", None), ("client-id", "app")]
-        done = await alter(
-            node, entry(alice, ("producer_byte_rate", 1e6)), entry(both, ("request_percentage", 5))
-        )
-        assert done == [0, 0]
-        assert told(await describe(node)) == [
-            (both, {"request_percentage": 5}),
-            (alice, {"producer_byte_rate": 1e6}),
-        ]
-        only = ComponentData(entity_type="user", match_type=0, match="alice")
-        assert told(await describe(node, only, strict=True)) == [
-            (alice, {"producer_byte_rate": 1e6})
-        ]
-        default = ComponentData(entity_type="user", match_type=1, match=None)
-        assert [parts for parts, _ in told(await describe(node, default))] == [both]
-        assert await alter(node, entry(alice, ("producer_byte_rate", None))) == [0]
-        assert len(told(await describe(node))) == 1
-
-    on_node(test)
+@run_with(on_node)
+async def test_what_is_set_is_described_and_removed(node: Node) -> None:
+    alice: Parts = [("user", "alice")]
+    both: Parts = [("user", None), ("client-id", "app")]
+    done = await alter(
+        node, entry(alice, ("producer_byte_rate", 1e6)), entry(both, ("request_percentage", 5))
+    )
+    assert done == [0, 0]
+    assert told(await describe(node)) == [
+        (both, {"request_percentage": 5}),
+        (alice, {"producer_byte_rate": 1e6}),
+    ]
+    only = ComponentData(entity_type="user", match_type=0, match="alice")
+    assert told(await describe(node, only, strict=True)) == [(alice, {"producer_byte_rate": 1e6})]
+    default = ComponentData(entity_type="user", match_type=1, match=None)
+    assert [parts for parts, _ in told(await describe(node, default))] == [both]
+    assert await alter(node, entry(alice, ("producer_byte_rate", None))) == [0]
+    assert len(told(await describe(node))) == 1
 
 
-def test_each_entity_is_its_own_row() -> None:
-    async def test(node: Node) -> None:
-        done = await alter(
-            node,
-            entry([("user", "alice")], ("producer_byte_rate", 1)),
-            entry([("planet", "mars")], ("producer_byte_rate", 1)),
-            entry([("user", "a"), ("user", "b")], ("producer_byte_rate", 1)),
-            entry([("ip", "10.0.0.1")], ("producer_byte_rate", 1)),
-            entry([("user", "twice")], ("producer_byte_rate", 1)),
-            entry([("user", "twice")], ("producer_byte_rate", 2)),
-            entry([], ("producer_byte_rate", 2)),
-        )
-        assert done == [0] + [ErrorCode.INVALID_REQUEST] * 6
-        assert len(told(await describe(node))) == 1
-
-    on_node(test)
+@run_with(on_node)
+async def test_each_entity_is_its_own_row(node: Node) -> None:
+    done = await alter(
+        node,
+        entry([("user", "alice")], ("producer_byte_rate", 1)),
+        entry([("planet", "mars")], ("producer_byte_rate", 1)),
+        entry([("user", "a"), ("user", "b")], ("producer_byte_rate", 1)),
+        entry([("ip", "10.0.0.1")], ("producer_byte_rate", 1)),
+        entry([("user", "twice")], ("producer_byte_rate", 1)),
+        entry([("user", "twice")], ("producer_byte_rate", 2)),
+        entry([], ("producer_byte_rate", 2)),
+    )
+    assert done == [0] + [ErrorCode.INVALID_REQUEST] * 6
+    assert len(told(await describe(node))) == 1
 
 
-def test_trying_out_says_what_would_be_refused_and_does_nothing() -> None:
-    async def test(node: Node) -> None:
-        good, bad = ("producer_byte_rate", 1.0), ("producer_byte_rate", -1.0)
-        rows = entry([("user", "a")], good), entry([("user", "b")], bad)
-        assert await alter(node, *rows, validate_only=True) == [0, ErrorCode.INVALID_REQUEST]
-        assert told(await describe(node)) == []
-
-    on_node(test)
+@run_with(on_node)
+async def test_trying_out_says_what_would_be_refused_and_does_nothing(node: Node) -> None:
+    good, bad = ("producer_byte_rate", 1.0), ("producer_byte_rate", -1.0)
+    rows = entry([("user", "a")], good), entry([("user", "b")], bad)
+    assert await alter(node, *rows, validate_only=True) == [0, ErrorCode.INVALID_REQUEST]
+    assert told(await describe(node)) == []
 
 
 @pytest.mark.parametrize(
@@ -116,28 +109,24 @@ def test_trying_out_says_what_would_be_refused_and_does_nothing() -> None:
         ([("user", 2, None), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused(
-    components: list[tuple[str, int, str | None]], code: ErrorCode
+@run_with(on_node)
+async def test_a_filter_that_makes_no_sense_is_refused(
+    node: Node, *, components: list[tuple[str, int, str | None]], code: ErrorCode
 ) -> None:
-    async def test(node: Node) -> None:
-        rows = [
-            ComponentData(entity_type=kind, match_type=how, match=name)
-            for kind, how, name in components
-        ]
-        answer = await describe(node, *rows)
-        assert answer.error_code == code
-        assert answer.error_message
-
-    on_node(test)
+    rows = [
+        ComponentData(entity_type=kind, match_type=how, match=name)
+        for kind, how, name in components
+    ]
+    answer = await describe(node, *rows)
+    assert answer.error_code == code
+    assert answer.error_message
 
 
-def test_without_the_right_nothing_is_told_or_changed() -> None:
-    async def test(node: Node) -> None:
-        for operation in (Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS):
-            node.rights.deny(operation, ResourceType.CLUSTER, CLUSTER_NAME)
-        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        assert await alter(node, entry([("user", "a")], ("producer_byte_rate", 1))) == [denied]
-        assert (await describe(node)).error_code == denied
-        assert not node.ctx.image.quotas
-
-    on_node(test)
+@run_with(on_node)
+async def test_without_the_right_nothing_is_told_or_changed(node: Node) -> None:
+    for operation in (Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS):
+        node.rights.deny(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert await alter(node, entry([("user", "a")], ("producer_byte_rate", 1))) == [denied]
+    assert (await describe(node)).error_code == denied
+    assert not node.ctx.image.quotas

@@ -17,6 +17,7 @@ from penstock.wire.messages.sasl import (
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
 from tests.unit.broker.server.world import metadata_frame
 
@@ -54,40 +55,36 @@ async def log_in(node: Node, client: Client, name: str, password: str) -> SaslAu
     return outcome
 
 
-def test_a_node_says_that_it_is_one_where_nobody_else_is_asked() -> None:
-    async def test(node: Node) -> None:
+@run_with(on_node)
+async def test_a_node_says_that_it_is_one_where_nobody_else_is_asked(node: Node) -> None:
+    client = stranger(node)
+    outcome = await log_in(node, client, NODE_USER, node_credentials(SECRET).password)
+    assert outcome.error_code == ErrorCode.NONE
+    assert client.principal == f"User:{NODE_USER}"
+
+
+@run_with(on_node)
+async def test_whoever_does_not_have_the_secret_is_told_that_this_is_the_wrong_place(
+    node: Node,
+) -> None:
+    for name, password in ((NODE_USER, "guess"), ("ann", "hers")):
         client = stranger(node)
-        outcome = await log_in(node, client, NODE_USER, node_credentials(SECRET).password)
-        assert outcome.error_code == ErrorCode.NONE
-        assert client.principal == f"User:{NODE_USER}"
-
-    on_node(test)
-
-
-def test_whoever_does_not_have_the_secret_is_told_that_this_is_the_wrong_place() -> None:
-    async def test(node: Node) -> None:
-        for name, password in ((NODE_USER, "guess"), ("ann", "hers")):
-            client = stranger(node)
-            outcome = await log_in(node, client, name, password)
-            assert outcome.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-            assert outcome.error_message == OUT_OF_PLACE
-            assert client.principal == ANONYMOUS
-            assert client.is_closed
-        answer = await ask(
-            node, stranger(node), sasl_handshake, 1, SaslHandshakeRequest(mechanism="PLAIN")
-        )
-        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
-
-    on_node(test)
+        outcome = await log_in(node, client, name, password)
+        assert outcome.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert outcome.error_message == OUT_OF_PLACE
+        assert client.principal == ANONYMOUS
+        assert client.is_closed
+    answer = await ask(
+        node, stranger(node), sasl_handshake, 1, SaslHandshakeRequest(mechanism="PLAIN")
+    )
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def test_nobody_has_to() -> None:
-    async def test(node: Node) -> None:
-        frame = metadata_frame(1)[4:]
-        view = memoryview(frame)
-        Dispatcher(node.ctx).call(stranger(node), view, 0, len(view))
-
-    on_node(test)
+@run_with(on_node)
+async def test_nobody_has_to(node: Node) -> None:
+    frame = metadata_frame(1)[4:]
+    view = memoryview(frame)
+    Dispatcher(node.ctx).call(stranger(node), view, 0, len(view))
 
 
 def test_whoever_cannot_be_looked_at_for_now_is_closed_and_not_told_that_it_was_wrong() -> None:

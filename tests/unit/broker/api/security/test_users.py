@@ -21,6 +21,7 @@ from penstock.wire.messages.sasl import (
     ScramCredentialUpsertion,
     UserName,
 )
+from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -56,33 +57,29 @@ async def describe(node: Node, *names: str) -> list[tuple[str, int, list[int]]]:
     ]
 
 
-def test_a_password_is_kept_so_that_it_can_be_checked_and_not_read() -> None:
-    async def test(node: Node) -> None:
-        assert await alter(node, upsertion()) == [("bob", 0)]
-        assert await describe(node) == [("bob", 0, [1])]
-        kept = users.credential(node.ctx.image, "bob", "SCRAM-SHA-256")
-        assert kept is not None
-        assert scram.verifies("SCRAM-SHA-256", kept, "secret")
-        assert not scram.verifies("SCRAM-SHA-256", kept, "wrong")
-        entry = await node.store.get("/users/bob")
-        assert entry is not None
-        assert b"secret" not in entry.value
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_password_is_kept_so_that_it_can_be_checked_and_not_read(node: Node) -> None:
+    assert await alter(node, upsertion()) == [("bob", 0)]
+    assert await describe(node) == [("bob", 0, [1])]
+    kept = users.credential(node.ctx.image, "bob", "SCRAM-SHA-256")
+    assert kept is not None
+    assert scram.verifies("SCRAM-SHA-256", kept, "secret")
+    assert not scram.verifies("SCRAM-SHA-256", kept, "wrong")
+    entry = await node.store.get("/users/bob")
+    assert entry is not None
+    assert b"secret" not in entry.value
 
 
-def test_a_user_is_gone_with_the_last_credential() -> None:
-    async def test(node: Node) -> None:
-        await alter(node, upsertion(), upsertion(mechanism=2))
-        one = ScramCredentialDeletion(name="bob", mechanism=1)
-        assert await alter(node, one) == [("bob", 0)]
-        assert await describe(node) == [("bob", 0, [2])]
-        await alter(node, ScramCredentialDeletion(name="bob", mechanism=2))
-        assert await describe(node) == []
-        assert await describe(node, "bob") == [("bob", ErrorCode.RESOURCE_NOT_FOUND, [])]
-        assert await alter(node, one) == [("bob", ErrorCode.RESOURCE_NOT_FOUND)]
-
-    on_node(test)
+@run_with(on_node)
+async def test_a_user_is_gone_with_the_last_credential(node: Node) -> None:
+    await alter(node, upsertion(), upsertion(mechanism=2))
+    one = ScramCredentialDeletion(name="bob", mechanism=1)
+    assert await alter(node, one) == [("bob", 0)]
+    assert await describe(node) == [("bob", 0, [2])]
+    await alter(node, ScramCredentialDeletion(name="bob", mechanism=2))
+    assert await describe(node) == []
+    assert await describe(node, "bob") == [("bob", ErrorCode.RESOURCE_NOT_FOUND, [])]
+    assert await alter(node, one) == [("bob", ErrorCode.RESOURCE_NOT_FOUND)]
 
 
 @pytest.mark.parametrize(
@@ -97,47 +94,41 @@ def test_a_user_is_gone_with_the_last_credential() -> None:
         ({"mechanism": 7}, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_credentials_that_do_not_do_are_refused(fields: dict[str, Any], code: int) -> None:
-    async def test(node: Node) -> None:
-        assert [found for _, found in await alter(node, upsertion(**fields))] == [code]
-        assert await describe(node) == []
-
-    on_node(test)
-
-
-def test_the_same_credential_twice_in_one_request_changes_nothing() -> None:
-    async def test(node: Node) -> None:
-        rows = (upsertion(), upsertion(password="other"))
-        assert await alter(node, *rows) == [("bob", ErrorCode.DUPLICATE_RESOURCE)]
-        assert await describe(node) == []
-
-    on_node(test)
+@run_with(on_node)
+async def test_credentials_that_do_not_do_are_refused(
+    node: Node, *, fields: dict[str, Any], code: int
+) -> None:
+    assert [found for _, found in await alter(node, upsertion(**fields))] == [code]
+    assert await describe(node) == []
 
 
-def test_users_need_the_right() -> None:
-    async def test(node: Node) -> None:
-        node.rights.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        assert await alter(node, upsertion()) == [("bob", denied)]
-
-    on_node(test)
+@run_with(on_node)
+async def test_the_same_credential_twice_in_one_request_changes_nothing(node: Node) -> None:
+    rows = (upsertion(), upsertion(password="other"))
+    assert await alter(node, *rows) == [("bob", ErrorCode.DUPLICATE_RESOURCE)]
+    assert await describe(node) == []
 
 
-def test_to_see_users_needs_the_right_and_each_row_says_so() -> None:
+@run_with(on_node)
+async def test_users_need_the_right(node: Node) -> None:
+    node.rights.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert await alter(node, upsertion()) == [("bob", denied)]
+
+
+@run_with(on_node)
+async def test_to_see_users_needs_the_right_and_each_row_says_so(node: Node) -> None:
     """An error of the whole answer ends librdkafka's process, whatever the text."""
 
-    async def test(node: Node) -> None:
-        await alter(node, upsertion())
-        node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        for names, rows in ((["bob", "eve", "bob"], ["bob", "eve"]), ([], [""])):
-            asked = [UserName(name=name) for name in names] or None
-            request = DescribeUserScramCredentialsRequest(users=asked)
-            answer = await node.ask(describe_user_scram_credentials, 0, request)
-            assert answer.error_code == ErrorCode.NONE
-            assert [row.user for row in answer.results] == rows
-            for row in answer.results:
-                assert row.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                assert "DESCRIBE" in row.error_message
-                assert not row.credential_infos
-
-    on_node(test)
+    await alter(node, upsertion())
+    node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    for names, rows in ((["bob", "eve", "bob"], ["bob", "eve"]), ([], [""])):
+        asked = [UserName(name=name) for name in names] or None
+        request = DescribeUserScramCredentialsRequest(users=asked)
+        answer = await node.ask(describe_user_scram_credentials, 0, request)
+        assert answer.error_code == ErrorCode.NONE
+        assert [row.user for row in answer.results] == rows
+        for row in answer.results:
+            assert row.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert "DESCRIBE" in row.error_message
+            assert not row.credential_infos

@@ -4,28 +4,27 @@ import asyncio
 
 import pytest
 
+from tests.run_with import run_with
 from tests.unit.gateway.console.looking import Looker, on_console
 from tests.unit.gateway.http.served import bury
 
 
-def test_the_overview_counts_rates_lag_and_what_is_wrong() -> None:
-    async def test(web: Looker) -> None:
-        await web.publish(*range(10))
-        await web.post(
-            "/offsets/commit", {"group": "billing", "topic": "t", "partition": 0, "offset": 4}
-        )
-        await web.own("/overview")
-        await web.publish(*range(20))
-        await asyncio.sleep(10)
-        seen = await web.own("/overview")
-        assert seen["totals"]["records"] == 30
-        assert seen["series"]["records_in"][-1] == pytest.approx(2.0, abs=0.1)
-        assert seen["series"]["lag"][-1] == 26
-        assert [one["name"] for one in seen["groups"]] == ["billing"]
-        assert seen["problems"] == []
-        await bury(web, "x")
-        await asyncio.sleep(10)
-        (problem,) = (await web.own("/overview"))["problems"]
-        assert "1 dead letter waits" in problem["text"]
-
-    on_console(test)
+@run_with(on_console)
+async def test_the_overview_counts_rates_lag_and_what_is_wrong(web: Looker) -> None:
+    await web.publish(*range(10))
+    await web.post(
+        "/offsets/commit", {"group": "billing", "topic": "t", "partition": 0, "offset": 4}
+    )
+    await web.own("/overview")
+    await web.publish(*range(20))
+    await asyncio.sleep(10)
+    seen = await web.own("/overview")
+    assert seen["totals"]["records"] == 30
+    assert seen["series"]["records_in"][-1] == pytest.approx(2.0, abs=0.1)
+    assert seen["series"]["lag"][-1] == 26
+    assert [one["name"] for one in seen["groups"]] == ["billing"]
+    assert seen["problems"] == []
+    await bury(web, "x")
+    await asyncio.sleep(10)
+    (problem,) = (await web.own("/overview"))["problems"]
+    assert "1 dead letter waits" in problem["text"]

@@ -3,39 +3,34 @@
 from typing import Any, cast
 
 from penstock.broker.api.response_rows import CLUSTER_NAME
+from tests.run_with import run_with
 from tests.unit.gateway.console.looking import Looker, Rights, on_console
 
 
-def test_users_lists_and_quotas_are_shown_and_changed() -> None:
-    async def test(web: Looker) -> None:
-        line = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL", "principal": "User:ann",
-                "host": "*", "operation": "READ", "permission": "ALLOW"}  # fmt: skip
-        quota = {"entity": {"user": "ann"}, "key": "producer_byte_rate", "value": 1000.0}
-        user = {"name": "ann", "password": "secret"}
-        for path, body in (("users", user), ("quotas", quota)):
-            answer = await web.change(f"/security/{path}", body)
-            assert answer.status == 204, answer
-        # Lists are for those who ask for rights.
-        assert (await web.change("/security/acls", line)).status == 409
-        seen = await web.own("/security")
-        assert (seen["is_guarded"], seen["acls"]) == (False, None)
-        assert seen["users"] == [{"name": "ann", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"]}]
-        assert seen["quotas"] == [
-            {"entity": {"user": "ann"}, "values": {"producer_byte_rate": 1000.0}}
-        ]
-        assert (await web.change("/security/users", {"name": "ann"}, "DELETE")).status == 204
-        gone = await web.change("/security/quotas", quota | {"value": None})
-        assert gone.status == 204
-        seen = await web.own("/security")
-        assert (seen["users"], seen["quotas"]) == ([], [])
-
-    on_console(test)
+@run_with(on_console)
+async def test_users_lists_and_quotas_are_shown_and_changed(web: Looker) -> None:
+    line = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL", "principal": "User:ann",
+            "host": "*", "operation": "READ", "permission": "ALLOW"}  # fmt: skip
+    quota = {"entity": {"user": "ann"}, "key": "producer_byte_rate", "value": 1000.0}
+    user = {"name": "ann", "password": "secret"}
+    for path, body in (("users", user), ("quotas", quota)):
+        answer = await web.change(f"/security/{path}", body)
+        assert answer.status == 204, answer
+    # Lists are for those who ask for rights.
+    assert (await web.change("/security/acls", line)).status == 409
+    seen = await web.own("/security")
+    assert (seen["is_guarded"], seen["acls"]) == (False, None)
+    assert seen["users"] == [{"name": "ann", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"]}]
+    assert seen["quotas"] == [{"entity": {"user": "ann"}, "values": {"producer_byte_rate": 1000.0}}]
+    assert (await web.change("/security/users", {"name": "ann"}, "DELETE")).status == 204
+    gone = await web.change("/security/quotas", quota | {"value": None})
+    assert gone.status == 204
+    seen = await web.own("/security")
+    assert (seen["users"], seen["quotas"]) == ([], [])
 
 
-def test_what_one_may_not_see_is_not_shown() -> None:
-    async def test(web: Looker) -> None:
-        web.node.ctx.authorizer = cast("Any", Rights(CLUSTER_NAME))
-        seen = await web.own("/security")
-        assert (seen["users"], seen["acls"], seen["quotas"]) == (None, None, None)
-
-    on_console(test)
+@run_with(on_console)
+async def test_what_one_may_not_see_is_not_shown(web: Looker) -> None:
+    web.node.ctx.authorizer = cast("Any", Rights(CLUSTER_NAME))
+    seen = await web.own("/security")
+    assert (seen["users"], seen["acls"], seen["quotas"]) == (None, None, None)
