@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from penstock.client.admin.admin import Admin
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
-from penstock.client.dead_letters.letter import letter_of
+from penstock.client.dead_letters.message import dead_letter_of
 from penstock.client.dead_letters.redrive import REDRIVEN_FROM
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
@@ -236,7 +236,7 @@ class QueueRun(Run):
             log[place] = Stored(message.value, message.timestamp, redriven_from)
         dead = []
         for message in await self._read(judge, DEAD):
-            letter = letter_of(message)
+            letter = dead_letter_of(message)
             assert letter.source is not None
             assert letter.payload is not None
             dead.append(

@@ -360,7 +360,7 @@ class Redrives:
             try:
                 await client.cluster.refresh({TOPIC})
                 errand = RedriveRequest(DEAD, f"{client.name}-{number}", "administrator")
-                redriver = Redriver(client.cluster, clock, errand, letters_max=3)
+                redriver = Redriver(client.cluster, clock, errand, messages_max=3)
                 report = await redriver.run()
                 self.finished += 1
                 self.scene.world.tally.operations["redrive"] += report.settled

@@ -17,8 +17,8 @@ from penstock.base.ids import Millis
 from penstock.client.committed_offsets import Committed
 from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.dead_letters import open, redrive, replay
-from penstock.client.dead_letters.letter import DeadLetterFilter
-from penstock.client.dead_letters.letter import letter_of as read_letter
+from penstock.client.dead_letters.message import DeadLetterFilter
+from penstock.client.dead_letters.message import dead_letter_of as read_letter
 from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
 from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
@@ -87,9 +87,11 @@ def _recorded(name: str, record: Record) -> Sample:
 
 def _dead_letters() -> Iterator[Sample]:
     source = dead_letter_format.RecordSource("orders", 3, "sales")
-    letter = dead_letter_format.letter_of(source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS)
+    letter = dead_letter_format.dead_letter_record(
+        source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS
+    )
     yield _recorded("dead letter", letter)
-    hollow = dead_letter_format.letter_of(
+    hollow = dead_letter_format.dead_letter_record(
         source, DeadLetter(7, DeliveryFailure(1, 0, 2, 3)), None, NOW_MS
     )
     yield _recorded("dead letter of a record that is gone", hollow)
@@ -97,18 +99,20 @@ def _dead_letters() -> Iterator[Sample]:
 
 def _letter() -> Any:
     source = dead_letter_format.RecordSource("orders", 3, "sales")
-    record = dead_letter_format.letter_of(source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS)
+    record = dead_letter_format.dead_letter_record(
+        source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS
+    )
     return read_letter(
         FetchedRecord("orders.dlq", 1, 5, NOW_MS, record.key, record.value, record.headers)
     )
 
 
 def _redrives() -> Iterator[Sample]:
-    yield _recorded("redriven record", redrive.copy_of(_letter(), NOW_MS + 1))
+    yield _recorded("redriven record", redrive.redriven_record(_letter(), NOW_MS + 1))
     yield Sample("group of a redrive", open.cursor_group("orders.dlq").encode())
-    note = open.note_of(TOPIC_ID, [5, 6, 70_000])
+    note = open.encode_settled_offsets(TOPIC_ID, [5, 6, 70_000])
     assert note is not None
-    runs = partial(_noted, open.noted_in, TOPIC_ID)
+    runs = partial(_noted, open.decode_settled_offsets, TOPIC_ID)
     yield Sample("note of a redrive", note.encode(), [(5, 6), (70_000, 70_000)], runs)
     cluster: Any = SimpleNamespace(random=None)
     clock = FixedClock()

@@ -23,13 +23,17 @@ OPS: Final[dict[str, type[Any]]] = {
     "released": delivery_state.Released,
     "archived": delivery_state.ArchivedRecord,
     "returned": delivery_state.Returned,
-    "planned": delivery_state.Planned,
-    "buried": delivery_state.Buried,
+    "planned": delivery_state.DeadLettersPlanned,
+    "buried": delivery_state.DeadLettersWritten,
     "identified": delivery_state.DedupMarker,
     "moved": delivery_state.Moved,
     "reset": delivery_state.Reset,
 }
-PARTS: Final = {delivery_state.LeaseState, delivery_state.DeliveryFailure, delivery_state.Burial}
+PARTS: Final = {
+    delivery_state.LeaseState,
+    delivery_state.DeliveryFailure,
+    delivery_state.DeadLetterBatch,
+}
 """Structs inside of others: they are in the full samples."""
 QUEUE: Final = QueueKey("sales", bytes(range(16)), 300)
 
@@ -53,7 +57,7 @@ def _of_part(part: str) -> tuple[bytes, Any, Any]:
     ops: dict[str, Any] = {
         "lease": delivery_state.LeasedRange((minimal(delivery_state.LeaseState),)),
         "failure": delivery_state.ArchivedRecord(0, minimal(delivery_state.DeliveryFailure)),
-        "burial": delivery_state.Planned(minimal(delivery_state.Burial)),
+        "burial": delivery_state.DeadLettersPlanned(minimal(delivery_state.DeadLetterBatch)),
     }
     return delivery_state.encode_ops((ops[part],)), (ops[part],), delivery_state.decode_ops
 

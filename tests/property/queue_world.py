@@ -14,7 +14,7 @@ from itertools import groupby
 from penstock.base.errors import Refused
 from penstock.state.queues.delivery import Arrival, Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_state import (
-    Burial,
+    DeadLetterBatch,
     Op,
     QueueState,
     Snapshot,
@@ -159,9 +159,9 @@ class World:
 
     def bury(self) -> None:
         """Plans a batch of letters, or ends the one that was planned, perhaps before a crash."""
-        burial = self.machine.kept.burial
+        burial = self.machine.kept.dead_letter_batch
         if burial is not None and burial.offsets:
-            self.ops += self.machine.end_burial()
+            self.ops += self.machine.finish_dead_letters()
             for offset in burial.offsets:
                 self.states[offset] = FINISHED
             return
@@ -172,8 +172,8 @@ class World:
             require(sequence == len(self.buried), "a gap between batches of letters", sequence)
             require(not self.buried & set(chosen), "buried twice", chosen)
             self.buried |= set(chosen)
-            plan = Burial(1, b"t" * 16, 0, sequence, tuple(chosen), self.now)
-            self.ops += self.machine.plan_burial(plan)
+            plan = DeadLetterBatch(1, b"t" * 16, 0, sequence, tuple(chosen), self.now)
+            self.ops += self.machine.plan_dead_letters(plan)
 
     def wait(self) -> None:
         self.now += self.rng.randint(1, 60)
@@ -197,11 +197,15 @@ class World:
             self.base, self.ops = encode_snapshot(live), []
         self.machine = self.make(self.policy, kept)
         start = kept.start
-        if kept.burial is not None and kept.burial.offsets and self.rng.random() < 0.5:
+        if (
+            kept.dead_letter_batch is not None
+            and kept.dead_letter_batch.offsets
+            and self.rng.random() < 0.5
+        ):
             self.bury()  # Letters do not wait for the records to be read again.
         self._arrive_again(self.infos[offset] for offset in range(start, self.end))
         archived = {offset for offset, state in self.states.items() if state == ARCHIVED}
-        found = {letter.offset for letter in self.machine.letters()}
+        found = {letter.offset for letter in self.machine.dead_letters()}
         require(found == archived, "letters lost in a crash", archived ^ found)
 
     def _arrive_again(self, arrivals: Iterable[Arrival]) -> None:
@@ -258,7 +262,7 @@ class World:
 
     def note(self, outcome: DeliveryOutcome) -> None:
         self.ops += outcome.ops
-        for letter in outcome.letters:
+        for letter in outcome.dead_letters:
             require(letter.offset not in self.letters, "two letters for one", letter.offset)
             state = self.states[letter.offset]
             require(state != FINISHED, "acknowledged and dead-lettered", letter.offset)

@@ -136,7 +136,7 @@ def test_one_that_is_given_again_while_it_is_held_is_found() -> None:
 
 def test_a_letter_that_does_not_outlive_a_crash_is_found() -> None:
     class Careless(Delivery):
-        def letters(self) -> list[delivery.DeadLetter]:
+        def dead_letters(self) -> list[delivery.DeadLetter]:
             return []
 
     find(Careless)
@@ -171,8 +171,8 @@ def test_a_lease_given_back_that_counts_is_found() -> None:
 
 def test_a_batch_of_letters_that_is_forgotten_before_it_is_written_is_found() -> None:
     class Hasty(Delivery):
-        def plan_burial(self, burial: delivery_state.Burial) -> list[Op]:
-            self.kept.burial = burial
+        def plan_dead_letters(self, burial: delivery_state.DeadLetterBatch) -> list[Op]:
+            self.kept.dead_letter_batch = burial
             return []
 
     find(Hasty)

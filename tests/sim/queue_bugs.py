@@ -63,7 +63,7 @@ def finished_is_not_kept(patch: Patch) -> None:
 
 
 def dead_lettered_messages_are_not_planned(patch: Patch) -> None:
-    _not_kept(patch, delivery_state.Planned)
+    _not_kept(patch, delivery_state.DeadLettersPlanned)
 
 
 def delays_are_ignored(patch: Patch) -> None:
@@ -80,8 +80,8 @@ def deliveries_are_not_counted(patch: Patch) -> None:
 
 
 def redrives_forget_what_they_did(patch: Patch) -> None:
-    patch.setattr(redrive, "noted_in", lambda committed, topic_id: [])
-    patch.setattr(open, "noted_in", lambda committed, topic_id: [])
+    patch.setattr(redrive, "decode_settled_offsets", lambda committed, topic_id: [])
+    patch.setattr(open, "decode_settled_offsets", lambda committed, topic_id: [])
 
 
 def retries_do_not_come(patch: Patch) -> None:

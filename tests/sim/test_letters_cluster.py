@@ -14,7 +14,7 @@ from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
 from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
-from penstock.client.dead_letters.topics import look_into
+from penstock.client.dead_letters.topics import describe_dead_letter_topic
 from penstock.client.producer.producer import Producer
 from penstock.client.share.acknowledgements import AcknowledgementType
 from penstock.client.share.consumer import ShareConsumer
@@ -73,7 +73,7 @@ def test_letters_come_back_once_while_nodes_lose_their_power(seed: int) -> None:
             errand = RedriveRequest("t.dlq", "run", "me", rate_per_s=10)
             settled = 0
             while True:
-                redriver = Redriver(cluster, clock, errand, letters_max=4)
+                redriver = Redriver(cluster, clock, errand, messages_max=4)
                 try:
                     await redriver.run()
                     break
@@ -88,7 +88,7 @@ def test_letters_come_back_once_while_nodes_lose_their_power(seed: int) -> None:
             for residue in range(6):
                 of_key = [number for number in numbers if number % 6 == residue]
                 assert of_key == sorted(of_key)
-            assert (await look_into(cluster, "t.dlq")).letters == 0
+            assert (await describe_dead_letter_topic(cluster, "t.dlq")).messages == 0
             assert settled + redriver.report.settled <= LETTERS
         nodes.close()
 

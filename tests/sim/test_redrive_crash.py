@@ -14,11 +14,11 @@ from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
-from penstock.client.dead_letters.letter import DeadLetterFilter
+from penstock.client.dead_letters.message import DeadLetterFilter
 from penstock.client.dead_letters.redrive import AUDIT, Redriver, RedriveRequest
 from penstock.client.dead_letters.replay import Copier, CopyPlan
-from penstock.client.dead_letters.topics import look_into
-from penstock.client.list_offsets import places_of, resolve
+from penstock.client.dead_letters.topics import describe_dead_letter_topic
+from penstock.client.list_offsets import partitions_of, resolve
 from penstock.client.offset_syntax import END, START, OffsetRange
 from penstock.client.producer.producer import Producer
 from penstock.state.queues import dead_letter_format as headers
@@ -75,7 +75,7 @@ class Office:
     async def redrive(self, name: str, chosen: DeadLetterFilter | None = None) -> int:
         async with self.cluster() as cluster:
             errand = RedriveRequest(f"{name}.dlq", "run", "somebody", chosen or DeadLetterFilter())
-            redriver = Redriver(cluster, self.clock, errand, letters_max=4)
+            redriver = Redriver(cluster, self.clock, errand, messages_max=4)
             return (await redriver.run()).settled
 
     async def kill_after(self, seconds: float, work: Awaitable[int]) -> bool:
@@ -91,7 +91,7 @@ class Office:
 
     async def read(self, topic: str) -> list[FetchedRecord]:
         async with self.cluster() as cluster:
-            places = await places_of(cluster, topic)
+            places = await partitions_of(cluster, topic)
             spans = await resolve(
                 cluster,
                 places,
@@ -116,8 +116,8 @@ class Office:
             assert of_key == sorted(of_key)
         assert all(message.partition == int(message.value or b"") % 2 for message in copies)
         async with self.cluster() as cluster:
-            box = await look_into(cluster, f"{name}.dlq")
-        assert box.letters == LETTERS - len(numbers)
+            box = await describe_dead_letter_topic(cluster, f"{name}.dlq")
+        assert box.messages == LETTERS - len(numbers)
 
 
 def play(scene: Callable[[Office], Awaitable[None]]) -> None:
@@ -187,7 +187,7 @@ async def test_a_filter_leaves_the_others_where_they_are(office: Office) -> None
 async def test_a_copy_killed_at_any_moment_has_every_record_once(office: Office) -> None:
     async def copy(name: str) -> int:
         async with office.cluster() as cluster:
-            places = await places_of(cluster, "warm.dlq")
+            places = await partitions_of(cluster, "warm.dlq")
             spans = await resolve(cluster, places, OffsetRange(START), must_end=True)
             work = CopyPlan(name, name, spans)
             return (await Copier(cluster, work, records_max=3).run()).copied

@@ -10,8 +10,8 @@ from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
-from penstock.client.dead_letters.letter import DeadLetterMessage
-from penstock.client.dead_letters.open import open_letters
+from penstock.client.dead_letters.message import DeadLetterMessage
+from penstock.client.dead_letters.open import open_dead_letters
 from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
 from penstock.client.list_offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from penstock.client.metadata import TopicPartition
@@ -137,7 +137,7 @@ class Topics:
         """The open dead letters of a topic of them."""
 
         async def look() -> list[DeadLetterMessage]:
-            return [letter async for letter in open_letters(self._cluster, name)]
+            return [letter async for letter in open_dead_letters(self._cluster, name)]
 
         return self._loop.run_until_complete(look())
 

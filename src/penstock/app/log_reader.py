@@ -29,7 +29,7 @@ from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.consumer.fetched import FetchedRecord as Fetched
 from penstock.client.consumer.group_member import GroupListener, GroupMember
-from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, places_of
+from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from penstock.client.metadata import TopicPartition
 
 LogDelivery: TypeAlias = Literal["at-least-once", "at-most-once", "exactly-once"]
@@ -139,7 +139,7 @@ class LogReader(AsyncIterator[LogMessage]):
         await self._member.join()
 
     async def _places(self, topic: str) -> list[TopicPartition]:
-        return await places_of(self._control, topic)
+        return await partitions_of(self._control, topic)
 
     # Reading.
 

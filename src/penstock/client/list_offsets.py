@@ -136,7 +136,7 @@ _DISTANCES: Mapping[Anchor, Callable[[int, int, int], int]] = {
 }
 
 
-async def places_of(
+async def partitions_of(
     cluster: Cluster, topic: str, partitions: list[int] | None = None
 ) -> list[TopicPartition]:
     """The topic's partitions (or those named, checked), in order."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
-from penstock.client.dead_letters.letter import DeadLetterFilter
+from penstock.client.dead_letters.message import DeadLetterFilter
 from penstock.jobs import charts
 from penstock.jobs.inputs import Side, read_side
 from penstock.jobs.reports import Report

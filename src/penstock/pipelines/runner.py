@@ -21,7 +21,7 @@ from penstock.base.errors import PeerError, Refused
 from penstock.base.retry import Backoff
 from penstock.client.admin.queues import inspect
 from penstock.client.consumer.fetched import READ_COMMITTED
-from penstock.client.list_offsets import LATEST, list_offsets, places_of
+from penstock.client.list_offsets import LATEST, list_offsets, partitions_of
 from penstock.pipelines import status_topic
 from penstock.pipelines.endpoints import Latest, PipelineError, Queue, Topic
 from penstock.pipelines.error_explanations import explain
@@ -279,12 +279,12 @@ class Runner:
 
     async def _depth_of(self, queue: str, group: str) -> int:
         cluster = self._link.cluster
-        reports = await inspect(cluster, group, await places_of(cluster, queue))
+        reports = await inspect(cluster, group, await partitions_of(cluster, queue))
         return sum(report.unfinished for report in reports.values())
 
     async def _ends_of(self, topic: str) -> dict[Any, int]:
         cluster = self._link.cluster
-        asked = dict.fromkeys(await places_of(cluster, topic), LATEST)
+        asked = dict.fromkeys(await partitions_of(cluster, topic), LATEST)
         found = await list_offsets(cluster, asked, isolation_level=READ_COMMITTED)
         return {where: one.offset for where, one in found.items()}
 

@@ -15,7 +15,7 @@ from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, places_of
+from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import Producer
 from penstock.client.producer.sender import ProducerConfig
@@ -82,7 +82,9 @@ async def read_board(cluster: Cluster, pipeline: str | None = None) -> list[dict
     if not await has_topic(cluster, TOPIC):
         return []
     lines: dict[str, dict[str, Any]] = {}
-    starts = await list_offsets(cluster, dict.fromkeys(await places_of(cluster, TOPIC), EARLIEST))
+    starts = await list_offsets(
+        cluster, dict.fromkeys(await partitions_of(cluster, TOPIC), EARLIEST)
+    )
     for message in await _read(cluster, {where: found.offset for where, found in starts.items()}):
         key = (message.key or b"").decode("utf-8", "replace")
         if message.value is None:
@@ -107,7 +109,7 @@ class Control:
         self._positions: dict[TopicPartition, int] | None = None
 
     async def begin(self) -> None:
-        places = await places_of(self._cluster, CONTROL)
+        places = await partitions_of(self._cluster, CONTROL)
         ends = await list_offsets(self._cluster, dict.fromkeys(places, LATEST))
         self._positions = {where: found.offset for where, found in ends.items()}
 

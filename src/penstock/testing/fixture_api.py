@@ -12,7 +12,7 @@ from penstock.client.admin.admin import TOPIC, Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
-from penstock.client.list_offsets import places_of, resolve
+from penstock.client.list_offsets import partitions_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import parse_offsets
 from penstock.client.producer.producer import Producer, ProducerConfig, Sent
@@ -59,7 +59,7 @@ class Hand:
         await self._cluster.refresh(None)
         if topic not in self._cluster.metadata.topics:
             return []
-        places = await places_of(self._cluster, topic)
+        places = await partitions_of(self._cluster, topic)
         level = READ_COMMITTED if committed else 0
         wanted = parse_offsets("start", self._clock.now_ms())
         spans = await resolve(self._cluster, places, wanted, isolation_level=level, must_end=True)

@@ -8,7 +8,7 @@ from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
-from penstock.client.list_offsets import places_of, resolve
+from penstock.client.list_offsets import partitions_of, resolve
 from penstock.client.offset_syntax import END, START, OffsetRange
 from penstock.client.producer.producer import Producer, ProducerConfig
 from penstock.wire.compression import Codec
@@ -66,7 +66,7 @@ class Desk:
 
     async def read(self, topic: str) -> list[FetchedRecord]:
         """What is committed, partition by partition as it comes."""
-        places = await places_of(self.cluster, topic)
+        places = await partitions_of(self.cluster, topic)
         spans = await resolve(
             self.cluster,
             places,

@@ -5,7 +5,7 @@ import pytest
 from penstock.base.errors import Refused
 from penstock.base.ids import Millis
 from penstock.client.cluster import Cluster
-from penstock.client.list_offsets import OffsetSpan, places_of, resolve
+from penstock.client.list_offsets import OffsetSpan, partitions_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import parse_offsets
 from penstock.wire.records import Record, encode
@@ -46,7 +46,7 @@ async def test_a_range_becomes_offsets(
         log.append(encode([Record(0, (100 + n) * 1000, None, b"")]))
     log.batches = log.batches[5:]
     log.start_offset = 5
-    places = await places_of(cluster, "t")
+    places = await partitions_of(cluster, "t")
     wanted = parse_offsets(text, Millis(120_000))
     spans = await resolve(cluster, places, wanted)
     assert (spans[ONE], spans[OTHER]) == CASES[text]
@@ -76,6 +76,6 @@ async def test_partitions_are_checked_before_they_are_asked_for(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)
-    assert await places_of(cluster, "t", [1]) == [OTHER]
+    assert await partitions_of(cluster, "t", [1]) == [OTHER]
     with pytest.raises(Refused, match=r"'t' has 2 partitions, 0-1: there is no partition 2"):
-        await places_of(cluster, "t", [0, 2])
+        await partitions_of(cluster, "t", [0, 2])

@@ -136,9 +136,9 @@ def bench(
 
 
 async def _ends(session: CommandSession, topic: str) -> dict[object, int]:
-    from penstock.client.list_offsets import LATEST, list_offsets, places_of
+    from penstock.client.list_offsets import LATEST, list_offsets, partitions_of
 
-    places = await places_of(session.cluster, topic)
+    places = await partitions_of(session.cluster, topic)
     found = await list_offsets(session.cluster, dict.fromkeys(places, LATEST))
     return {where: found[where].offset for where in places}
 

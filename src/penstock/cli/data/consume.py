@@ -208,14 +208,14 @@ def _drop_finished(
 
 
 async def _resolve(session: CommandSession, plan: ConsumePlan) -> dict[TopicPartition, OffsetSpan]:
-    from penstock.client.list_offsets import places_of, resolve
+    from penstock.client.list_offsets import partitions_of, resolve
     from penstock.client.offset_syntax import parse_offsets
 
     await require_topics(session, plan.topics)
     wanted = parse_offsets(plan.offsets, session.clock.now_ms())
     spans: dict[TopicPartition, OffsetSpan] = {}
     for topic in dict.fromkeys(plan.topics):
-        places = await places_of(session.cluster, topic, plan.partitions)
+        places = await partitions_of(session.cluster, topic, plan.partitions)
         spans |= await resolve(
             session.cluster,
             places,

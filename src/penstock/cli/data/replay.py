@@ -180,12 +180,12 @@ async def _require_target(session: CommandSession, source: str, name: str) -> No
 
 
 async def _replay(session: CommandSession, wanted: ReplaySelection) -> ReplayOutcome:
-    from penstock.client.list_offsets import places_of, resolve
+    from penstock.client.list_offsets import partitions_of, resolve
 
     await require_topics(session, [wanted.topic])
     if wanted.to is not None:
         await _require_target(session, wanted.topic, wanted.to)
-    places = await places_of(session.cluster, wanted.topic, wanted.partitions)
+    places = await partitions_of(session.cluster, wanted.topic, wanted.partitions)
     spans = await resolve(session.cluster, places, wanted.range, must_end=True)
     if wanted.to is not None:
         return await _copy(session, wanted, wanted.to, spans)
@@ -219,10 +219,10 @@ async def _offer_again(
     spans: dict[TopicPartition, OffsetSpan],
 ) -> ReplayOutcome:
     from penstock.client.consumer.record_counts import count_records
-    from penstock.client.dead_letters.replay import finished_within, replay_share_group
+    from penstock.client.dead_letters.replay import finished_offsets, replay_share_group
 
     finished = {
-        where: await finished_within(session.cluster, group, where, span)
+        where: await finished_offsets(session.cluster, group, where, span)
         for where, span in spans.items()
     }
     count = await count_records(session.cluster, finished)

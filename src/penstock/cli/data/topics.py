@@ -382,11 +382,11 @@ def truncate(
 
     async def work(session: CommandSession) -> dict[int, int]:
         from penstock.client.admin.admin import Admin
-        from penstock.client.list_offsets import LATEST, list_offsets, places_of, resolve
+        from penstock.client.list_offsets import LATEST, list_offsets, partitions_of, resolve
         from penstock.client.offset_syntax import OffsetRange
 
         await require_topics(session, [name])
-        places = await places_of(session.cluster, name, list(partitions) or None)
+        places = await partitions_of(session.cluster, name, list(partitions) or None)
         confirm(f"Delete the records of {name} before {before}?", yes)
         position = parse_position(before, session.clock.now_ms())
         spans = await resolve(session.cluster, places, OffsetRange(position))

@@ -124,14 +124,14 @@ def _list_hanging(
 ) -> None:
     async def work(session: CommandSession) -> list[HangingCandidate]:
         from penstock.client.admin.transactions import hanging_transactions
-        from penstock.client.list_offsets import places_of
+        from penstock.client.list_offsets import partitions_of
 
         await require_topics(session, topics)
         if not topics:
             await session.cluster.refresh(None)
         places: list[TopicPartition] = []
         for topic in topics or sorted(session.cluster.metadata.topics):
-            places += await places_of(session.cluster, topic)
+            places += await partitions_of(session.cluster, topic)
         return await hanging_transactions(
             session.cluster,
             places,
@@ -238,10 +238,10 @@ async def _abort_hanging(
     session: CommandSession, topic: str, partition: int, start_offset: int, yes: bool
 ) -> None:
     from penstock.client.admin.transactions import coordinated, open_transactions, write_abort
-    from penstock.client.list_offsets import places_of
+    from penstock.client.list_offsets import partitions_of
 
     await require_topics(session, [topic])
-    (where,) = await places_of(session.cluster, topic, [partition])
+    (where,) = await partitions_of(session.cluster, topic, [partition])
     opened = await open_transactions(session.cluster, [where])
     found = next((row for row in opened if row.start_offset == start_offset), None)
     if found is None:

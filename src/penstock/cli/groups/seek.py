@@ -255,7 +255,7 @@ async def _by_position(
     session: CommandSession, name: str, text: str, chosen: Chosen, committed: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Of the topics chosen, or of all the group has committed, every partition."""
-    from penstock.client.list_offsets import places_of, resolve
+    from penstock.client.list_offsets import partitions_of, resolve
     from penstock.client.offset_syntax import OffsetRange, parse_position
 
     await session.cluster.refresh({where.topic for where in committed})
@@ -268,7 +268,7 @@ async def _by_position(
     places = [
         where
         for topic, indexes in topics.items()
-        for where in await places_of(session.cluster, topic, indexes)
+        for where in await partitions_of(session.cluster, topic, indexes)
     ]
     spans = await resolve(session.cluster, places, OffsetRange(position))
     return {where: span.start for where, span in spans.items()}
@@ -279,7 +279,7 @@ async def _by_list(
 ) -> dict[TopicPartition, int]:
     """Offsets of another group or of a file, those of the topics chosen."""
     from penstock.client.committed_offsets import committed_offsets
-    from penstock.client.list_offsets import places_of
+    from penstock.client.list_offsets import partitions_of
     from penstock.client.metadata import TopicPartition
 
     if target.group is not None:
@@ -293,7 +293,7 @@ async def _by_list(
     await require_topics(session, dict.fromkeys(where.topic for where in offsets))
     for topic in dict.fromkeys(where.topic for where in offsets):
         # Refuses a partition that the topic does not have.
-        await places_of(
+        await partitions_of(
             session.cluster, topic, [where.partition for where in offsets if where.topic == topic]
         )
     return offsets

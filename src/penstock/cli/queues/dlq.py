@@ -34,8 +34,8 @@ from penstock.cli.terminal.output import (
 from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
-    from penstock.client.dead_letters.topics import DeadLetterTopic, Kinds
+    from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
+    from penstock.client.dead_letters.topics import DeadLetterKinds, DeadLetterTopic
 
 
 @click.group("dlq", no_args_is_help=True)
@@ -119,11 +119,11 @@ async def _read(
 ) -> tuple[list[DeadLetterMessage], bool]:
     from contextlib import aclosing
 
-    from penstock.client.dead_letters.open import open_letters
+    from penstock.client.dead_letters.open import open_dead_letters
 
     topic = await letters_topic(session, name)
     found: list[DeadLetterMessage] = []
-    async with aclosing(open_letters(session.cluster, topic, wanted)) as letters:
+    async with aclosing(open_dead_letters(session.cluster, topic, wanted)) as letters:
         async for letter in letters:
             if len(found) >= limit:
                 return found, True
@@ -133,9 +133,9 @@ async def _read(
 
 def _list_boxes(brokers: str, format: OutputFormat) -> None:
     async def work(session: CommandSession) -> tuple[list[DeadLetterTopic], int]:
-        from penstock.client.dead_letters.topics import list_boxes
+        from penstock.client.dead_letters.topics import list_dead_letter_topics
 
-        return await list_boxes(session.cluster), session.clock.now_ms()
+        return await list_dead_letter_topics(session.cluster), session.clock.now_ms()
 
     boxes, now_ms = run(brokers, work)
     ages = [None if box.oldest_ms is None else max(0, now_ms - box.oldest_ms) for box in boxes]
@@ -145,7 +145,7 @@ def _list_boxes(brokers: str, format: OutputFormat) -> None:
             {
                 "topic": box.topic,
                 "partitions": box.partitions,
-                "letters": box.letters,
+                "letters": box.messages,
                 "oldest_ms": box.oldest_ms,
                 "oldest_age_ms": age,
             }
@@ -153,7 +153,7 @@ def _list_boxes(brokers: str, format: OutputFormat) -> None:
         ],
         ["topic", "partitions ", "letters ", "oldest "],
         [
-            (box.topic, box.partitions, box.letters, None if age is None else show_duration(age))
+            (box.topic, box.partitions, box.messages, None if age is None else show_duration(age))
             for box, age in zip(boxes, ages, strict=True)
         ],
     )
@@ -175,7 +175,7 @@ def show(topic: str, letter: str, payload_only: bool, brokers: str, format: Outp
     penstock dlq show orders.dlq 0:15
     penstock dlq show orders.dlq 0:15 --payload-only > payload.json
     """
-    from penstock.client.dead_letters.letter import DeadLetterFilter
+    from penstock.client.dead_letters.message import DeadLetterFilter
 
     wanted = DeadLetterFilter(ids=frozenset({parse_letter(letter)}))
     letters, _ = run(brokers, lambda session: _read(session, topic, wanted, 1))
@@ -246,16 +246,16 @@ def stats(topic: str, by: str, brokers: str, format: OutputFormat, **chosen: Any
     """
     wanted = filter_of(**chosen)
 
-    async def work(session: CommandSession) -> Kinds:
+    async def work(session: CommandSession) -> DeadLetterKinds:
         from penstock.cli.terminal.progress import Progress
-        from penstock.client.dead_letters.open import open_letters
-        from penstock.client.dead_letters.topics import Kinds, look_into
+        from penstock.client.dead_letters.open import open_dead_letters
+        from penstock.client.dead_letters.topics import DeadLetterKinds, describe_dead_letter_topic
 
         name = await letters_topic(session, topic)
-        total = (await look_into(session.cluster, name)).letters
-        kinds = Kinds(by)
+        total = (await describe_dead_letter_topic(session.cluster, name)).messages
+        kinds = DeadLetterKinds(by)
         with Progress(f"reading {name}", total, "letters") as progress:
-            async for letter in open_letters(session.cluster, name, wanted):
+            async for letter in open_dead_letters(session.cluster, name, wanted):
                 kinds.add(letter)
                 progress.advance()
         return kinds

@@ -13,7 +13,7 @@ from penstock.cli.terminal.session import CommandSession, require_topics
 from penstock.cli.terminal.time_ranges import parse_times
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
+    from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,7 +71,7 @@ def filter_of(
     redrives_max: int | None,
 ) -> DeadLetterFilter:
     """Whatever is wrong with it is said before anything is connected to."""
-    from penstock.client.dead_letters.letter import DeadLetterFilter
+    from penstock.client.dead_letters.message import DeadLetterFilter
 
     name, colon, value = (header or "").partition(":")
     failed_from, failed_until = parse_times("--failed", failed)
@@ -120,14 +120,14 @@ def _source(text: str | None) -> tuple[str, int | None, tuple[int, int | None] |
 async def letters_topic(session: CommandSession, name: str) -> str:
     """The topic of dead letters that is meant: `orders` also names `orders.dlq`."""
     from penstock.client.dead_letters.open import SUFFIX
-    from penstock.client.dead_letters.topics import box_names
+    from penstock.client.dead_letters.topics import dead_letter_topic_names
 
     if not name.endswith(SUFFIX):
         await session.cluster.refresh(None)
         if name + SUFFIX in session.cluster.metadata.topics:
             return name + SUFFIX
     await require_topics(session, [name])
-    if not name.endswith(SUFFIX) and name not in await box_names(session.cluster):
+    if not name.endswith(SUFFIX) and name not in await dead_letter_topic_names(session.cluster):
         raise UserError(
             f"there are no dead letters of {name!r}: topic {name + SUFFIX!r} comes with the first "
             "one; see `penstock dlq list`"

@@ -80,11 +80,11 @@ async def _entries(session: CommandSession) -> AsyncIterator[dict[str, Any]]:
     from penstock.client.consumer.consumer import ConsumerConfig
     from penstock.client.consumer.fetched import READ_COMMITTED
     from penstock.client.dead_letters.redrive import AUDIT
-    from penstock.client.list_offsets import places_of, resolve
+    from penstock.client.list_offsets import partitions_of, resolve
     from penstock.client.offset_syntax import END, START, OffsetRange
 
     try:
-        places = await places_of(session.cluster, AUDIT)
+        places = await partitions_of(session.cluster, AUDIT)
     except Refused as refused:
         if refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return  # Nobody has ever settled a letter.

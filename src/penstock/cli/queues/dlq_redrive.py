@@ -26,7 +26,7 @@ from penstock.cli.terminal.output import OutputFormat, format_option, print_data
 from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
+    from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
     from penstock.client.dead_letters.redrive import RedriveReport, RedriveRequest
     from penstock.client.metadata import TopicPartition
 
@@ -197,16 +197,16 @@ async def _preview(
     purges: bool = False,
 ) -> Preview:
     from penstock.cli.terminal.progress import Progress
-    from penstock.client.dead_letters.open import open_letters
-    from penstock.client.dead_letters.redrive import target_of
+    from penstock.client.dead_letters.open import open_dead_letters
+    from penstock.client.dead_letters.redrive import target_partition
 
     preview = Preview()
     with Progress(f"reading {topic}", unit="letters") as progress:
-        async with aclosing(open_letters(session.cluster, topic, wanted)) as letters:
+        async with aclosing(open_dead_letters(session.cluster, topic, wanted)) as letters:
             async for letter in letters:
                 if limit is not None and preview.count >= limit:
                     break
-                target = None if purges else await target_of(session.cluster, letter, to)
+                target = None if purges else await target_partition(session.cluster, letter, to)
                 preview.count += 1
                 if target is not None:
                     preview.targets[target] = preview.targets.get(target, 0) + 1
@@ -285,9 +285,9 @@ async def _delete_settled(session: CommandSession, topic: str) -> None:
     from penstock.client.admin.admin import Admin
     from penstock.client.admin.queues import inspect
     from penstock.client.dead_letters.open import DEAD_LETTERS
-    from penstock.client.list_offsets import places_of
+    from penstock.client.list_offsets import partitions_of
 
-    places = await places_of(session.cluster, topic)
+    places = await partitions_of(session.cluster, topic)
     reports = await inspect(session.cluster, DEAD_LETTERS, places)
     before = {
         where: report.start_offset

@@ -124,9 +124,9 @@ def list_command(every: bool, brokers: str, format: OutputFormat) -> None:
 
 async def _measure(session: CommandSession, topic: str, group: str) -> QueueNumbers:
     from penstock.client.admin.queues import inspect
-    from penstock.client.list_offsets import places_of
+    from penstock.client.list_offsets import partitions_of
 
-    places = await places_of(session.cluster, topic)
+    places = await partitions_of(session.cluster, topic)
     return QueueNumbers(topic, group, await inspect(session.cluster, group, places))
 
 
@@ -265,11 +265,11 @@ def peek(
     """
 
     async def work(session: CommandSession) -> list[tuple[FetchedRecord, QueueRun]]:
-        from penstock.client.list_offsets import places_of
+        from penstock.client.list_offsets import partitions_of
 
         group = await _group_of(session, topic, name)
         found: list[tuple[FetchedRecord, QueueRun]] = []
-        for where in await places_of(session.cluster, topic, list(partitions) or None):
+        for where in await partitions_of(session.cluster, topic, list(partitions) or None):
             if len(found) < num:
                 found += await _first_of(session, group, where, num - len(found))
         return found

@@ -21,7 +21,7 @@ from penstock.cli.terminal.session import CommandSession, brokers_option, requir
 from penstock.cli.terminal.time_ranges import parse_times
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import DeadLetterFilter
+    from penstock.client.dead_letters.message import DeadLetterFilter
     from penstock.client.dead_letters.redrive import RedriveReport
     from penstock.jobs.skew import Skew
     from penstock.jobs.triage import Runs
@@ -250,10 +250,10 @@ def triage(
 
 
 async def _open_runs(session: CommandSession, given: str) -> tuple[str, Runs]:
-    from penstock.client.dead_letters.open import open_runs
+    from penstock.client.dead_letters.open import open_offsets
 
     name = await letters_topic(session, given)
-    places = open_runs(session.cluster, name)
+    places = open_offsets(session.cluster, name)
     return name, {where.partition: list(wanted) async for where, wanted in places}
 
 

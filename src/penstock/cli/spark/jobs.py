@@ -211,10 +211,10 @@ def cdc(
 
     async def look(session: CommandSession) -> dict[str, int]:
         from penstock.client.consumer.fetched import READ_COMMITTED
-        from penstock.client.list_offsets import LATEST, list_offsets, places_of
+        from penstock.client.list_offsets import LATEST, list_offsets, partitions_of
 
         await require_topics(session, [topic])
-        asked = dict.fromkeys(await places_of(session.cluster, topic), LATEST)
+        asked = dict.fromkeys(await partitions_of(session.cluster, topic), LATEST)
         found = await list_offsets(session.cluster, asked, isolation_level=READ_COMMITTED)
         return {str(where.partition): one.offset for where, one in sorted(found.items())}
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.isolation import READ_COMMITTED
-from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, places_of
+from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, partitions_of
 
 
 async def unread(cluster: Cluster, group: str, topics: Iterable[str]) -> int:
     """Where the group has committed nothing, everything that is there."""
-    places = [where for topic in topics for where in await places_of(cluster, topic)]
+    places = [where for topic in topics for where in await partitions_of(cluster, topic)]
     kept = await committed_offsets(cluster, group)
     starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
     ends = await list_offsets(

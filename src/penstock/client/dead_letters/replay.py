@@ -1,13 +1,13 @@
-"""Reads again what was read before: for one group, or as a copy in another topic.
+"""Replays records: to one group again, or as a copy in another topic.
 
-For a share group, records that it has finished are offered again; those that it holds or has not
-got to yet stay as they are, and so do its members. A consumer group's position is moved, which
-needs a group without members. No other group notices either.
+In a share group, finished records become available again. Leased records, records that were not
+delivered yet, and the members are unaffected. A consumer group's offsets are reset, which requires
+a group without members. Neither affects other groups.
 
-A copy goes in transactions that also keep how far it has come, in the position of a group of its
-own: each record is copied once, and a copy that was interrupted goes on, with the end that it was
-given at first. Key, headers and timestamp stay as they are; so does the partition where both
-topics have as many, else the key decides.
+A copy is written in transactions that also commit its progress, as offsets of its own group. Each
+record is copied exactly once, and an interrupted copy resumes with the end it was first given.
+Key, headers and timestamp are unchanged. The partition is, too, if both topics have the same
+number; otherwise the key selects it.
 
 Bounds: `RECORDS_MAX` records and about `BYTES_MAX` in a transaction.
 """
@@ -38,7 +38,7 @@ CURSOR_PREFIX = "penstock-replay."
 RECORDS_MAX = 5_000
 BYTES_MAX = 512 * 1024
 TRIES_MAX = 10
-_NOTE = "v1"
+_METADATA_VERSION = "v1"
 
 ReplayRanges = Mapping[TopicPartition, OffsetSpan]
 
@@ -46,7 +46,7 @@ ReplayRanges = Mapping[TopicPartition, OffsetSpan]
 async def replay_share_group(
     cluster: Cluster, group: str, spans: ReplayRanges
 ) -> dict[TopicPartition, int]:
-    """Offers what the group has finished in these ranges again; how many records of each."""
+    """Makes finished records of these ranges available again; returns their numbers."""
     reports = await inspect(cluster, group, list(spans))
     offered: dict[TopicPartition, int] = {}
     for where, span in sorted(spans.items()):
@@ -59,10 +59,10 @@ async def replay_share_group(
     return offered
 
 
-async def finished_within(
+async def finished_offsets(
     cluster: Cluster, group: str, where: TopicPartition, span: OffsetSpan
 ) -> IntervalSet:
-    """What of a range a share group has finished; markers between records count as finished."""
+    """Offsets of a range that a share group has finished, including control records."""
     finished = offsets_of(span)
     assert span.end is not None
     async with aclosing(unfinished(cluster, group, where, span.start)) as runs:
@@ -74,7 +74,7 @@ async def finished_within(
 
 
 def offsets_of(span: OffsetSpan) -> IntervalSet:
-    """Every offset of a range that has an end."""
+    """Returns every offset of a range that has an end."""
     assert span.end is not None
     offsets = IntervalSet()
     if span.start < span.end:
@@ -87,16 +87,16 @@ def offsets_of(span: OffsetSpan) -> IntervalSet:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """Which ranges go where, under which name."""
+    """Name, source ranges and target topic of a copy."""
 
     name: str
-    """Of this copy: begun under it, it is gone on with under it."""
+    """Identifies the copy: an interrupted copy resumes under the same name."""
     to: str
     spans: ReplayRanges
-    """Every one has an end."""
+    """Ranges to copy; each has an end."""
     rate_per_s: float | None = None
     charge: Callable[[int], Awaitable[None]] | None = None
-    """Called with the bytes of each transaction before it; goes on when it returns."""
+    """Charges quotas: awaited before each transaction, with its size in bytes."""
 
 
 @dataclass(slots=True)
@@ -111,32 +111,32 @@ def cursor_group(name: str) -> str:
 
 
 async def unfinished_copy(cluster: Cluster, name: str) -> dict[TopicPartition, OffsetSpan]:
-    """What is left of a copy that was begun and not ended; empty: there is none."""
+    """Returns the remaining ranges of an interrupted copy; empty if there is none."""
     kept = await committed_offsets(cluster, cursor_group(name), is_stable=True)
     left = {}
     for where, committed in kept.items():
         words = (committed.metadata or "").split()
-        if len(words) == 2 and words[0] == _NOTE and words[1].isdecimal():
+        if len(words) == 2 and words[0] == _METADATA_VERSION and words[1].isdecimal():
             left[where] = OffsetSpan(committed.offset, max(committed.offset, int(words[1])))
     return left
 
 
 class Copier:
-    """One copy."""
+    """Carries out one copy."""
 
     def __init__(
         self,
         cluster: Cluster,
         copy: CopyPlan,
-        told: Callable[[int], None] = lambda count: None,
+        on_progress: Callable[[int], None] = lambda count: None,
         *,
         records_max: int = RECORDS_MAX,
     ) -> None:
-        """`told` is called with the number of records after each transaction."""
+        """`on_progress` gets the number of copied records after each transaction."""
         self.copy = copy
         self.report = CopyReport()
         self._cluster = cluster
-        self._told = told
+        self._on_progress = on_progress
         self._records_max = records_max
         self._group = cursor_group(copy.name)
         self._writer = TransactionalWriter(cluster, self._group)
@@ -154,7 +154,7 @@ class Copier:
             except (OSError, PeerError, Refused) as error:
                 tries = 0 if self.report.copied > before else tries + 1
                 if not is_passing(error) or tries >= TRIES_MAX:
-                    raise self._explained(error) from error
+                    raise self._explain_fenced(error) from error
                 await self._backoff.wait(tries)
 
     async def _copy_all(self) -> None:
@@ -165,14 +165,14 @@ class Copier:
             self._resolve_doubt(left)
         else:
             left = dict(self.copy.spans)
-            # Before anything is copied, so that whoever goes on knows where all of it ends.
+            # Before anything is copied, so that a resumed copy knows the end of every range.
             await self._writer.write({}, self._group, {w: _cursor(s) for w, s in left.items()})
         for where, span in sorted(left.items()):
             await self._copy_one(where, span)
         await delete_group(self._cluster, self._group)
 
     def _resolve_doubt(self, left: ReplayRanges) -> None:
-        """The last transaction may have counted although nobody said so."""
+        """Counts the transaction in doubt if its offset is committed."""
         doubt, self._in_doubt = self._in_doubt, None
         if doubt is not None and doubt[0] in left and left[doubt[0]].start >= doubt[1]:
             self._count(doubt[2])
@@ -220,7 +220,7 @@ class Copier:
             self.report.targets[target] = self.report.targets.get(target, 0) + count
         copied = sum(targets.values())
         self.report.copied += copied
-        self._told(copied)
+        self._on_progress(copied)
 
     async def _target_of(self, where: TopicPartition, message: FetchedRecord) -> TopicPartition:
         here = len((await self._cluster.topic(where.topic)).partitions)
@@ -229,12 +229,12 @@ class Copier:
             return TopicPartition(self.copy.to, where.partition % there)
         return TopicPartition(self.copy.to, partition_for_key(message.key, there))
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explain_fenced(self, error: Exception) -> Exception:
         if isinstance(error, Refused) and error.code in FENCED:
             return Refused(
                 ErrorCode.PRODUCER_FENCED,
-                f"somebody else goes on with the copy {self.copy.name!r}: give this one another "
-                "name, or leave it to them",
+                f"another process resumed the copy {self.copy.name!r}: give this copy another "
+                "name, or let the other process finish it",
             )
         return error
 
@@ -244,4 +244,4 @@ def _record_of(message: FetchedRecord) -> Record:
 
 
 def _cursor(span: OffsetSpan) -> Committed:
-    return Committed(span.start, metadata=f"{_NOTE} {span.end}")
+    return Committed(span.start, metadata=f"{_METADATA_VERSION} {span.end}")

@@ -1,7 +1,7 @@
-"""Topics of dead letters: which there are, how full each is, and what its letters have in common.
+"""Lists dead-letter topics, counts their open messages and groups them by what they share.
 
-A topic is one by its name (`.dlq`), because a group's `errors.deadletterqueue.topic.name` says so,
-or because letters of it were settled before.
+A topic is a dead-letter topic if its name ends in `.dlq`, if a group's
+`errors.deadletterqueue.topic.name` names it, or if messages of it were settled before.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.queues import inspect, list_queues
 from penstock.client.cluster import Cluster
-from penstock.client.dead_letters.letter import DeadLetterMessage
+from penstock.client.dead_letters.message import DeadLetterMessage
 from penstock.client.dead_letters.open import DEAD_LETTERS, SUFFIX
 from penstock.client.errors import check
-from penstock.client.list_offsets import places_of
+from penstock.client.list_offsets import partitions_of
 from penstock.wire.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
@@ -24,27 +24,30 @@ GROUP_RESOURCE = 32
 NAME_CONFIG = "errors.deadletterqueue.topic.name"
 HOUR_MS = 3_600_000
 KINDS_MAX = 10_000
-"""Kinds of letters that are told apart; the rest is counted together."""
-OTHERS = "(others)"
+"""Limits the kinds that are counted separately; messages of further kinds are counted together."""
+OTHER_KINDS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
     topic: str
     partitions: int
-    letters: int
-    """Open ones."""
+    messages: int
+    """Number of open messages."""
     oldest_ms: int | None
-    """When the oldest open one was buried."""
+    """Time at which the oldest open message was dead-lettered; None if there are none."""
 
 
-async def list_boxes(cluster: Cluster) -> list[DeadLetterTopic]:
-    """Every topic of dead letters, by name."""
-    return [await look_into(cluster, name) for name in await box_names(cluster)]
+async def list_dead_letter_topics(cluster: Cluster) -> list[DeadLetterTopic]:
+    """Returns every dead-letter topic, sorted by name."""
+    return [
+        await describe_dead_letter_topic(cluster, name)
+        for name in await dead_letter_topic_names(cluster)
+    ]
 
 
-async def box_names(cluster: Cluster) -> list[str]:
-    """Those that end in `.dlq`, that hold letters, or that a group names for its own."""
+async def dead_letter_topic_names(cluster: Cluster) -> list[str]:
+    """Topics that end in `.dlq`, have settled messages, or are configured by a group."""
     await cluster.refresh(None)
     names = {name for name in cluster.metadata.topics if name.endswith(SUFFIX)}
     names |= {queue.topic for queue in await list_queues(cluster) if queue.group == DEAD_LETTERS}
@@ -52,17 +55,17 @@ async def box_names(cluster: Cluster) -> list[str]:
     return sorted(name for name in names if name in cluster.metadata.topics)
 
 
-async def look_into(cluster: Cluster, topic: str) -> DeadLetterTopic:
-    reports = await inspect(cluster, DEAD_LETTERS, await places_of(cluster, topic))
+async def describe_dead_letter_topic(cluster: Cluster, topic: str) -> DeadLetterTopic:
+    reports = await inspect(cluster, DEAD_LETTERS, await partitions_of(cluster, topic))
     oldest = [report.oldest_ms for report in reports.values() if report.oldest_ms >= 0]
-    letters = sum(report.unfinished for report in reports.values())
+    messages = sum(report.unfinished for report in reports.values())
     return DeadLetterTopic(
-        topic, len(reports), letters, min(oldest, default=None) if letters else None
+        topic, len(reports), messages, min(oldest, default=None) if messages else None
     )
 
 
 async def _configured(cluster: Cluster) -> set[str]:
-    """Topics that groups name for their letters."""
+    """Dead-letter topics that are configured by groups."""
 
     async def ask() -> ListConfigResourcesResponse:
         request = ListConfigResourcesRequest(resource_types=[GROUP_RESOURCE])
@@ -90,25 +93,25 @@ async def _configured(cluster: Cluster) -> set[str]:
     return found
 
 
-# -- what letters have in common --------------------------------------------------------------
+# -- kinds of messages ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class DeadLetterKind:
-    """Letters that are alike."""
+    """Messages with the same values of the chosen aspect."""
 
     name: tuple[str, ...]
     count: int = 0
     first_ms: int = 0
     last_ms: int = 0
     sample: str = ""
-    """The id of the first one, to look at."""
+    """Id of the first message, as an example."""
 
-    def add(self, letter: DeadLetterMessage) -> None:
-        at_ms = letter.last_failure_ms if letter.last_failure_ms > 0 else letter.timestamp_ms
+    def add(self, message: DeadLetterMessage) -> None:
+        at_ms = message.last_failure_ms if message.last_failure_ms > 0 else message.timestamp_ms
         if not self.count:
             self.first_ms = self.last_ms = at_ms
-            self.sample = letter.id
+            self.sample = message.id
         self.count += 1
         self.first_ms, self.last_ms = min(self.first_ms, at_ms), max(self.last_ms, at_ms)
 
@@ -118,38 +121,38 @@ def _text(data: bytes | None) -> str:
 
 
 ASPECTS: dict[str, tuple[tuple[str, ...], Callable[[DeadLetterMessage], tuple[str, ...]]]] = {
-    "error": (("error", "message"), lambda letter: (letter.error_class, letter.error_message)),
-    "class": (("error",), lambda letter: (letter.error_class,)),
-    "key": (("key",), lambda letter: (_text(letter.key),)),
-    "group": (("group",), lambda letter: (letter.group,)),
+    "error": (("error", "message"), lambda message: (message.error_class, message.error_message)),
+    "class": (("error",), lambda message: (message.error_class,)),
+    "key": (("key",), lambda message: (_text(message.key),)),
+    "group": (("group",), lambda message: (message.group,)),
     "source": (
         ("topic", "partition"),
-        lambda letter: (
-            (letter.source.topic, str(letter.source.partition)) if letter.source else ("-", "-")
+        lambda message: (
+            (message.source.topic, str(message.source.partition)) if message.source else ("-", "-")
         ),
     ),
-    "redrives": (("redrives",), lambda letter: (str(letter.redrives),)),
+    "redrives": (("redrives",), lambda message: (str(message.redrives),)),
 }
-"""What letters can be grouped by: the columns, and their values."""
+"""Aspects to group messages by: names of the columns, and a function that returns their values."""
 
 
-class Kinds:
-    """Counts letters by one aspect."""
+class DeadLetterKinds:
+    """Counts messages by one aspect."""
 
     def __init__(self, aspect: str) -> None:
         self.columns, self._name_of = ASPECTS[aspect]
         self._kinds: dict[tuple[str, ...], DeadLetterKind] = {}
         self.count = 0
 
-    def add(self, letter: DeadLetterMessage) -> None:
+    def add(self, message: DeadLetterMessage) -> None:
         self.count += 1
-        name = self._name_of(letter)
+        name = self._name_of(message)
         kind = self._kinds.get(name)
         if kind is None:
             if len(self._kinds) >= KINDS_MAX:
-                name = (OTHERS, *("" for _ in self.columns[1:]))
+                name = (OTHER_KINDS, *("" for _ in self.columns[1:]))
             kind = self._kinds.setdefault(name, DeadLetterKind(name))
-        kind.add(letter)
+        kind.add(message)
 
     def largest(self) -> list[DeadLetterKind]:
         return sorted(self._kinds.values(), key=lambda kind: (-kind.count, kind.name))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.base.metrics import AGE_BUCKETS, Histogram
 from penstock.state.queues.delivery_state import (
     ArchivedRecord,
-    Buried,
+    DeadLettersWritten,
     Finished,
     LeasedRange,
     Op,
@@ -81,7 +81,7 @@ class QueueCounters:
                         self._take(samples, op.first, op.last)
                 case ArchivedRecord():
                     self.given_up += 1
-                case Buried():
+                case DeadLettersWritten():
                     self.buried += 1
         if samples is not None and not samples and key is not None:
             del self._samples[key]

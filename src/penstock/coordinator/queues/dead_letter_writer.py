@@ -33,9 +33,9 @@ from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.coordinator.queues.record_reader import read_leased, records_of
 from penstock.coordinator.runtime.internal_producer import InternalProducer
 from penstock.coordinator.runtime.shard_host import HostContext
-from penstock.state.queues.dead_letter_format import RecordSource, letter_of
+from penstock.state.queues.dead_letter_format import RecordSource, dead_letter_record
 from penstock.state.queues.delivery import DeadLetter, Delivery, DeliveryOutcome
-from penstock.state.queues.delivery_state import Burial, DeliveryFailure, LeaseState, Op
+from penstock.state.queues.delivery_state import DeadLetterBatch, DeliveryFailure, LeaseState, Op
 from penstock.wire.records import Codec, Record, encode
 
 log = logging.getLogger("penstock.queues")
@@ -133,7 +133,7 @@ class DeadLetterWriter:
                 await retry.pause()
 
     async def _bury_some(self, queue: OpenQueue, topic: str) -> None:
-        burial = queue.machine.kept.burial
+        burial = queue.machine.kept.dead_letter_batch
         if burial is None or not burial.offsets:
             burial = await self._plan(queue, topic)
         letters = await self._compose(queue, burial)
@@ -145,18 +145,20 @@ class DeadLetterWriter:
             log.warning(
                 "%s: letters of %s get a new producer: %s", queue.key.group, queue.name, code.name
             )
-            await _keep(queue, lambda machine: machine.plan_burial(Burial(-1, b"", -1, 0)))
+            await _keep(
+                queue, lambda machine: machine.plan_dead_letters(DeadLetterBatch(-1, b"", -1, 0))
+            )
         elif code not in WRITTEN:
             raise Refused(code)
         else:
-            await _keep(queue, Delivery.end_burial)
+            await _keep(queue, Delivery.finish_dead_letters)
 
-    async def _plan(self, queue: OpenQueue, topic: str) -> Burial:
+    async def _plan(self, queue: OpenQueue, topic: str) -> DeadLetterBatch:
         """Decides which letters go next and where to, and keeps that."""
         there = await self._ensure(queue, topic)
         index = queue.partition.index % len(there.partitions)
-        before = queue.machine.kept.burial
-        waiting = queue.machine.letters()[:LETTERS_MAX]
+        before = queue.machine.kept.dead_letter_batch
+        waiting = queue.machine.dead_letters()[:LETTERS_MAX]
         found = await self._read(queue, waiting, BATCH_BYTES)
         offsets: list[int] = []
         size = 0
@@ -176,18 +178,18 @@ class DeadLetterWriter:
         # Some may have gone from the log meanwhile, and with it from the letters.
         left = tuple(offset for offset in offsets if offset in queue.machine.kept.archived)
         now_ms = self._around.time.now_ms()
-        burial = Burial(producer_id, there.id, index, sequence, left, now_ms)
-        await _keep(queue, lambda machine: machine.plan_burial(burial))
+        burial = DeadLetterBatch(producer_id, there.id, index, sequence, left, now_ms)
+        await _keep(queue, lambda machine: machine.plan_dead_letters(burial))
         return burial
 
-    async def _compose(self, queue: OpenQueue, burial: Burial) -> list[Record]:
+    async def _compose(self, queue: OpenQueue, burial: DeadLetterBatch) -> list[Record]:
         """The copies; the same ones for the same plan, as long as the log has the records."""
         archived = queue.machine.kept.archived
         # The log may have let go of some since they were planned; the batch keeps its length.
         letters = [DeadLetter(offset, archived.get(offset, GONE)) for offset in burial.offsets]
         source = RecordSource(queue.partition.topic, queue.partition.index, queue.key.group)
         return [
-            letter_of(source, letter, record, burial.at_ms)
+            dead_letter_record(source, letter, record, burial.at_ms)
             for letter, record in await self._read(queue, letters)
         ]
 
@@ -254,7 +256,7 @@ class DeadLetterWriter:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is not known here yet")
         return there
 
-    async def _widen(self, queue: OpenQueue, burial: Burial, size: int) -> None:
+    async def _widen(self, queue: OpenQueue, burial: DeadLetterBatch, size: int) -> None:
         """Has the dead-letter topic take what its source takes, and the headers on top: the
         topic may be a user's own, or its source took less when it was made."""
         image = self._around.follower.image
@@ -279,7 +281,7 @@ class DeadLetterWriter:
 
     # -- writing ----------------------------------------------------------------------------
 
-    async def _write(self, burial: Burial, batch: bytes | bytearray) -> ErrorCode:
+    async def _write(self, burial: DeadLetterBatch, batch: bytes | bytearray) -> ErrorCode:
         """Writes the batch wherever its partition is led; returns when it is committed."""
         if not batch:
             return ErrorCode.NONE
@@ -296,7 +298,7 @@ class DeadLetterWriter:
         return ErrorCode.NONE
 
 
-def _encode(burial: Burial, letters: list[Record]) -> bytes | bytearray:
+def _encode(burial: DeadLetterBatch, letters: list[Record]) -> bytes | bytearray:
     if not letters:
         return b""
     size = sum(map(_size_of, letters))
@@ -318,7 +320,9 @@ def _size_of(record: Record) -> int:
 def _is_due(queue: OpenQueue) -> bool:
     """Whether there are letters to write, or a batch of them that was begun."""
     kept = queue.machine.kept
-    return bool(kept.archived or (kept.burial is not None and kept.burial.offsets))
+    return bool(
+        kept.archived or (kept.dead_letter_batch is not None and kept.dead_letter_batch.offsets)
+    )
 
 
 async def _keep(queue: OpenQueue, decide: Callable[[Delivery], list[Op]]) -> None:

@@ -181,7 +181,7 @@ class OpenQueue:
     def start(self) -> None:
         """Shows what is in the log, has buried what was given up, and goes on from there."""
         kept = self.machine.kept
-        if kept.archived or (kept.burial is not None and kept.burial.offsets):
+        if kept.archived or (kept.dead_letter_batch is not None and kept.dead_letter_batch.offsets):
             self._bury(self)
         self._feed.soon()
         self._arm()
@@ -276,7 +276,7 @@ class OpenQueue:
     def _take_in(self, outcome: DeliveryOutcome, told: Told | None) -> None:
         """Has a decision's operations kept at the end of this turn."""
         self._ops += outcome.ops
-        self._has_letters = self._has_letters or bool(outcome.letters)
+        self._has_letters = self._has_letters or bool(outcome.dead_letters)
         if told is not None:
             self._told.append(told)
         if (self._ops or self._told) and not self._is_due:

@@ -105,7 +105,7 @@ def settings_of(
         # What comes back from the dead letters has nowhere else to go.
         dead_letters=bool(read.of_group("errors.deadletterqueue.enable"))
         and not is_dead_letter_topic,
-        bury_expired=bool(read.of_topic("queue.expired.dead.letter")),
+        dead_letter_expired=bool(read.of_topic("queue.expired.dead.letter")),
     )
     return QueueSettings(
         policy=policy,

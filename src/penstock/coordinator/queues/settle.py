@@ -238,4 +238,4 @@ def _rule(machine: Delivery, ruling: SettleCommand, now_ms: int, outcome: Delive
         case SettleAction.GIVE_BACK:
             part = machine.give_back(member, first, last, now_ms)
     outcome.ops += part.ops
-    outcome.letters += part.letters
+    outcome.dead_letters += part.dead_letters

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.dead_letters.letter import DeadLetterFilter
+from penstock.client.dead_letters.message import DeadLetterFilter
 from penstock.client.dead_letters.redrive import RedrivenRecord, RedriveReport
 from penstock.gateway.core.background_jobs import RUNNING, BackgroundJob, Told
 from penstock.gateway.core.caller import Principal
@@ -46,7 +46,7 @@ class Redrive:
     @property
     def can_undo(self) -> bool:
         is_over = self.errand.status != RUNNING and not self.is_undone
-        return is_over and any(copy.letter.group for copy in self.copies)
+        return is_over and any(copy.message.group for copy in self.copies)
 
 
 class Redrives:

@@ -26,8 +26,8 @@ from penstock.client.admin.queues import finish, list_queues, offer_again, unfin
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import commit_offsets
 from penstock.client.consumer.record_counts import count_records
-from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
-from penstock.client.dead_letters.open import DEAD_LETTERS, open_letters
+from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
+from penstock.client.dead_letters.open import DEAD_LETTERS, open_dead_letters
 from penstock.client.dead_letters.redrive import (
     RedrivenRecord,
     Redriver,
@@ -37,13 +37,18 @@ from penstock.client.dead_letters.redrive import (
 from penstock.client.dead_letters.replay import (
     Copier,
     CopyPlan,
-    finished_within,
+    finished_offsets,
     offsets_of,
     replay_share_group,
     unfinished_copy,
 )
-from penstock.client.dead_letters.topics import ASPECTS, DeadLetterTopic, Kinds, list_boxes
-from penstock.client.list_offsets import OffsetSpan, places_of, resolve
+from penstock.client.dead_letters.topics import (
+    ASPECTS,
+    DeadLetterKinds,
+    DeadLetterTopic,
+    list_dead_letter_topics,
+)
+from penstock.client.list_offsets import OffsetSpan, partitions_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import OffsetRange
 from penstock.cluster.metadata.image import TopicImage
@@ -130,7 +135,7 @@ class DeadLetterAdmin:
         if not any(self._may_see(principal, topic) for topic in self._ctx.image.topics):
             return []
         async with self._client(principal) as cluster:
-            found = await list_boxes(cluster)
+            found = await list_dead_letter_topics(cluster)
         return [box for box in found if self._may_see(principal, box.topic)]
 
     def _may_see(self, principal: Principal, topic: str) -> bool:
@@ -146,7 +151,7 @@ class DeadLetterAdmin:
         size = 0
         async with (
             self._client(principal) as cluster,
-            aclosing(open_letters(cluster, topic, chosen)) as letters,
+            aclosing(open_dead_letters(cluster, topic, chosen)) as letters,
         ):
             async for letter in letters:
                 size += len(letter.payload or b"")
@@ -157,14 +162,14 @@ class DeadLetterAdmin:
 
     async def kinds(
         self, principal: Principal, topic: str, aspect: str, chosen: DeadLetterFilter
-    ) -> Kinds:
+    ) -> DeadLetterKinds:
         """Open letters, counted by what they have in common."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         if aspect not in ASPECTS:
             raise Refused(ErrorCode.INVALID_REQUEST, f"by is one of {', '.join(ASPECTS)}")
-        kinds = Kinds(aspect)
+        kinds = DeadLetterKinds(aspect)
         async with self._client(principal) as cluster:
-            async for letter in open_letters(cluster, topic, chosen):
+            async for letter in open_dead_letters(cluster, topic, chosen):
                 kinds.add(letter)
         return kinds
 
@@ -268,7 +273,7 @@ class DeadLetterAdmin:
     ) -> RedriveReport:
         self.check_limit(limit)
         async with self._client(principal) as cluster:
-            return await Redriver(cluster, self._ctx.clock, errand, told, copied=copied).run()
+            return await Redriver(cluster, self._ctx.clock, errand, told, on_copied=copied).run()
 
     async def take_back(
         self, principal: Principal, topic: str, copies: Sequence[RedrivenRecord]
@@ -282,8 +287,8 @@ class DeadLetterAdmin:
         require_topic(self._ctx, principal, Operation.READ, topic)
         by_queue: dict[tuple[str, TopicPartition], list[RedrivenRecord]] = {}
         for copy in copies:
-            if copy.letter.group:
-                by_queue.setdefault((copy.letter.group, copy.target), []).append(copy)
+            if copy.message.group:
+                by_queue.setdefault((copy.message.group, copy.target), []).append(copy)
         for group, where in by_queue:
             require_group(self._ctx, principal, Operation.READ, group)
             require_topic(self._ctx, principal, Operation.READ, where.topic)
@@ -349,7 +354,7 @@ class DeadLetterAdmin:
             spans = await self._spans(cluster, topic, wanted, partitions)
             if await self._is_share_group(cluster, group, topic):
                 finished = {
-                    where: await finished_within(cluster, group, where, span)
+                    where: await finished_offsets(cluster, group, where, span)
                     for where, span in spans.items()
                 }
                 count = await count_records(cluster, finished)
@@ -413,7 +418,7 @@ class DeadLetterAdmin:
     async def _spans(
         self, cluster: Cluster, topic: str, wanted: OffsetRange, partitions: list[int] | None
     ) -> dict[TopicPartition, OffsetSpan]:
-        places = await places_of(cluster, topic, partitions)
+        places = await partitions_of(cluster, topic, partitions)
         return await resolve(cluster, places, wanted, must_end=True)
 
     async def _is_share_group(self, cluster: Cluster, group: str, topic: str) -> bool:
@@ -454,8 +459,8 @@ def _letters_of(
 ) -> dict[TopicPartition, list[tuple[int, int]]]:
     letters: dict[TopicPartition, list[tuple[int, int]]] = {}
     for copy in some:
-        place = TopicPartition(topic, copy.letter.partition)
-        letters.setdefault(place, []).append((copy.letter.offset, copy.letter.offset))
+        place = TopicPartition(topic, copy.message.partition)
+        letters.setdefault(place, []).append((copy.message.offset, copy.message.offset))
     return letters
 
 

@@ -22,8 +22,8 @@ from penstock.base.ports import Delete, Put, StoreEntry, UnknownResult
 from penstock.broker.api.quota import Throttled
 from penstock.broker.api.route_row import Operation
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.client.dead_letters.letter import DeadLetterMessage, letter_of
-from penstock.client.dead_letters.redrive import Redriver, is_hollow
+from penstock.client.dead_letters.message import DeadLetterMessage, dead_letter_of
+from penstock.client.dead_letters.redrive import Redriver, is_record_lost
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.gateway.core.caller import Principal
@@ -270,7 +270,7 @@ class MoveTasks:
             source = None if letter.source is None else letter.source.topic
             if (record.destination or source) not in topics:
                 step.leave(got, NO_SOURCE)
-            elif is_hollow(letter):
+            elif is_record_lost(letter):
                 step.leave(got, f"the record of message {letter.id} was lost before it was copied")
             else:
                 step.letters[letter.id] = got, letter
@@ -288,7 +288,7 @@ class MoveTasks:
 
 def _letter_of(got: ReceivedMessage) -> DeadLetterMessage:
     """A message of a dead-letter queue, as the redrive engine sees it."""
-    return letter_of(
+    return dead_letter_of(
         FetchedRecord(
             got.topic,
             got.partition,

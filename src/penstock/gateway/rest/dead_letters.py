@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
+from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
 from penstock.client.dead_letters.redrive import RedriveReport
 from penstock.client.dead_letters.topics import ASPECTS
 from penstock.gateway.core.background_jobs import Told
@@ -162,7 +162,7 @@ class RedriveSettled(Struct):
 
 async def list_boxes(door: Gateway, request: Request) -> Response:
     found = await door.letters.boxes(principal_of(request))
-    rows = [BoxAnswer(box.topic, box.partitions, box.letters, box.oldest_ms) for box in found]
+    rows = [BoxAnswer(box.topic, box.partitions, box.messages, box.oldest_ms) for box in found]
     return json_answer(BoxesAnswer(rows))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from penstock.client.dead_letters.letter import REDRIVES
+from penstock.client.dead_letters.message import REDRIVES
 from penstock.client.dead_letters.redrive import REDRIVEN_FROM
 from penstock.gateway.core.messages import MESSAGE_ID, Headers
 from penstock.gateway.sqs.digests import AttributeValue

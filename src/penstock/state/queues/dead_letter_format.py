@@ -36,16 +36,16 @@ class RecordSource(NamedTuple):
     group: str
 
 
-def letter_of(
-    source: RecordSource, letter: DeadLetter, record: Record | None, at_ms: int
+def dead_letter_record(
+    source: RecordSource, dead_letter: DeadLetter, record: Record | None, at_ms: int
 ) -> Record:
     """Copy for the dead-letter topic; `at_ms` is the time at which writing it was decided."""
-    failure = letter.failure
+    failure = dead_letter.failure
     own = () if record is None else record.headers
     texts = (
         (TOPIC, source.topic),
         (PARTITION, str(source.partition)),
-        (OFFSET, str(letter.offset)),
+        (OFFSET, str(dead_letter.offset)),
         (TIMESTAMP, str(-1 if record is None else record.timestamp)),
         (GROUP, source.group),
         (ATTEMPTS, str(failure.delivery_count)),

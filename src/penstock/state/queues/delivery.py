@@ -28,15 +28,15 @@ from penstock.state.queues.backlog import Arrival, Backlog
 from penstock.state.queues.delivery_state import (
     ERROR_TEXT_MAX,
     ArchivedRecord,
-    Burial,
-    Buried,
+    DeadLetterBatch,
+    DeadLettersPlanned,
+    DeadLettersWritten,
     DeliveryFailure,
     Finished,
     LeasedRange,
     LeaseState,
     Moved,
     Op,
-    Planned,
     QueueState,
     Released,
     Renewed,
@@ -65,7 +65,7 @@ class DeliveryOutcome:
 
     ops: list[Op] = field(default_factory=list)
     leases: tuple[LeaseState, ...] = ()
-    letters: list[DeadLetter] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
 
 
 class Delivery(Backlog):
@@ -87,7 +87,7 @@ class Delivery(Backlog):
             times.append(self._deadlines[0][0])
         return min((time for time in times if time is not None), default=None)
 
-    def letters(self) -> list[DeadLetter]:
+    def dead_letters(self) -> list[DeadLetter]:
         """Archived records without a committed copy: after a replay they are copied (again)."""
         return [DeadLetter(*item) for item in sorted(self.kept.archived.items())]
 
@@ -374,14 +374,14 @@ class Delivery(Backlog):
 
     def _archive(self, outcome: DeliveryOutcome, offset: int, failure: DeliveryFailure) -> None:
         policy = self.policy
-        if policy.dead_letters and (policy.bury_expired or failure.error_class != EXPIRED):
+        if policy.dead_letters and (policy.dead_letter_expired or failure.error_class != EXPIRED):
             self._keep(outcome.ops, ArchivedRecord(offset, failure))
-            outcome.letters.append(DeadLetter(offset, failure))
+            outcome.dead_letters.append(DeadLetter(offset, failure))
         else:
             self._keep(outcome.ops, Finished(offset, offset))
         self._gone(offset, offset)
 
-    def buried(self, offset: int) -> list[Op]:
+    def finish_dead_letter(self, offset: int) -> list[Op]:
         """Finishes an archived record whose copy is committed."""
         ops: list[Op] = []
         if offset in self.kept.archived:
@@ -440,17 +440,17 @@ class Delivery(Backlog):
 
     # -- dead-lettered messages -------------------------------------------------------------
 
-    def plan_burial(self, burial: Burial) -> list[Op]:
+    def plan_dead_letters(self, batch: DeadLetterBatch) -> list[Op]:
         """Records the content of the next batch of copies, before it is written."""
-        assert all(offset in self.kept.archived for offset in burial.offsets)
+        assert all(offset in self.kept.archived for offset in batch.offsets)
         ops: list[Op] = []
-        self._keep(ops, Planned(burial))
+        self._keep(ops, DeadLettersPlanned(batch))
         return ops
 
-    def end_burial(self) -> list[Op]:
+    def finish_dead_letters(self) -> list[Op]:
         """Records that the planned batch is written."""
         ops: list[Op] = []
-        self._keep(ops, Buried())
+        self._keep(ops, DeadLettersWritten())
         return ops
 
     # -- administration ---------------------------------------------------------------------

@@ -45,7 +45,7 @@ class DeliveryFailure(msgspec.Struct, array_like=True, frozen=True):
     error_message: str = ""
 
 
-class Burial(msgspec.Struct, array_like=True, frozen=True):
+class DeadLetterBatch(msgspec.Struct, array_like=True, frozen=True):
     """Destination of the copies of dead-lettered records, and the batch being written.
 
     The batch is written by an idempotent producer, with a sequence that is persisted before it is
@@ -104,13 +104,13 @@ class Returned(_Op, frozen=True, tag="t"):
     last: int
 
 
-class Planned(_Op, frozen=True, tag="p"):
+class DeadLettersPlanned(_Op, frozen=True, tag="p"):
     """The next batch of copies to the dead-letter topic, before it is written."""
 
-    burial: Burial
+    dead_letter_batch: DeadLetterBatch
 
 
-class Buried(_Op, frozen=True, tag="b"):
+class DeadLettersWritten(_Op, frozen=True, tag="b"):
     """The planned batch is written: its records are finished."""
 
 
@@ -137,8 +137,8 @@ Op: TypeAlias = (
     | Released
     | ArchivedRecord
     | Returned
-    | Planned
-    | Buried
+    | DeadLettersPlanned
+    | DeadLettersWritten
     | DedupMarker
     | Moved
     | Reset
@@ -152,7 +152,7 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     leases: tuple[LeaseState, ...] = ()
     failures: tuple[tuple[int, DeliveryFailure], ...] = ()
     archived: tuple[tuple[int, DeliveryFailure], ...] = ()
-    burial: Burial | None = None
+    dead_letter_batch: DeadLetterBatch | None = None
     has_ids: bool = False
 
 
@@ -180,7 +180,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
 def restarted(snapshot: Snapshot, start: int) -> Snapshot:
     """Snapshot of the same queue restarted at `start`: archived records stay archived."""
     return Snapshot(
-        start, archived=snapshot.archived, burial=snapshot.burial, has_ids=snapshot.has_ids
+        start,
+        archived=snapshot.archived,
+        dead_letter_batch=snapshot.dead_letter_batch,
+        has_ids=snapshot.has_ids,
     )
 
 
@@ -190,7 +193,7 @@ class QueueState:
     __slots__ = (
         "_firsts",
         "archived",
-        "burial",
+        "dead_letter_batch",
         "failures",
         "finished",
         "has_ids",
@@ -211,7 +214,7 @@ class QueueState:
         """Number of records in flight."""
         self.failures: dict[int, DeliveryFailure] = dict(snapshot.failures)
         self.archived: dict[int, DeliveryFailure] = dict(snapshot.archived)
-        self.burial = snapshot.burial
+        self.dead_letter_batch = snapshot.dead_letter_batch
         self.has_ids = snapshot.has_ids
 
     def snapshot(self) -> Snapshot:
@@ -221,7 +224,7 @@ class QueueState:
             tuple(self.leases[first] for first in self._firsts),
             tuple(sorted(self.failures.items())),
             tuple(sorted(self.archived.items())),
-            self.burial,
+            self.dead_letter_batch,
             self.has_ids,
         )
 
@@ -292,9 +295,9 @@ class QueueState:
                 self.archived[op.offset] = op.failure
             case Returned():
                 self._cut(op.first, op.last)
-            case Planned():
-                self.burial = op.burial
-            case Buried():
+            case DeadLettersPlanned():
+                self.dead_letter_batch = op.dead_letter_batch
+            case DeadLettersWritten():
                 self._bury()
             case DedupMarker():
                 self.has_ids = True
@@ -327,13 +330,15 @@ class QueueState:
         return parts
 
     def _bury(self) -> None:
-        burial = self.burial
-        assert burial is not None
-        for offset in burial.offsets:
+        batch = self.dead_letter_batch
+        assert batch is not None
+        for offset in batch.offsets:
             if offset in self.archived:
                 self._finish(offset, offset)
-        sequence = burial.sequence + len(burial.offsets)
-        self.burial = Burial(burial.producer_id, burial.topic_id, burial.partition, sequence)
+        sequence = batch.sequence + len(batch.offsets)
+        self.dead_letter_batch = DeadLetterBatch(
+            batch.producer_id, batch.topic_id, batch.partition, sequence
+        )
 
     def _finish(self, first: int, last: int) -> None:
         if self.failures:

@@ -36,7 +36,7 @@ class QueuePolicy:
     """Maximum entries in memory: runs, leases, delays, key queues. Beyond it no records arrive."""
     dead_letters: bool = True
     """True if failed records are dead-lettered; else they are only finished."""
-    bury_expired: bool = True
+    dead_letter_expired: bool = True
     """True if expired records are dead-lettered, too."""
 
     def retry_at_ms(self, offset: int, count: int, now_ms: int, *, is_patient: bool) -> int:

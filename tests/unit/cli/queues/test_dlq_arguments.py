@@ -7,7 +7,7 @@ import pytest
 from penstock.cli.queues.dlq_arguments import document_of, filter_of, parse_letter, show_data
 from penstock.cli.terminal.errors import UserError
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.client.dead_letters.letter import DeadLetterFilter, letter_of
+from penstock.client.dead_letters.message import DeadLetterFilter, dead_letter_of
 
 NOTHING: dict[str, Any] = {
     "letters": (),
@@ -109,7 +109,7 @@ def test_data_is_shown_as_text_where_it_is_text(
 
 
 def test_a_letter_is_a_document() -> None:
-    letter = letter_of(FetchedRecord("t.dlq", 0, 3, 1_000, b"k", b"\xff", (("h", None),)))
+    letter = dead_letter_of(FetchedRecord("t.dlq", 0, 3, 1_000, b"k", b"\xff", (("h", None),)))
     document = document_of(letter)
     assert document["letter"] == "0:3"
     assert document["headers"] == [["h", None]]

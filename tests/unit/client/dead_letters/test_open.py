@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.committed_offsets import Committed
-from penstock.client.dead_letters.open import note_of, noted_in
+from penstock.client.dead_letters.open import decode_settled_offsets, encode_settled_offsets
 
 TOPIC_ID, OTHER_ID = b"\1" * 16, b"\2" * 16
 sorted_offsets = st.sets(st.integers(0, 1 << 40), min_size=1, max_size=50).map(sorted)
@@ -16,21 +16,23 @@ def offsets_of(runs: list[tuple[int, int]]) -> list[int]:
 
 @given(sorted_offsets)
 def test_what_is_noted_is_read_again(offsets: list[int]) -> None:
-    note = note_of(TOPIC_ID, offsets)
-    assert offsets_of(noted_in(Committed(0, metadata=note), TOPIC_ID)) == offsets
+    note = encode_settled_offsets(TOPIC_ID, offsets)
+    assert offsets_of(decode_settled_offsets(Committed(0, metadata=note), TOPIC_ID)) == offsets
 
 
 def test_a_note_about_another_topic_by_the_same_name_says_nothing() -> None:
-    note = note_of(TOPIC_ID, [1, 2, 3])
-    assert noted_in(Committed(4, metadata=note), OTHER_ID) == []
+    note = encode_settled_offsets(TOPIC_ID, [1, 2, 3])
+    assert decode_settled_offsets(Committed(4, metadata=note), OTHER_ID) == []
 
 
 def test_positions_without_a_note_say_nothing() -> None:
-    assert noted_in(None, TOPIC_ID) == []
-    assert noted_in(Committed(4), TOPIC_ID) == []
-    assert noted_in(Committed(4, metadata="somebody's own words here"), TOPIC_ID) == []
+    assert decode_settled_offsets(None, TOPIC_ID) == []
+    assert decode_settled_offsets(Committed(4), TOPIC_ID) == []
+    assert (
+        decode_settled_offsets(Committed(4, metadata="somebody's own words here"), TOPIC_ID) == []
+    )
 
 
 def test_a_note_that_a_broker_would_refuse_is_not_made() -> None:
-    assert note_of(TOPIC_ID, range(1_900)) is not None
-    assert note_of(TOPIC_ID, [number << 30 for number in range(1_000)]) is None
+    assert encode_settled_offsets(TOPIC_ID, range(1_900)) is not None
+    assert encode_settled_offsets(TOPIC_ID, [number << 30 for number in range(1_000)]) is None

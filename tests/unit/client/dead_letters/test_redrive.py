@@ -7,20 +7,25 @@ from random import Random
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.dead_letters.letter import REDRIVES, DeadLetterFilter, DeadLetterMessage, Place
-from penstock.client.dead_letters.open import note_of
+from penstock.client.dead_letters.message import (
+    REDRIVES,
+    DeadLetterFilter,
+    DeadLetterMessage,
+    RecordOrigin,
+)
+from penstock.client.dead_letters.open import encode_settled_offsets
 from penstock.client.dead_letters.redrive import (
-    APART_MAX,
     AUDIT,
-    LETTERS_MAX,
+    MESSAGES_MAX,
+    OFFSET_GAP_MAX,
     REDRIVEN_FROM,
     Redriver,
     RedriveRequest,
-    copy_of,
-    is_hollow,
-    target_of,
+    is_record_lost,
+    redriven_record,
+    target_partition,
 )
-from penstock.client.dead_letters.topics import look_into
+from penstock.client.dead_letters.topics import describe_dead_letter_topic
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues import dead_letter_format as headers
 from penstock.state.queues import delivery_headers
@@ -35,7 +40,7 @@ LETTER = DeadLetterMessage(
     key=b"k",
     payload=b"v",
     own_headers=(("colour", b"red"), (delivery_headers.PRIORITY, b"3")),
-    source=Place("t", 1, 42),
+    source=RecordOrigin("t", 1, 42),
     source_timestamp_ms=1_000,
     group="g",
     attempts=5,
@@ -77,7 +82,7 @@ def test_a_copy_says_where_it_has_been_and_heeds_nothing_old() -> None:
     letter = replace(
         LETTER, own_headers=(*((name, b"1") for name in old), *LETTER.own_headers, (REDRIVES, b"2"))
     )
-    record = copy_of(letter, 9_000)
+    record = redriven_record(letter, 9_000)
     assert (record.key, record.value, record.timestamp) == (b"k", b"v", 9_000)
     assert record.headers == (
         ("colour", b"red"),
@@ -88,14 +93,14 @@ def test_a_copy_says_where_it_has_been_and_heeds_nothing_old() -> None:
 
 
 def test_a_letter_whose_record_was_lost_is_hollow() -> None:
-    assert not is_hollow(LETTER)
-    assert is_hollow(replace(LETTER, key=None, payload=None, source_timestamp_ms=-1))
-    assert not is_hollow(replace(LETTER, key=None, payload=None))
+    assert not is_record_lost(LETTER)
+    assert is_record_lost(replace(LETTER, key=None, payload=None, source_timestamp_ms=-1))
+    assert not is_record_lost(replace(LETTER, key=None, payload=None))
 
 
 def test_the_largest_transaction_fits_in_its_note() -> None:
-    far = [(1 << 62) + number * (APART_MAX - 1) for number in range(LETTERS_MAX)]
-    assert note_of(b"\xff" * 16, far) is not None
+    far = [(1 << 62) + number * (OFFSET_GAP_MAX - 1) for number in range(MESSAGES_MAX)]
+    assert encode_settled_offsets(b"\xff" * 16, far) is not None
 
 
 @run_with(on_cluster)
@@ -103,17 +108,17 @@ async def test_a_letter_goes_back_to_its_partition_or_by_its_key(desk: Desk) -> 
     await desk.admin.create_topic("t", 3, 1)
     await desk.admin.create_topic("other", 3, 1)
     cluster = desk.cluster
-    assert await target_of(cluster, LETTER, None) == TopicPartition("t", 1)
-    assert await target_of(cluster, LETTER, "t") == TopicPartition("t", 1)
-    by_key = await target_of(cluster, LETTER, "other")
-    shrunk = replace(LETTER, source=Place("t", 9, 42))
-    assert (await target_of(cluster, shrunk, None)).partition == by_key.partition
+    assert await target_partition(cluster, LETTER, None) == TopicPartition("t", 1)
+    assert await target_partition(cluster, LETTER, "t") == TopicPartition("t", 1)
+    by_key = await target_partition(cluster, LETTER, "other")
+    shrunk = replace(LETTER, source=RecordOrigin("t", 9, 42))
+    assert (await target_partition(cluster, shrunk, None)).partition == by_key.partition
     bare = replace(LETTER, key=None)
-    assert await target_of(cluster, bare, "other") == TopicPartition("other", 1)
+    assert await target_partition(cluster, bare, "other") == TopicPartition("other", 1)
     unknown = replace(LETTER, source=None)
-    with pytest.raises(Refused, match="1:7 does not say where it came from"):
-        await target_of(cluster, unknown, None)
-    assert (await target_of(cluster, unknown, "other")).topic == "other"
+    with pytest.raises(Refused, match="1:7 does not name its source"):
+        await target_partition(cluster, unknown, None)
+    assert (await target_partition(cluster, unknown, "other")).topic == "other"
 
 
 @run_with(on_cluster)
@@ -142,7 +147,7 @@ async def test_a_limit_a_purge_and_a_revision_are_kept_to_and_recorded(desk: Des
     await redrive(desk, limit=1, revise=lambda letter: replace(letter, payload=b"new"))
     await redrive(desk, purges=True, chosen=DeadLetterFilter(ids=frozenset({(0, 5)})))
     assert [m.value for m in await desk.read("t")] == [b"0", b"1", b"new"]
-    assert (await look_into(desk.cluster, "t.dlq")).letters == 2
+    assert (await describe_dead_letter_topic(desk.cluster, "t.dlq")).messages == 2
     entries = [json.loads(message.value or b"") for message in await desk.read(AUDIT)]
     assert [(entry["action"], entry["count"], entry["letters"]) for entry in entries] == [
         ("redrive", 2, [[0, 1]]),
@@ -161,7 +166,7 @@ async def test_hollow_letters_are_left_and_counted(desk: Desk) -> None:
     await desk.produce("t.dlq", [None], headers=gone)  # type: ignore[list-item]
     report = (await redrive(desk)).report
     assert (report.settled, report.skipped) == (0, 1)
-    assert (await look_into(desk.cluster, "t.dlq")).letters == 1
+    assert (await describe_dead_letter_topic(desk.cluster, "t.dlq")).messages == 1
 
 
 @pytest.mark.parametrize("may_see", [True, False])
@@ -191,7 +196,7 @@ async def test_a_letter_that_is_too_large_is_reported_and_all_others_go(
     left = ["0:4"] if may_see else ["0:4", "0:10"]
     assert list(report.too_large) == left
     assert "max.message.bytes" in report.too_large["0:4"]
-    assert (await look_into(desk.cluster, "t.dlq")).letters == len(left)
+    assert (await describe_dead_letter_topic(desk.cluster, "t.dlq")).messages == len(left)
     again = await redrive(desk, to="u")
     assert again.report.settled == len(left)
 
@@ -208,4 +213,4 @@ async def test_topics_that_must_not_be_written_to_are_not(desk: Desk) -> None:
     with pytest.raises(Refused):
         await redrive(desk, check_target=refuse)
     assert await desk.read("t") == []
-    assert (await look_into(desk.cluster, "t.dlq")).letters == 1
+    assert (await describe_dead_letter_topic(desk.cluster, "t.dlq")).messages == 1

@@ -5,7 +5,7 @@ from penstock.client.admin.queues import finish, inspect, list_queues
 from penstock.client.dead_letters.replay import (
     Copier,
     CopyPlan,
-    finished_within,
+    finished_offsets,
     replay_share_group,
     unfinished_copy,
 )
@@ -34,9 +34,9 @@ async def test_only_what_one_group_has_finished_is_offered_again(desk: Desk) -> 
     for group in ("g", "other"):
         await finish(desk.cluster, group, {T0: [(0, 6)]})
     span = OffsetSpan(4, 9)
-    assert len(await finished_within(desk.cluster, "g", T0, span)) == 3
+    assert len(await finished_offsets(desk.cluster, "g", T0, span)) == 3
     assert await replay_share_group(desk.cluster, "g", {T0: span}) == {T0: 3}
-    assert not await finished_within(desk.cluster, "g", T0, span)
+    assert not await finished_offsets(desk.cluster, "g", T0, span)
     reports = [(await inspect(desk.cluster, name, [T0]))[T0] for name in ("g", "other")]
     assert [report.unfinished for report in reports] == [6, 3]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from penstock.client.admin.admin import Admin
 from penstock.client.dead_letters.topics import (
     KINDS_MAX,
-    OTHERS,
+    OTHER_KINDS,
+    DeadLetterKinds,
     DeadLetterTopic,
-    Kinds,
-    list_boxes,
+    list_dead_letter_topics,
 )
 from tests.run_with import run_with
 from tests.unit.client.dead_letters.test_redrive import LETTER, bury
@@ -22,14 +22,14 @@ async def test_topics_are_found_by_name_and_by_config(desk: Desk) -> None:
     await bury(desk, 3)
     name = "errors.deadletterqueue.topic.name"
     await Admin(desk.cluster).alter_configs(32, "g", {name: "morgue"})
-    morgue, letters = await list_boxes(desk.cluster)
+    morgue, letters = await list_dead_letter_topics(desk.cluster)
     assert morgue == DeadLetterTopic("morgue", 2, 0, None)
-    assert (letters.topic, letters.letters) == ("t.dlq", 3)
+    assert (letters.topic, letters.messages) == ("t.dlq", 3)
     assert letters.oldest_ms is not None
 
 
 def test_letters_are_counted_by_what_they_have_in_common() -> None:
-    kinds = Kinds("class")
+    kinds = DeadLetterKinds("class")
     for number, error in enumerate(("A", "B", "A")):
         kinds.add(replace(LETTER, offset=number, error_class=error, last_failure_ms=100 + number))
     first, second = kinds.largest()
@@ -38,9 +38,9 @@ def test_letters_are_counted_by_what_they_have_in_common() -> None:
 
 
 def test_beyond_the_bound_kinds_are_counted_together() -> None:
-    kinds = Kinds("key")
+    kinds = DeadLetterKinds("key")
     for number in range(KINDS_MAX + 5):
         kinds.add(replace(LETTER, key=b"%d" % number))
     assert kinds.count == KINDS_MAX + 5
-    assert kinds.largest()[0].name == (OTHERS,)
+    assert kinds.largest()[0].name == (OTHER_KINDS,)
     assert kinds.largest()[0].count == 5

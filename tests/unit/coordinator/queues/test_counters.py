@@ -6,7 +6,7 @@ from penstock.coordinator.queues import counters
 from penstock.coordinator.queues.counters import QueueCounters
 from penstock.state.queues.delivery_state import (
     ArchivedRecord,
-    Buried,
+    DeadLettersWritten,
     DeliveryFailure,
     Finished,
     LeasedRange,
@@ -26,7 +26,13 @@ def test_records_are_counted_by_what_became_of_them() -> None:
         [LeasedRange((LeaseState(0, 4, "a", 0, 1), LeaseState(7, 7, "a", 0, 1))), Returned(4, 4)]
     )
     counts.note(
-        [Finished(0, 1), Released(2, 2, FAILURE), ArchivedRecord(3, FAILURE), Buried(), Moved(9)]
+        [
+            Finished(0, 1),
+            Released(2, 2, FAILURE),
+            ArchivedRecord(3, FAILURE),
+            DeadLettersWritten(),
+            Moved(9),
+        ]
     )
     assert counts == QueueCounters(delivered=5, finished=2, released=1, given_up=1, buried=1)
 

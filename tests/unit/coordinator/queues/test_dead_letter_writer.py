@@ -10,7 +10,7 @@ from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.queues.dead_letter_writer import HEADER_BYTES
 from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.state.queues.delivery import Delivery, DeliveryOutcome
-from penstock.state.queues.delivery_state import Burial
+from penstock.state.queues.delivery_state import DeadLetterBatch
 from penstock.wire.records import Record, batches, decode
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
@@ -130,7 +130,7 @@ async def test_batches_follow_each_other_with_one_producer(node: Node) -> None:
         await reject(queue, 2)
         await asyncio.sleep(1)
     assert [record.value for record in letters(node)] == [b"v%d" % n for n in range(6)]
-    burial = queue.machine.kept.burial
+    burial = queue.machine.kept.dead_letter_batch
     assert burial is not None
     assert (burial.sequence, burial.offsets) == (6, ())
 
@@ -148,7 +148,7 @@ async def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue
         first, last = taking.offsets
         place = node.ctx.image.topics["t.dlq"].id
         producer_id = await node.ctx.transaction.producer_ids.next()
-        plan = Burial(producer_id, place, 0, 0, (first, last), 5)
+        plan = DeadLetterBatch(producer_id, place, 0, 0, (first, last), 5)
         done: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
         queue.change(lambda m, now: _given_up(m, plan, now), done.set_result)  # noqa: B023
         assert await done is None
@@ -164,14 +164,14 @@ async def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue
     assert values == [b"v0", b"v1", b"v2", b"v3"]
 
 
-def _given_up(machine: Delivery, plan: Burial, now_ms: int) -> DeliveryOutcome:
+def _given_up(machine: Delivery, plan: DeadLetterBatch, now_ms: int) -> DeliveryOutcome:
     outcome = machine.reject("a", plan.offsets[0], plan.offsets[-1], now_ms)
-    outcome.ops += machine.plan_burial(plan)
+    outcome.ops += machine.plan_dead_letters(plan)
     return outcome
 
 
-def _planned(machine: Delivery, plan: Burial) -> DeliveryOutcome:
-    return DeliveryOutcome(machine.plan_burial(plan))
+def _planned(machine: Delivery, plan: DeadLetterBatch) -> DeliveryOutcome:
+    return DeliveryOutcome(machine.plan_dead_letters(plan))
 
 
 @run_with(on_node, configs=CONFIGS)
@@ -190,9 +190,9 @@ async def test_a_producer_that_the_log_does_not_know_is_replaced(node: Node) -> 
     queue = await opened(node, 2)
     await reject(queue, 1)
     await asyncio.sleep(1)
-    burial = queue.machine.kept.burial
+    burial = queue.machine.kept.dead_letter_batch
     assert burial is not None
-    wrong = Burial(burial.producer_id, burial.topic_id, 0, 77)
+    wrong = DeadLetterBatch(burial.producer_id, burial.topic_id, 0, 77)
     queue.change(lambda m, now: _planned(m, wrong), lambda _: None)
     await reject(queue, 1)
     await asyncio.sleep(2)
@@ -218,7 +218,7 @@ async def test_a_letter_whose_record_is_gone_is_still_told_of(node: Node) -> Non
     node.ctx.partitions.write_refusal = "full"
     await reject(queue, 1)
     await asyncio.sleep(1)
-    assert queue.machine.kept.burial is not None
+    assert queue.machine.kept.dead_letter_batch is not None
     await queue.partition.delete_before(1)
     node.ctx.partitions.write_refusal = None
     await asyncio.sleep(30)

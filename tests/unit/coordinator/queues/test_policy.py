@@ -62,7 +62,7 @@ async def test_a_topic_says_in_which_order(node: Node) -> None:
     found = await settings(node, **topic, **{"queue.expired.dead.letter": "false"})
     assert found.policy.order is Order.KEY
     assert found.dedup_window_ms == 0
-    assert not found.policy.bury_expired
+    assert not found.policy.dead_letter_expired
 
 
 @run_with(on_node, configs=CONFIGS)

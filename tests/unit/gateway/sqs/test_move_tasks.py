@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Put
-from penstock.client.dead_letters.letter import DeadLetterFilter
+from penstock.client.dead_letters.message import DeadLetterFilter
 from penstock.client.dead_letters.redrive import Redriver
 from penstock.client.producer.transactional import TransactionalWriter
 from penstock.cluster.configs import config_changes

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.queues.delivery import ANSWERED_BEFORE, Arrival, Delivery, DeliveryOutcome
-from penstock.state.queues.delivery_state import Burial, Finished, Op, QueueState, Snapshot
+from penstock.state.queues.delivery_state import DeadLetterBatch, Finished, Op, QueueState, Snapshot
 from penstock.state.queues.policy import Order, QueuePolicy
 
 LOCK_MS = 100
@@ -211,12 +211,12 @@ def test_after_its_last_try_a_record_is_given_up() -> None:
     queue.arrive_run(0, 0)
     for count in (1, 2):
         assert given(queue.acquire("a", 1, 0)) == [(0, 0, count)]
-        letters = queue.release("a", 0, 0, count, error_class=f"Error{count}").letters
+        letters = queue.release("a", 0, 0, count, error_class=f"Error{count}").dead_letters
     ((offset, failure),) = letters
     assert (offset, failure.delivery_count, failure.error_class) == (0, 2, "Error2")
     assert (failure.first_ms, failure.last_ms) == (1, 2)
     assert queue.kept.start == 0
-    assert queue.letters() == letters
+    assert queue.dead_letters() == letters
     assert given(queue.acquire("a", 1, 5)) == []
 
 
@@ -224,7 +224,7 @@ def test_without_dead_letters_a_record_that_is_given_up_is_finished() -> None:
     queue = machine(deliveries_max=1, dead_letters=False)
     queue.arrive_run(0, 0)
     queue.acquire("a", 1, 0)
-    assert queue.reject("a", 0, 0, 1).letters == []
+    assert queue.reject("a", 0, 0, 1).dead_letters == []
     assert queue.kept.start == 1
 
 
@@ -278,16 +278,16 @@ def test_a_record_that_expires_is_given_up_unless_somebody_holds_it() -> None:
     queue = machine()
     queue.arrive([Arrival(0, expires_ms=50), Arrival(1, expires_ms=50)])
     queue.acquire("a", 1, 0)
-    letters = queue.tick(50).letters
+    letters = queue.tick(50).dead_letters
     assert [(letter.offset, letter.failure.error_class) for letter in letters] == [(1, "expired")]
-    letters = queue.release("a", 0, 0, 60).letters
+    letters = queue.release("a", 0, 0, 60).dead_letters
     assert [(letter.offset, letter.failure.error_class) for letter in letters] == [(0, "expired")]
 
 
 def test_expired_records_may_be_dropped() -> None:
-    queue = machine(bury_expired=False)
+    queue = machine(dead_letter_expired=False)
     queue.arrive([Arrival(0, expires_ms=50)])
-    assert queue.tick(50).letters == []
+    assert queue.tick(50).dead_letters == []
     assert queue.kept.start == 1
 
 
@@ -324,14 +324,14 @@ def test_letters_are_planned_and_then_buried() -> None:
     queue.arrive_run(0, 2)
     queue.acquire("a", 3, 0)
     queue.reject("a", 0, 1, 0)
-    burial = Burial(5, b"t" * 16, 0, 0, (0, 1), 7)
-    ops: list[Op] = queue.plan_burial(burial)
-    assert queue.kept.burial == burial
-    ops += queue.end_burial()
+    burial = DeadLetterBatch(5, b"t" * 16, 0, 0, (0, 1), 7)
+    ops: list[Op] = queue.plan_dead_letters(burial)
+    assert queue.kept.dead_letter_batch == burial
+    ops += queue.finish_dead_letters()
     assert queue.kept.start == 2
-    assert queue.letters() == []
+    assert queue.dead_letters() == []
     with pytest.raises(AssertionError):
-        queue.plan_burial(burial)
+        queue.plan_dead_letters(burial)
 
 
 def test_one_letter_may_be_ended_without_a_copy() -> None:
@@ -339,8 +339,8 @@ def test_one_letter_may_be_ended_without_a_copy() -> None:
     queue.arrive_run(0, 0)
     queue.acquire("a", 1, 0)
     queue.reject("a", 0, 0, 0)
-    assert queue.buried(0) == [Finished(0, 0)]
-    assert queue.buried(0) == []
+    assert queue.finish_dead_letter(0) == [Finished(0, 0)]
+    assert queue.finish_dead_letter(0) == []
 
 
 def test_what_the_log_no_longer_has_is_finished() -> None:

@@ -4,8 +4,9 @@ import random
 
 from penstock.state.queues.delivery_state import (
     ArchivedRecord,
-    Burial,
-    Buried,
+    DeadLetterBatch,
+    DeadLettersPlanned,
+    DeadLettersWritten,
     DedupMarker,
     DeliveryFailure,
     Finished,
@@ -13,7 +14,6 @@ from penstock.state.queues.delivery_state import (
     LeaseState,
     Moved,
     Op,
-    Planned,
     QueueState,
     Released,
     Renewed,
@@ -27,7 +27,7 @@ from penstock.state.queues.delivery_state import (
 )
 
 FAILURE = DeliveryFailure(1, 50, 10, 20, "Oops", "no")
-BURIAL = Burial(7, b"t" * 16, 1, 5, (3, 4), 99)
+BURIAL = DeadLetterBatch(7, b"t" * 16, 1, 5, (3, 4), 99)
 
 
 def leased(first: int, last: int, member: str = "a", deadline_ms: int = 100, count: int = 1) -> Op:
@@ -88,18 +88,18 @@ def test_archived_records_are_finished_when_their_batch_is_buried() -> None:
     state = kept(leased(3, 5), ArchivedRecord(3, FAILURE), ArchivedRecord(4, FAILURE), start=3)
     assert state.is_settled(3)
     assert state.start == 3
-    state.apply(Planned(BURIAL))
-    state.apply(Buried())
+    state.apply(DeadLettersPlanned(BURIAL))
+    state.apply(DeadLettersWritten())
     assert state.archived == {}
     assert state.start == 5
-    assert state.burial == Burial(7, b"t" * 16, 1, 7)
+    assert state.dead_letter_batch == DeadLetterBatch(7, b"t" * 16, 1, 7)
 
 
 def test_a_letter_whose_record_went_with_the_log_is_buried_all_the_same() -> None:
     state = kept(leased(3, 4), ArchivedRecord(3, FAILURE), ArchivedRecord(4, FAILURE), start=3)
-    state.apply(Planned(BURIAL))
+    state.apply(DeadLettersPlanned(BURIAL))
     state.apply(Moved(10))
-    state.apply(Buried())
+    state.apply(DeadLettersWritten())
     assert (state.start, state.archived, list(state.finished)) == (10, {}, [])
 
 
@@ -112,8 +112,16 @@ def test_moving_the_start_finishes_what_is_below() -> None:
 
 
 def test_beginning_anew_keeps_only_what_is_on_its_way_to_the_dead_letters() -> None:
-    state = kept(leased(0, 9), ArchivedRecord(3, FAILURE), Planned(BURIAL), DedupMarker(), Reset(2))
-    assert state.snapshot() == Snapshot(2, archived=((3, FAILURE),), burial=BURIAL, has_ids=True)
+    state = kept(
+        leased(0, 9),
+        ArchivedRecord(3, FAILURE),
+        DeadLettersPlanned(BURIAL),
+        DedupMarker(),
+        Reset(2),
+    )
+    assert state.snapshot() == Snapshot(
+        2, archived=((3, FAILURE),), dead_letter_batch=BURIAL, has_ids=True
+    )
 
 
 def test_every_operation_survives_its_encoding() -> None:
@@ -124,8 +132,8 @@ def test_every_operation_survives_its_encoding() -> None:
         Released(0, 1, FAILURE),
         ArchivedRecord(1, FAILURE),
         Returned(0, 1),
-        Planned(BURIAL),
-        Buried(),
+        DeadLettersPlanned(BURIAL),
+        DeadLettersWritten(),
         DedupMarker(),
         Moved(3),
         Reset(4),

@@ -107,7 +107,7 @@ async def test_why_a_record_failed_is_kept(node: Node) -> None:
     assert (failure.error_class, failure.error_message) == ("ValueError", "no such id")
     said = [noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)]
     rulings = list(rulings_of(queue.key, member.name, said, False))
-    letters = rule_together(queue.machine, rulings, node.ctx.clock.now_ms()).letters
+    letters = rule_together(queue.machine, rulings, node.ctx.clock.now_ms()).dead_letters
     assert [(one.offset, one.failure.error_class) for one in letters] == [
         (1, "ValueError"),
         (2, "rejected"),

@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.client.dead_letters.letter import (
+from penstock.client.dead_letters.message import (
     REDRIVES,
     DeadLetterFilter,
     DeadLetterMessage,
-    Place,
-    letter_of,
+    RecordOrigin,
+    dead_letter_of,
 )
 from penstock.state.queues import dead_letter_format as written
 from penstock.state.queues.delivery import DeadLetter
@@ -23,13 +23,13 @@ def message_of(record: Record, partition: int = 0, offset: int = 7) -> FetchedRe
 def buried() -> DeadLetterMessage:
     record = Record(0, 1_000, b"k", b"payload", (("colour", b"red"), (REDRIVES, b"2")))
     dead = DeadLetter(42, DeliveryFailure(5, 0, 2_000, 3_000, "Timeout", "the bank did not answer"))
-    copy = written.letter_of(written.RecordSource("t", 3, "workers"), dead, record, 4_000)
-    return letter_of(message_of(copy))
+    copy = written.dead_letter_record(written.RecordSource("t", 3, "workers"), dead, record, 4_000)
+    return dead_letter_of(message_of(copy))
 
 
 def test_a_letter_is_read_as_it_was_written() -> None:
     letter = buried()
-    assert letter.source == Place("t", 3, 42)
+    assert letter.source == RecordOrigin("t", 3, 42)
     assert (letter.key, letter.payload, letter.timestamp_ms) == (b"k", b"payload", 4_000)
     assert (letter.group, letter.attempts, letter.redrives) == ("workers", 5, 2)
     assert (letter.error_class, letter.error_message) == ("Timeout", "the bank did not answer")
@@ -40,7 +40,7 @@ def test_a_letter_is_read_as_it_was_written() -> None:
 
 
 def test_a_message_of_another_hand_is_a_letter_of_unknown_origin() -> None:
-    letter = letter_of(message_of(Record(0, 9, b"k", None, (("penstock-dlq-offset", b"x"),))))
+    letter = dead_letter_of(message_of(Record(0, 9, b"k", None, (("penstock-dlq-offset", b"x"),))))
     assert (letter.source, letter.attempts, letter.last_failure_ms) == (None, 0, -1)
 
 
@@ -81,7 +81,7 @@ def test_a_filter_means_letters_that_agree_with_all_of_it(
 
 
 def test_a_letter_of_unknown_origin_comes_from_nowhere_in_particular() -> None:
-    letter = letter_of(message_of(Record(0, 9, None, b"v", ())))
+    letter = dead_letter_of(message_of(Record(0, 9, None, b"v", ())))
     assert DeadLetterFilter().matches(letter)
     assert not DeadLetterFilter(source_offsets=(0, None)).matches(letter)
 
