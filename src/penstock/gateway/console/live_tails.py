@@ -59,7 +59,7 @@ class Watcher:
 
 class Tails:
     def __init__(self, door: Gateway, decoder: Decoder) -> None:
-        self._door = door
+        self._gateway = door
         self._decoder = decoder
         self._tails: dict[str, _Tail] = {}
         self._topics = FairPool(TAILS_MAX, TAILS_EACH_MAX)
@@ -110,7 +110,7 @@ class Tails:
         """The topic's reader, begun if need be; both are counted for who asks."""
         self._take(holder, topic)
         if not self._is_watched(topic):
-            self._tails[topic.name] = _Tail(self._door, self._decoder, topic.name, holder)
+            self._tails[topic.name] = _Tail(self._gateway, self._decoder, topic.name, holder)
         return self._tails[topic.name]
 
     def _is_watched(self, topic: TopicImage) -> bool:
@@ -138,7 +138,7 @@ class _Tail:
         self.holder = holder
         self.watchers: dict[Watcher, Visibility] = {}
         self.is_over = False
-        self._door = door
+        self._gateway = door
         self._decoder = decoder
         self._name = name
         self._positions: dict[int, int] = {}
@@ -178,8 +178,8 @@ class _Tail:
 
     async def _ends(self) -> dict[int, int]:
         """Where the partitions end now."""
-        ctx = self._door.ctx
-        topic = self._door.topics.one(SELF, self._name)
+        ctx = self._gateway.ctx
+        topic = self._gateway.topics.one(SELF, self._name)
         found: dict[int, int] = {}
         away: list[tuple[str, int]] = []
         for index in range(len(topic.partitions)):
@@ -189,7 +189,7 @@ class _Tail:
             else:
                 found[index] = here.last_stable_offset
         if away:
-            elsewhere = await self._door.log.offsets_elsewhere(away)
+            elsewhere = await self._gateway.log.offsets_elsewhere(away)
             found |= {index: end for (_, index), end in elsewhere.items()}
         return found
 
@@ -209,14 +209,14 @@ class _Tail:
                 behind[at] = position
         if not behind:
             return [], 0
-        topic = self._door.topics.one(SELF, self._name)
+        topic = self._gateway.topics.one(SELF, self._name)
         found: list[FetchedRecord] = []
-        for portion in await self._door.log.portions(
+        for portion in await self._gateway.log.portions(
             SELF, topic, behind, partition_bytes=CHUNK_BYTES
         ):
             if portion.error_code:
                 continue
-            found += await self._door.ctx.workers.run(_decode, portion)
+            found += await self._gateway.ctx.workers.run(_decode, portion)
             self._positions[portion.partition] = portion.fetched.next_offset
         found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
         return found[-LOOK_MESSAGES:], skipped + max(0, len(found) - LOOK_MESSAGES)

@@ -42,12 +42,12 @@ class MessagePage:
 
 class Browser:
     def __init__(self, door: Gateway) -> None:
-        self._door = door
+        self._gateway = door
 
     def topic(self, principal: Principal, name: str) -> TopicImage:
         """A topic that the caller may read, internal ones too."""
-        topic = self._door.topics.one(principal, name)
-        require_topic(self._door.ctx, principal, Operation.READ, name)
+        topic = self._gateway.topics.one(principal, name)
+        require_topic(self._gateway.ctx, principal, Operation.READ, name)
         return topic
 
     async def bounds(
@@ -61,7 +61,7 @@ class Browser:
                 f"{topic.name} has partitions 0 to {count - 1}, not {partition}",
             )
         chosen = range(min(count, PARTITIONS_MAX)) if partition is None else [partition]
-        found = await self._door.topics.offsets(principal, topic)
+        found = await self._gateway.topics.offsets(principal, topic)
         places = [at for at in chosen if at in found.start and at in found.end]
         if not places:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic.name} just now")
@@ -70,7 +70,7 @@ class Browser:
     async def at_time(
         self, principal: Principal, topic: TopicImage, timestamp_ms: int
     ) -> PageOffsets:
-        return await self._door.topics.offsets_at(principal, topic, timestamp_ms)
+        return await self._gateway.topics.offsets_at(principal, topic, timestamp_ms)
 
     # -- pages ------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Browser:
         for _ in range(ROUNDS_MAX):
             if not positions or size > PAGE_BYTES:
                 break
-            for portion in await self._door.log.portions(
+            for portion in await self._gateway.log.portions(
                 principal, topic, positions, partition_bytes=CHUNK_BYTES
             ):
                 at = portion.partition
@@ -157,7 +157,7 @@ class Browser:
         self, principal: Principal, topic: TopicImage, partition: int, offset: int
     ) -> FetchedRecord:
         positions = {partition: offset}
-        for portion in await self._door.log.portions(
+        for portion in await self._gateway.log.portions(
             principal, topic, positions, partition_bytes=1
         ):
             messages, _ = await self._decoded(portion, offset + 1, 1)
@@ -175,7 +175,7 @@ class Browser:
         """In a worker: batches may be large, and compressed. And whether that is all of it."""
         if portion.error_code or portion.is_empty:
             return [], True
-        return await self._door.ctx.workers.run(_decode, portion, end, limit)
+        return await self._gateway.ctx.workers.run(_decode, portion, end, limit)
 
     async def _message_sizes(
         self, topic: TopicImage, begins: PageOffsets, ends: PageOffsets
@@ -183,7 +183,7 @@ class Browser:
         """About how large messages are, by what this node knows; at least 1."""
         sizes: PageOffsets = {}
         for at, end in ends.items():
-            here = self._door.ctx.partitions.replica(topic.name, at)
+            here = self._gateway.ctx.partitions.replica(topic.name, at)
             count = max(1, end - begins[at])
             sizes[at] = max(1, here.log.size_bytes // count) if here is not None else 1024
         await asyncio.sleep(0)

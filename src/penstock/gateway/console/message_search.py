@@ -104,7 +104,7 @@ def _pattern(text: str) -> Callable[[bytes], bool]:
 
 class Searches:
     def __init__(self, door: Gateway) -> None:
-        self._door = door
+        self._gateway = door
         self._places = FairPool(SEARCHES_MAX, EACH_MAX)
 
     async def run(
@@ -147,12 +147,12 @@ class Searches:
         positions = {at: start for at, start in low.items() if start < high[at]}
         found: list[FetchedRecord] = []
         while positions and progress.size_bytes < BYTES_MAX and _size(found) < FOUND_BYTES_MAX:
-            for portion in await self._door.log.portions(
+            for portion in await self._gateway.log.portions(
                 principal, topic, positions, partition_bytes=CHUNK_BYTES
             ):
                 at = portion.partition
                 if not portion.error_code and not portion.is_empty:
-                    seen = await self._door.ctx.workers.run(
+                    seen = await self._gateway.ctx.workers.run(
                         _match, portion, high[at], wanted.matcher
                     )
                     progress.scanned += seen.scanned

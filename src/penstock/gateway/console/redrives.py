@@ -15,9 +15,9 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.dead_letters.message import DeadLetterFilter
 from penstock.client.dead_letters.redrive import RedrivenRecord, RedriveReport
-from penstock.gateway.core.background_jobs import RUNNING, BackgroundJob, Told
+from penstock.gateway.core.background_jobs import RUNNING, BackgroundJob, ProgressCallback
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.dead_letters import LETTERS_MAX
+from penstock.gateway.core.dead_letters import DEAD_LETTERS_MAX
 from penstock.gateway.core.gateway import Gateway
 
 KEPT_MAX = 50
@@ -51,7 +51,7 @@ class Redrive:
 
 class Redrives:
     def __init__(self, door: Gateway) -> None:
-        self._door = door
+        self._gateway = door
         self._redrives: dict[str, Redrive] = {}
 
     def all(self) -> Sequence[Redrive]:
@@ -80,15 +80,15 @@ class Redrives:
     ) -> "tuple[Redrive, asyncio.Task[None]]":
         """Whoever stops the node has to cancel the task."""
         if any(
-            one.topic == topic and one.status == RUNNING for one in self._door.errands.of(topic)
+            one.topic == topic and one.status == RUNNING for one in self._gateway.errands.of(topic)
         ):
             raise Refused(ErrorCode.INVALID_REQUEST, f"an errand of {topic} is already under way")
-        letters = self._door.letters
+        letters = self._gateway.letters
         letters.check_limit(limit)
         counted = await letters.kinds(principal, topic, "class", chosen)
         copies: list[RedrivenRecord] = []
 
-        def work(told: Told) -> Coroutine[Any, Any, RedriveReport]:
+        def work(on_progress: ProgressCallback) -> Coroutine[Any, Any, RedriveReport]:
             return letters.redrive(
                 principal,
                 topic,
@@ -97,12 +97,12 @@ class Redrives:
                 limit=limit,
                 rate_per_s=rate,
                 payload=payload,
-                told=told,
-                copied=lambda some: copies.extend(some[: COPIES_MAX - len(copies)]),
+                on_progress=on_progress,
+                on_copied=lambda some: copies.extend(some[: COPIES_MAX - len(copies)]),
             )
 
-        errand, task = self._door.errands.start(topic, "redrive", work)
-        total = min(counted.count, limit, LETTERS_MAX)
+        errand, task = self._gateway.errands.start(topic, "redrive", work)
+        total = min(counted.count, limit, DEAD_LETTERS_MAX)
         redrive = Redrive(principal.name, to, rate, total, errand, copies)
         while len(self._redrives) >= KEPT_MAX:
             del self._redrives[next(iter(self._redrives))]
@@ -110,7 +110,7 @@ class Redrives:
         return redrive, task
 
     async def stop(self, redrive: Redrive) -> None:
-        await self._door.errands.cancel(redrive.errand.topic, redrive.errand.name)
+        await self._gateway.errands.cancel(redrive.errand.topic, redrive.errand.name)
 
     async def undo(self, principal: Principal, redrive: Redrive) -> None:
         """Takes back what was not delivered yet; once: what fails half way is not done again."""
@@ -123,4 +123,4 @@ class Redrives:
         redrive.copies.clear()
         redrive.is_undone = True
         topic = redrive.errand.topic
-        redrive.taken_back += await self._door.letters.take_back(principal, topic, copies)
+        redrive.taken_back += await self._gateway.letters.take_back(principal, topic, copies)

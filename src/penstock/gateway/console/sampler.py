@@ -90,7 +90,7 @@ class Detail:
 
 class Sampler:
     def __init__(self, door: Gateway) -> None:
-        self._door = door
+        self._gateway = door
         self._attention = ScrapeActivity()
         self._looking = asyncio.Lock()
         self._slow_s = float("-inf")
@@ -137,7 +137,7 @@ class Sampler:
     # -- looking ----------------------------------------------------------------------------
 
     async def look(self) -> None:
-        loop, ctx = asyncio.get_running_loop(), self._door.ctx
+        loop, ctx = asyncio.get_running_loop(), self._gateway.ctx
         topics = [topic for topic in ctx.image.topics.values() if not topic.is_internal]
         detail = Detail()
         await self._look_at_logs(topics, detail)
@@ -185,7 +185,7 @@ class Sampler:
 
     async def _look_at_logs(self, topics: Iterable[TopicImage], detail: Detail) -> None:
         """Where partitions begin and end, and how large they are: here by looking, else asking."""
-        loop, ctx = asyncio.get_running_loop(), self._door.ctx
+        loop, ctx = asyncio.get_running_loop(), self._gateway.ctx
         away: list[tuple[str, int]] = []
         steps = 0
         for topic in topics:
@@ -203,14 +203,14 @@ class Sampler:
                     await asyncio.sleep(0)
         if not away:
             return
-        detail.ends |= await self._door.log.offsets_elsewhere(away)
+        detail.ends |= await self._gateway.log.offsets_elsewhere(away)
         if loop.time() - self._slow_s < SLOW_SECONDS:
             for place in away:
                 detail.starts[place] = self.detail.starts.get(place, 0)
                 detail.sizes[place] = self.detail.sizes.get(place, 0)
             return
         self._slow_s = loop.time()
-        detail.starts |= await self._door.log.offsets_elsewhere(away, EARLIEST)
+        detail.starts |= await self._gateway.log.offsets_elsewhere(away, EARLIEST)
         nodes = [node_id for node_id in ctx.image.brokers if node_id != ctx.node_id]
         for found in await asyncio.gather(*map(self._sizes, nodes)):
             for place, size in found.items():
@@ -219,7 +219,7 @@ class Sampler:
 
     async def _sizes(self, node_id: int) -> dict[tuple[str, int], int]:
         try:
-            answer = await self._door.coordinators.ask_node(
+            answer = await self._gateway.coordinators.ask_node(
                 node_id, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse
             )
         except (Refused, PeerError):
@@ -233,7 +233,7 @@ class Sampler:
 
     async def _look_at_groups(self, detail: Detail) -> None:
         """Positions of consumer groups, queues of share groups, and dead letters."""
-        door = self._door
+        door = self._gateway
         letters = [topic.name for topic in door.letters.topics()][:QUEUES_MAX]
         listing = await door.ctx.queue.positions.everywhere(None)
         queues: dict[TopicReader, None] = {}
@@ -250,7 +250,7 @@ class Sampler:
     async def _look_at_queue(self, group: str, topic: str, detail: Detail) -> None:
         await asyncio.sleep(0)  # There may be many.
         try:
-            queue = await self._door.queues.one(SELF, topic, group)
+            queue = await self._gateway.queues.one(SELF, topic, group)
         except Refused as refused:
             detail.trouble = f"{group} in {topic}: {refused.message or refused.code.name}"
             return

@@ -1,1 +1,1 @@
-"""What every door inside the node does: publish, receive, settle. No protocol of its own."""
+"""Operations shared by all gateway protocols: publish, receive, settle, administer."""

@@ -1,11 +1,12 @@
-"""Errands under way: redriving or purging dead letters while nobody waits for the answer.
+"""Background jobs: redriving or purging dead letters without a client waiting for the response.
 
-An errand belongs to the node that was asked for it, and is remembered there, with how far it is.
-If that node stops, so does the errand; what was settled is settled, and asking again goes on from
-there, at any node. Whoever may read the dead letters may look at their errands and cancel them.
+A job runs on the node that received the request, which keeps it and its progress in memory. If that
+node stops, so does the job. Dead letters it has settled stay settled; a new request, to any node,
+continues with the rest. Every principal that may read the dead letters may list and cancel the
+jobs.
 
-Bounds: `REMEMBERED_MAX` errands; the oldest that have ended are forgotten. How many run at a time
-is bounded where the work is done (`letters`).
+Bounds: `REMEMBERED_MAX` jobs; the oldest finished ones are dropped. `dead_letters` limits how many
+run at a time.
 """
 
 import asyncio
@@ -23,13 +24,13 @@ RUNNING, COMPLETED, CANCELLED, FAILED = "running", "completed", "cancelled", "fa
 REMEMBERED_MAX = 100
 NAME_BYTES = 8
 
-Told: TypeAlias = Callable[[int], None]
-"""Called with how many more letters were settled."""
+ProgressCallback: TypeAlias = Callable[[int], None]
+"""Progress callback: receives the number of dead letters settled since the last call."""
 
 
 @dataclass(slots=True)
 class BackgroundJob:
-    """One errand, and how far it is."""
+    """A background job and its progress."""
 
     name: str
     topic: str
@@ -40,92 +41,99 @@ class BackgroundJob:
     skipped: int = 0
     ended_ms: int | None = None
     reason: str | None = None
-    """Why it failed, or left something."""
+    """Reason for the failure, or for dead letters that were left."""
     targets: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where letters went; known at the end."""
+    """Redriven dead letters by target partition; known at the end."""
 
 
 class BackgroundJobs:
-    """Those of this node."""
+    """Background jobs of this node."""
 
     def __init__(self, clock: WallClock, random: Random) -> None:
         self._clock = clock
         self._random = random
-        self._errands: dict[str, BackgroundJob] = {}
+        self._jobs: dict[str, BackgroundJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(
-        self, topic: str, kind: str, work: Callable[[Told], Coroutine[Any, Any, RedriveReport]]
+        self,
+        topic: str,
+        kind: str,
+        work: Callable[[ProgressCallback], Coroutine[Any, Any, RedriveReport]],
     ) -> "tuple[BackgroundJob, asyncio.Task[None]]":
-        """Begins the work; whoever stops the node has to cancel the task."""
-        self._make_room()
+        """Starts the work. The caller cancels the task when the node stops."""
+        self._drop_finished()
         name = self._random.random_bytes(NAME_BYTES).hex()
-        errand = self._errands[name] = BackgroundJob(name, topic, kind, self._clock.now_ms())
+        job = self._jobs[name] = BackgroundJob(name, topic, kind, self._clock.now_ms())
 
-        def told(count: int) -> None:
-            errand.settled += count
+        def on_progress(count: int) -> None:
+            job.settled += count
 
-        task = asyncio.get_running_loop().create_task(self._do(errand, Deferred(work, told)))
+        task = asyncio.get_running_loop().create_task(self._do(job, Deferred(work, on_progress)))
         self._tasks[name] = task
-        task.add_done_callback(lambda done: self._ended(errand, done))
-        return errand, task
+        task.add_done_callback(lambda done: self._ended(job, done))
+        return job, task
 
-    def _make_room(self) -> None:
-        for name, errand in list(self._errands.items()):
-            if len(self._errands) < REMEMBERED_MAX:
+    def _drop_finished(self) -> None:
+        for name, job in list(self._jobs.items()):
+            if len(self._jobs) < REMEMBERED_MAX:
                 return
-            if errand.status != RUNNING:
-                del self._errands[name]
-        if len(self._errands) >= REMEMBERED_MAX:
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many of these at a time")
+            if job.status != RUNNING:
+                del self._jobs[name]
+        if len(self._jobs) >= REMEMBERED_MAX:
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{REMEMBERED_MAX} background jobs are running on this node: wait for one to end, "
+                "or cancel one",
+            )
 
-    async def _do(self, errand: BackgroundJob, work: Deferred[RedriveReport]) -> None:
+    async def _do(self, job: BackgroundJob, work: Deferred[RedriveReport]) -> None:
         try:
             report = await work
         except Refused as refused:
-            errand.status, errand.reason = FAILED, refused.message or refused.code.name
+            job.status, job.reason = FAILED, refused.message or refused.code.name
         except (OSError, PeerError) as error:
-            errand.status, errand.reason = FAILED, str(error)
+            job.status, job.reason = FAILED, str(error)
         else:
-            errand.status = COMPLETED
-            errand.settled = report.settled
-            errand.skipped = report.skipped + len(report.too_large)
-            errand.reason = _left_of(report)
-            errand.targets = report.targets
+            job.status = COMPLETED
+            job.settled = report.settled
+            job.skipped = report.skipped + len(report.too_large)
+            job.reason = _reason_left(report)
+            job.targets = report.targets
 
-    def _ended(self, errand: BackgroundJob, done: "asyncio.Task[None]") -> None:
-        self._tasks.pop(errand.name, None)
-        errand.ended_ms = self._clock.now_ms()
+    def _ended(self, job: BackgroundJob, done: "asyncio.Task[None]") -> None:
+        self._tasks.pop(job.name, None)
+        job.ended_ms = self._clock.now_ms()
         if done.cancelled():
-            errand.status = CANCELLED
+            job.status = CANCELLED
 
     def of(self, topic: str) -> list[BackgroundJob]:
-        """The newest first."""
-        return [one for one in reversed(self._errands.values()) if one.topic == topic]
+        """Jobs of a topic, newest first."""
+        return [one for one in reversed(self._jobs.values()) if one.topic == topic]
 
     def find(self, topic: str, name: str) -> BackgroundJob:
-        errand = self._errands.get(name)
-        if errand is None or errand.topic != topic:
+        job = self._jobs.get(name)
+        if job is None or job.topic != topic:
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"this node knows of no errand {name[:40]} of {topic}: it may be another node's, "
-                "or have been forgotten when the node was started again",
+                f"this node has no background job {name[:40]} of topic {topic}: it may run on "
+                "another node, or may have been lost when this node restarted",
             )
-        return errand
+        return job
 
     async def cancel(self, topic: str, name: str) -> BackgroundJob:
-        """Stops it between two transactions; answers when it has stopped."""
-        errand = self.find(topic, name)
+        """Cancels a job between two transactions; returns when it has stopped."""
+        job = self.find(topic, name)
         task = self._tasks.get(name)
         if task is not None:
             task.cancel()
             await asyncio.wait((task,))
-        return errand
+        return job
 
 
-def _left_of(report: RedriveReport) -> str | None:
+def _reason_left(report: RedriveReport) -> str | None:
     if not report.too_large:
         return None
     name, why = next(iter(report.too_large.items()))
     more = len(report.too_large) - 1
-    return f"letter {name}{f' and {more} more' if more else ''} left: {why}"
+    return f"dead letter {name}{f' and {more} more' if more else ''} not redriven: {why}"

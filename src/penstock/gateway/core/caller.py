@@ -1,6 +1,7 @@
-"""Who came through a door: whom they have shown to be, from where, and as which client.
+"""Identity of the client behind a gateway request: principal, host and client id.
 
-Rights are asked for by name and host, quotas by name and client id, as for a Kafka connection.
+Permissions are checked by principal and host, quotas by principal and client id, as for a Kafka
+connection.
 """
 
 from dataclasses import dataclass
@@ -10,18 +11,18 @@ from penstock.security.acl_types import ANONYMOUS, WILDCARD
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever a door acts for."""
+    """Principal on whose behalf a gateway acts."""
 
     name: str = ANONYMOUS
-    """Like `User:ann`."""
+    """For example `User:ann`."""
     host: str = WILDCARD
-    """The address that they come from; without one, only rights that hold for every host do."""
+    """Client's address; without one, only permissions for every host apply."""
     client_id: str = ""
-    """What their program calls itself; empty: it does not say."""
+    """Name the client gives itself; empty if it gives none."""
 
     @property
     def holder(self) -> str:
-        """Holder of a share of what is bounded: the user, or the address of an anonymous client."""
+        """Holder of a share of a bounded resource: the user, or an anonymous client's address."""
         return self.host if self.name == ANONYMOUS else self.name
 
     def __str__(self) -> str:

@@ -1,6 +1,7 @@
-"""Types and names of the cluster that gateways speak of; what they do with them is in this package.
+"""Types and names of the cluster that the gateway protocols use.
 
-The dialects import no module of the cluster or of the coordinators (import-linter checks that).
+The protocol packages import no module of the cluster or of the coordinators (import-linter checks
+that).
 """
 
 from penstock.cluster.configs.config_types import Value
@@ -17,7 +18,7 @@ from penstock.coordinator.queues.policy import (
 from penstock.coordinator.registry import SCHEMAS
 
 SCHEMAS_TOPIC = SCHEMAS.name
-"""Where the schema registry keeps what it knows."""
+"""Topic that stores the schema registry's state."""
 
 __all__ = [
     "DEAD_LETTERS",

@@ -1,7 +1,7 @@
-"""Configs of topics and groups as gateways read and change them.
+"""Reads and alters configs of topics and groups for the gateway protocols.
 
-A change is decided from what is configured at that moment, and is known here when it returns.
-Rights are the caller's to check.
+A change is computed from the configs at that moment; this node's image has it when the call
+returns. Callers check permissions.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,24 +18,24 @@ Changes = Mapping[str, str | None]
 
 
 def topic_config(topic: TopicImage, name: str, configs: BrokerConfigs) -> Value:
-    """The value that a topic runs with."""
+    """Effective value of a topic's config."""
     return topic_value(name, topic.configs, configs)
 
 
 def connections_max(configs: BrokerConfigs, address: str) -> int:
-    """How many connections an address may have."""
+    """Maximum number of connections from an address."""
     overrides = counts_by_address(configs.text("max.connections.per.ip.overrides") or "")
     return overrides.get(address, configs.integer("max.connections.per.ip"))
 
 
 class Configs:
-    """The configs of the cluster."""
+    """Alters configs in the cluster's metadata."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
 
     async def alter_topic(self, name: str, edit: Callable[[Mapping[str, str]], Changes]) -> None:
-        """`edit` is given what the topic overrides, perhaps more than once."""
+        """Alters a topic. `edit` gets the topic's overrides and may be called more than once."""
 
         def decide(present: Mapping[str, str]) -> dict[str, str]:
             return config_changes.altering(Scope.TOPIC, _steps(edit(present)))(present)

@@ -1,7 +1,7 @@
-"""Asks the coordinator of a group, here or on another node, and asks again while it moves.
+"""Calls a group's coordinator, on this node or another, and retries while it moves.
 
-Here the Kafka handlers are called in process, elsewhere the same request goes over the wire. The
-other node sees a node of its cluster, not who came through the door: rights are checked before.
+On this node the Kafka handlers are called in process; to another node the same request goes over
+the wire. The other node sees the calling node, not the client: callers check permissions first.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
 
 LANE = "doors-groups"
-PATIENCE_SECONDS = 5.0
+RETRY_SECONDS = 5.0
 PAUSE_SECONDS = (0.05, 0.5)
 TIMEOUT_MS = 15_000
 MOVING = (
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 class CoordinatorCalls:
-    """The way to the coordinators of all groups."""
+    """Client of the coordinators of all groups."""
 
     def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
@@ -43,12 +43,12 @@ class CoordinatorCalls:
         answer: type[Answer],
         codes_of: Callable[[Answer], Iterable[int]],
     ) -> Answer:
-        """The coordinator's answer; `codes_of` finds its error codes.
+        """Returns the coordinator's response; `codes_of` extracts its error codes.
 
-        Refuses when the coordinator cannot be found or reached for a while.
+        Raises Refused if the coordinator is not found or reached within `RETRY_SECONDS`.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE_SECONDS
+        deadline = loop.time() + RETRY_SECONDS
         await self._ctx.group.groups.ensure()
         retry = Retry(self._ctx.random, *PAUSE_SECONDS)
         while True:
@@ -74,7 +74,7 @@ class CoordinatorCalls:
         return await self.ask_node(leader, request, answer)
 
     async def ask_node(self, node_id: int, request: object, answer: type[Answer]) -> Answer:
-        """Another node's answer; refuses when it cannot be reached."""
+        """Returns another node's response; raises Refused if the node cannot be reached."""
         peers = self._ctx.queue.queues.around.peers
         try:
             return await peers.ask(node_id, request, answer, lane=LANE, timeout_ms=TIMEOUT_MS)
@@ -85,6 +85,6 @@ class CoordinatorCalls:
 
 
 def raise_for(code: int, message: str | None = None) -> None:
-    """Raises what a response says, if that is an error."""
+    """Raises Refused if a response has an error code."""
     if code:
         raise Refused(code_of(code), message)

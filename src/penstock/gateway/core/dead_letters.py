@@ -1,15 +1,15 @@
-"""Dead letters and replay through a door: looked at, redriven, purged, read again, copied.
+"""Dead letters and replay for the gateway protocols: list, redrive, purge, replay, copy.
 
-The work is that of `client.dead_letters.redrive` and `client.dead_letters.replay`, done here as a
-client of the cluster on somebody's behalf: their rights are checked first, for the topic of the
-letters, for the group, and for every topic that something is written to. If whoever asked is gone,
-the work stops; what was settled is settled, and asking again goes on from there. What is read is
-opened by workers, a piece at a time (`client.consumer.record_reader`): other clients of this node
-do not wait for it.
+`client.dead_letters.redrive` and `client.dead_letters.replay` do the work, as a client of the
+cluster on the principal's behalf. Permissions are checked first: for the dead-letter topic, for the
+group, and for every topic that is written to. If the caller goes away, the work stops. Dead letters
+settled so far stay settled, and repeating the request continues with the rest. Workers decode what
+is read, in pieces (`client.consumer.record_reader`), so that other clients of this node do not
+wait.
 
-Bounds: `ERRANDS_MAX` of them at a time, `EACH_MAX` for one principal, or one address where nobody
-has logged in; none so slow that it holds its place for good; `LETTERS_MAX` messages each, of which
-`SHOWN_BYTES_MAX` are shown.
+Bounds: `OPERATIONS_MAX` operations at a time, `EACH_MAX` per principal, or per address of anonymous
+clients; `RATE_MIN`, so that none holds its slot for good; `LETTERS_MAX` messages per operation, of
+which at most `SHOWN_BYTES_MAX` bytes are returned.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -54,30 +54,30 @@ from penstock.client.offset_syntax import OffsetRange
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.gauges import NAME_CONFIG, letter_topics
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
-from penstock.gateway.core.background_jobs import Told
+from penstock.gateway.core.background_jobs import ProgressCallback
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.permissions import may, require_group, require_topic
 from penstock.security.quotas import QuotaKind
 from penstock.state.queues.inspection import RunState
 
-ERRANDS_MAX, EACH_MAX = 16, 4
+OPERATIONS_MAX, EACH_MAX = 16, 4
 RATE_MIN = 0.1
-"""A second."""
+"""Minimum messages per second."""
 NAME_CHARS_MAX = 200
-LETTERS_MAX = 100_000
+DEAD_LETTERS_MAX = 100_000
 SHOWN_BYTES_MAX = 16 << 20
 RUN_BYTES = 6
 TAKEN_BACK_AT_ONCE = 1_000
 SHARE, CONSUMER, COPY = "share", "consumer", "copy"
 
 
-def nobody(count: int) -> None:
-    """Nobody looks at how far it is."""
+def ignore_progress(count: int) -> None:
+    """Progress callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay came to, or would."""
+    """Result of a replay, or of its dry run."""
 
     kind: str
     spans: dict[TopicPartition, OffsetSpan]
@@ -87,20 +87,21 @@ class ReplayResult:
 
 
 class DeadLetterAdmin:
-    """The dead letters of the cluster, and reading again."""
+    """Administers the dead letters of the cluster, and replays records."""
 
     def __init__(self, ctx: Context, charging: GatewayQuota) -> None:
         self._ctx = ctx
         self._charging = charging
-        self._places = FairPool(ERRANDS_MAX, EACH_MAX)
+        self._places = FairPool(OPERATIONS_MAX, EACH_MAX)
 
     @asynccontextmanager
     async def _client(self, principal: Principal) -> AsyncIterator[Cluster]:
-        """For somebody who may do what it is for: that has been asked by now."""
+        """Connects a client on behalf of `principal`, whose permissions have been checked."""
         if not self._places.take(principal.holder):
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"{EACH_MAX} of these at a time for each, {ERRANDS_MAX} in all: try again later",
+                f"too many running operations on dead letters: at most {EACH_MAX} per principal "
+                f"and {OPERATIONS_MAX} per node: try again later",
             )
         try:
             async with self._connected() as cluster:
@@ -120,18 +121,18 @@ class DeadLetterAdmin:
     # -- topics ------------------------------------------------------------------------------
 
     def topics(self) -> list[TopicImage]:
-        """Topics of dead letters: by their name, or because a group says so."""
+        """Returns the dead-letter topics: by their name, or because a group's config names them."""
         return list(letter_topics(self._ctx.image))
 
     def topic_of(self, group: str, topic: str) -> str:
-        """Where a group's dead letters of a topic go."""
+        """Returns the dead-letter topic of a group for a topic."""
         configured = self._ctx.image.group_configs.get(group, {}).get(NAME_CONFIG)
         return configured or f"{topic}{DEAD_LETTER_SUFFIX}"
 
     # -- looking ----------------------------------------------------------------------------
 
     async def boxes(self, principal: Principal) -> list[DeadLetterTopic]:
-        """Topics of dead letters that the caller may see."""
+        """Returns the dead-letter topics that `principal` may describe."""
         if not any(self._may_see(principal, topic) for topic in self._ctx.image.topics):
             return []
         async with self._client(principal) as cluster:
@@ -144,33 +145,34 @@ class DeadLetterAdmin:
     async def some(
         self, principal: Principal, topic: str, chosen: DeadLetterFilter, limit: int
     ) -> tuple[list[DeadLetterMessage], bool]:
-        """Open letters, at most so many; and whether there are more."""
+        """Returns at most `limit` open dead letters; and True if there are more."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         self.check_limit(limit)
         found: list[DeadLetterMessage] = []
         size = 0
         async with (
             self._client(principal) as cluster,
-            aclosing(open_dead_letters(cluster, topic, chosen)) as letters,
+            aclosing(open_dead_letters(cluster, topic, chosen)) as dead_letters,
         ):
-            async for letter in letters:
-                size += len(letter.payload or b"")
+            async for dead_letter in dead_letters:
+                size += len(dead_letter.payload or b"")
                 if len(found) >= limit or (found and size > SHOWN_BYTES_MAX):
                     return found, True
-                found.append(letter)
+                found.append(dead_letter)
         return found, False
 
     async def kinds(
         self, principal: Principal, topic: str, aspect: str, chosen: DeadLetterFilter
     ) -> DeadLetterKinds:
-        """Open letters, counted by what they have in common."""
+        """Counts open dead letters by `aspect`."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         if aspect not in ASPECTS:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"by is one of {', '.join(ASPECTS)}")
+            why = f"invalid by {aspect[:40]!r}: use one of {', '.join(ASPECTS)}"
+            raise Refused(ErrorCode.INVALID_REQUEST, why)
         kinds = DeadLetterKinds(aspect)
         async with self._client(principal) as cluster:
-            async for letter in open_dead_letters(cluster, topic, chosen):
-                kinds.add(letter)
+            async for dead_letter in open_dead_letters(cluster, topic, chosen):
+                kinds.add(dead_letter)
         return kinds
 
     # -- settling ---------------------------------------------------------------------------
@@ -182,24 +184,28 @@ class DeadLetterAdmin:
         chosen: DeadLetterFilter,
         *,
         to: str | None = None,
-        limit: int = LETTERS_MAX,
+        limit: int = DEAD_LETTERS_MAX,
         rate_per_s: float | None = None,
         payload: bytes | None = None,
-        told: Told = nobody,
-        copied: Callable[[list[RedrivenRecord]], None] = lambda copies: None,
+        on_progress: ProgressCallback = ignore_progress,
+        on_copied: Callable[[list[RedrivenRecord]], None] = lambda copies: None,
     ) -> RedriveReport:
-        """Sends letters back; `payload` instead of its own, where one letter is chosen.
+        """Redrives dead letters; `payload` replaces that of the one chosen dead letter.
 
-        `told` is called with how many more were sent, after each transaction, and `copied` with
-        where their copies are.
+        After each transaction calls `on_progress` with the number of dead letters sent, and
+        `on_copied` with their copies.
         """
         require_topic(self._ctx, principal, Operation.READ, topic)
         if to is not None:
             require_topic(self._ctx, principal, Operation.WRITE, to)
         if payload is not None and len(chosen.ids) != 1:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a payload is for one letter: name it")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"a payload replaces that of one dead letter, but {len(chosen.ids)} are named: "
+                "name exactly one",
+            )
         check_rate(rate_per_s)
-        errand = RedriveRequest(
+        request = RedriveRequest(
             topic=topic,
             run=self._run_id(),
             who=principal.name,
@@ -207,13 +213,15 @@ class DeadLetterAdmin:
             to=to,
             rate_per_s=rate_per_s,
             limit=limit,
-            revise=None if payload is None else lambda letter: replace(letter, payload=payload),
+            revise=None
+            if payload is None
+            else lambda dead_letter: replace(dead_letter, payload=payload),
             check_target=lambda target: require_topic(
                 self._ctx, principal, Operation.WRITE, target
             ),
             charge=self._charge_to(principal),
         )
-        return await self._carry_out(principal, errand, limit, told, copied)
+        return await self._carry_out(principal, request, limit, on_progress, on_copied)
 
     @asynccontextmanager
     async def redriver(
@@ -225,11 +233,11 @@ class DeadLetterAdmin:
         to: str | None = None,
         rate_per_s: float | None = None,
     ) -> AsyncIterator[Redriver]:
-        """Sends on letters that a task of this node has received; it bounds how many it has.
+        """Redriver for dead letters that a task of this node has received; the task limits them.
 
-        Receiving them was charged for, so only writing them is.
+        Charges only for writing: receiving them was charged already.
         """
-        errand = RedriveRequest(
+        request = RedriveRequest(
             topic,
             run,
             principal.name,
@@ -241,7 +249,7 @@ class DeadLetterAdmin:
             charge=lambda size: self._charging.pass_on(principal, size, (QuotaKind.PRODUCE,)),
         )
         async with self._connected() as cluster:
-            redriver = Redriver(cluster, self._ctx.clock, errand)
+            redriver = Redriver(cluster, self._ctx.clock, request)
             yield redriver
             await redriver.end()
 
@@ -251,14 +259,14 @@ class DeadLetterAdmin:
         topic: str,
         chosen: DeadLetterFilter,
         *,
-        limit: int = LETTERS_MAX,
+        limit: int = DEAD_LETTERS_MAX,
     ) -> RedriveReport:
-        """Settles letters without sending them back; they stay in the log until it lets go."""
+        """Settles dead letters without redriving them; retention deletes them from the log."""
         require_topic(self._ctx, principal, Operation.DELETE, topic)
-        errand = RedriveRequest(
+        request = RedriveRequest(
             topic, self._run_id(), principal.name, chosen, purges=True, limit=limit
         )
-        return await self._carry_out(principal, errand, limit)
+        return await self._carry_out(principal, request, limit)
 
     def _charge_to(self, principal: Principal) -> Callable[[int], Awaitable[None]]:
         return lambda size: self._charging.pass_on(principal, size)
@@ -266,23 +274,26 @@ class DeadLetterAdmin:
     async def _carry_out(
         self,
         principal: Principal,
-        errand: RedriveRequest,
+        request: RedriveRequest,
         limit: int,
-        told: Told = nobody,
-        copied: Callable[[list[RedrivenRecord]], None] = lambda copies: None,
+        on_progress: ProgressCallback = ignore_progress,
+        on_copied: Callable[[list[RedrivenRecord]], None] = lambda copies: None,
     ) -> RedriveReport:
         self.check_limit(limit)
         async with self._client(principal) as cluster:
-            return await Redriver(cluster, self._ctx.clock, errand, told, on_copied=copied).run()
+            return await Redriver(
+                cluster, self._ctx.clock, request, on_progress, on_copied=on_copied
+            ).run()
 
     async def take_back(
         self, principal: Principal, topic: str, copies: Sequence[RedrivenRecord]
     ) -> int:
-        """Undoes what a redrive did, as far as the letters' groups were not handed the copies yet.
+        """Undoes a redrive for the copies not yet delivered to their dead letters' groups.
 
-        Such a copy is finished for its group and its letter is open again. The letter is opened
-        first: a crash in between leaves both, and nothing is lost. Other groups that read the
-        topic are not asked; a copy that was delivered stays, and its letter stays settled.
+        Such a copy is finished for its group and its dead letter is open again. The dead letter is
+        reopened first: a crash in between leaves both, and nothing is lost. Other groups that read
+        the topic are not considered. A delivered copy stays, and its dead letter stays settled.
+        Returns the number of copies withdrawn.
         """
         require_topic(self._ctx, principal, Operation.READ, topic)
         by_queue: dict[tuple[str, TopicPartition], list[RedrivenRecord]] = {}
@@ -298,7 +309,7 @@ class DeadLetterAdmin:
                 waiting = await _waiting(cluster, group, where, some)
                 for start in range(0, len(waiting), TAKEN_BACK_AT_ONCE):
                     chunk = waiting[start : start + TAKEN_BACK_AT_ONCE]
-                    await offer_again(cluster, DEAD_LETTERS, _letters_of(topic, chunk))
+                    await offer_again(cluster, DEAD_LETTERS, _dead_letter_runs(topic, chunk))
                     taken += await self._withdraw(cluster, group, where, topic, chunk)
         return taken
 
@@ -310,7 +321,7 @@ class DeadLetterAdmin:
         topic: str,
         some: list[RedrivenRecord],
     ) -> int:
-        """Of copies whose letters are open again; how many are not delivered now."""
+        """Withdraws copies whose dead letters are open again; returns how many were withdrawn."""
         if await withdraw(cluster, group, where, [(copy.offset, copy.offset) for copy in some]):
             return len(some)
         if len(some) > 1:
@@ -320,20 +331,22 @@ class DeadLetterAdmin:
             )
         async for run in unfinished(cluster, group, where, some[0].offset):
             if run.first <= some[0].offset <= run.last:
-                # Somebody has just been handed it: it is settled after all.
-                await finish(cluster, DEAD_LETTERS, _letters_of(topic, some))
+                # A consumer has received it meanwhile: settle its dead letter after all.
+                await finish(cluster, DEAD_LETTERS, _dead_letter_runs(topic, some))
                 return 0
             break
-        # Finished meanwhile, by its group or by a withdrawal whose answer was lost: nobody knows,
-        # so the letter stays open.
+        # Finished meanwhile, by its group or by a withdrawal whose response was lost. Both look the
+        # same from here, so the dead letter stays open.
         return 1
 
     def _run_id(self) -> str:
         return self._ctx.random.random_bytes(RUN_BYTES).hex()
 
     def check_limit(self, limit: int) -> None:
-        if not 1 <= limit <= LETTERS_MAX:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"limit is 1 to {LETTERS_MAX}")
+        if not 1 <= limit <= DEAD_LETTERS_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"invalid limit {limit}: must be 1 to {DEAD_LETTERS_MAX}"
+            )
 
     # -- reading again ----------------------------------------------------------------------
 
@@ -347,7 +360,7 @@ class DeadLetterAdmin:
         *,
         is_dry: bool = False,
     ) -> ReplayResult:
-        """For one group: finished records are offered again, or the position is moved."""
+        """Replays for one group: offers finished records again, or moves the committed offsets."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         require_group(self._ctx, principal, Operation.READ, group)
         async with self._client(principal) as cluster:
@@ -364,7 +377,8 @@ class DeadLetterAdmin:
             if wanted.end is not None:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST,
-                    "a consumer group reads on from where it is put: the range has no end",
+                    f"{group} is a consumer group, which reads on from the new offset: leave out "
+                    "the end of the range",
                 )
             if not is_dry:
                 starts = {where: span.start for where, span in spans.items()}
@@ -383,12 +397,12 @@ class DeadLetterAdmin:
         rate_per_s: float | None = None,
         is_dry: bool = False,
     ) -> ReplayResult:
-        """Into another topic; one that was interrupted under the same name goes on."""
+        """Copies records into another topic; resumes an interrupted copy of the same name."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         require_topic(self._ctx, principal, Operation.WRITE, to)
         check_rate(rate_per_s)
         if name is not None and not 1 <= len(name) <= NAME_CHARS_MAX:
-            why = f"a copy's name has 1 to {NAME_CHARS_MAX} characters"
+            why = f"invalid name: must have 1 to {NAME_CHARS_MAX} characters, has {len(name)}"
             raise Refused(ErrorCode.INVALID_REQUEST, why)
         said = name or f"{topic}.{to}"
         name = f"{principal.name}/{said}"
@@ -399,11 +413,14 @@ class DeadLetterAdmin:
                 raise Refused(
                     ErrorCode.DUPLICATE_RESOURCE,
                     f"a copy {said} was begun by `penstock replay` or by an older version and is "
-                    f"not finished: go on with it by `penstock replay --name {said}`, or give this "
+                    f"not finished: resume it with `penstock replay --name {said}`, or give this "
                     "one another name",
                 )
             if any(where.topic != topic for where in left):
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a copy of another topic")
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{name} is an unfinished copy of another topic: choose another name",
+                )
             spans = left or await self._spans(cluster, topic, wanted, partitions)
             size = await _size(cluster, spans)
             if is_dry or not size:
@@ -427,21 +444,24 @@ class DeadLetterAdmin:
         kinds = {one.name: one.kind for one in await list_groups(cluster)}
         if kinds.get(group) == SHARE:
             raise Refused(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"share group {group} has never read {topic}"
+                ErrorCode.GROUP_ID_NOT_FOUND, f"share group {group} has never read topic {topic}"
             )
         return False
 
 
 def check_rate(rate_per_s: float | None) -> None:
-    """Whoever goes on for years holds a place for years."""
+    """Refuses a rate so low that the operation would hold its slot for years."""
     if rate_per_s is not None and not rate_per_s >= RATE_MIN:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"rate is {RATE_MIN} a second or more")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"invalid rate {rate_per_s}: must be at least {RATE_MIN} messages per second",
+        )
 
 
 async def _waiting(
     cluster: Cluster, group: str, where: TopicPartition, some: list[RedrivenRecord]
 ) -> list[RedrivenRecord]:
-    """Copies that the group was not handed yet."""
+    """Returns the copies that were not delivered to the group yet."""
     by_offset = {copy.offset: copy for copy in some}
     first, last = min(by_offset), max(by_offset)
     found: list[RedrivenRecord] = []
@@ -454,14 +474,14 @@ async def _waiting(
     return found
 
 
-def _letters_of(
+def _dead_letter_runs(
     topic: str, some: list[RedrivenRecord]
 ) -> dict[TopicPartition, list[tuple[int, int]]]:
-    letters: dict[TopicPartition, list[tuple[int, int]]] = {}
+    dead_letters: dict[TopicPartition, list[tuple[int, int]]] = {}
     for copy in some:
         place = TopicPartition(topic, copy.message.partition)
-        letters.setdefault(place, []).append((copy.message.offset, copy.message.offset))
-    return letters
+        dead_letters.setdefault(place, []).append((copy.message.offset, copy.message.offset))
+    return dead_letters
 
 
 async def _size(cluster: Cluster, spans: dict[TopicPartition, OffsetSpan]) -> int:

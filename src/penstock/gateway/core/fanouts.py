@@ -1,7 +1,7 @@
 """Topics that fan out to queues, with their subscriptions: one record each in the metadata store.
 
-What is subscribed is as durable as the cluster itself, and a change of it is one compare-and-swap.
-What the attributes of such a topic mean is the dialect's (`sns`).
+Subscriptions are as durable as the cluster itself; each change is one compare-and-swap. `sns` gives
+the attributes of such a topic their meaning.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,12 @@ Edit = Callable[[FanoutRecord | None], FanoutRecord | None]
 
 
 def size_of(record: FanoutRecord) -> int:
-    """Bytes that a topic takes in the metadata store."""
+    """Size of a topic's record in the metadata store, in bytes."""
     return len(store_keys.encode(record))
 
 
 class Fanouts:
-    """Those of the cluster."""
+    """Fan-out topics of the cluster."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -30,9 +30,9 @@ class Fanouts:
         return self._ctx.image.fanouts
 
     async def change(self, name: str, edit: Edit) -> None:
-        """Keeps what `edit` makes of a topic's record, None where there is none, or is to be none.
+        """Changes a topic's record to what `edit` returns; None stands for no record.
 
-        `edit` may be called more than once, and may refuse by raising.
+        `edit` may be called more than once, and may raise to refuse.
         """
         key = store_keys.FANOUTS + name
 

@@ -1,11 +1,11 @@
-"""The node as every door sees it: publish, receive, settle, wherever partitions are led.
+"""The node's gateway: publish, receive and settle, whichever nodes lead the partitions.
 
-Doors (HTTP, SQS) translate their protocol into these calls and the answers back; they implement
-no semantics. Every call says on whose behalf it is made, and is refused without the right to it.
-What concerns all of a call is raised as Refused; what concerns one message is in its place in the
-answer.
+Protocols (HTTP, SQS) translate their requests into these calls and the results back; they implement
+no semantics. Every call names its principal, and is refused if the principal lacks the permission.
+An error of the whole call is raised as Refused; an error of one message is in its place in the
+result.
 
-Bounds: `publishing.MESSAGES_MAX`, `RECORDS_MAX`, `SETTLEMENTS_MAX`, `WAIT_MS_MAX`, `LOCK_MS_MAX`.
+Bounds: `publish.MESSAGES_MAX`, `RECORDS_MAX`, `SETTLEMENTS_MAX`, `WAIT_MS_MAX`, `LOCK_MS_MAX`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,20 +66,20 @@ RESET = "share.auto.offset.reset"
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of a message, by its receipt."""
+    """Request to settle a message, identified by its receipt."""
 
     receipt: str
-    verdict: SettleAction
+    action: SettleAction
     delay_ms: int | None = None
-    """Of a release; None: as the queue's retry policy says."""
+    """Delay of a release; None: the queue's retry policy decides."""
     error_class: str | None = None
     error_message: str | None = None
     lock_ms: int | None = None
-    """Of an extension: for how long from now; None: as the group's config says."""
+    """Duration of an extension from now on; None: the group's config decides."""
 
 
 class Gateway:
-    """Made once for each node."""
+    """Gateway of a node; one instance per node."""
 
     def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
         self.ctx = ctx
@@ -107,7 +107,7 @@ class Gateway:
 
     @property
     def message_bytes_max(self) -> int:
-        """What the largest batch of any topic may take: the bound of what a door must take."""
+        """Largest batch size limit of all topics: gateways must accept messages of this size."""
         topics, generation = self.ctx.image.topics, self.ctx.configs.generation
         known = self._sizes
         if known is None or known[0] is not topics or known[1] != generation:
@@ -126,10 +126,10 @@ class Gateway:
         *,
         all_or_none: bool = False,
     ) -> list[Placed | Refused]:
-        """Where each message was put, once that is committed, or why it was not.
+        """Publishes messages; returns the place of each once committed, or why it was refused.
 
-        Makes the topic where `auto.create.topics.enable` says so. `all_or_none`: one message with
-        values that make no sense refuses all, before anything is written.
+        Creates the topic if `auto.create.topics.enable` is set. `all_or_none`: one message with
+        invalid values refuses all, before anything is written.
         """
         charging = self.charging
         charging.require(principal, QuotaKind.PRODUCE)
@@ -174,14 +174,14 @@ class Gateway:
         with_followers: bool = False,
         on_wait: Callable[[], None] = nothing,
     ) -> list[ReceivedMessage]:
-        """Messages of a topic, each leased to the caller; waits until there is one.
+        """Leases messages of a topic to the caller; waits until there is at least one.
 
-        `on_wait` is called before it waits, not if there are messages.
+        Calls `on_wait` before it waits, not if there are messages.
 
-        While others wait, it is given no more than its share, or `share_min`. Where the topic keeps
-        an order by key, several of one key come together only if `with_followers`. A group that has
-        no position yet begins with the oldest message, unless its config says where. If this is
-        cancelled, nothing counts as delivered.
+        While other receivers wait, the caller gets at most its share, or `share_min`. In a topic
+        with order by key, several messages of one key come together only if `with_followers`. A
+        group without a position starts with the oldest message, unless its config says otherwise.
+        If the call is cancelled, nothing counts as delivered.
         """
         ctx = self.ctx
         _check_receive(records_max, wait_ms, lock_ms)
@@ -218,36 +218,37 @@ class Gateway:
         return found
 
     async def begin(self, principal: Principal, topic: TopicImage, group: str) -> None:
-        """Makes a group known, and has it begin in all partitions of the topic.
+        """Registers a group, and fixes its start offsets in all partitions of the topic now.
 
-        Else it would begin in each wherever and whenever it first finds something there.
+        Otherwise it would start in each partition when it first finds records there.
         """
         if await self.share_groups.ensure(principal, group, topic.name):
             wanted = ReceiveRequest("", 0, 1, reset=self._reset_of(group))
             await self._reach.open(self._keys(topic, group), wanted)
 
     async def catch_up(self, topic: TopicImage, group: str) -> None:
-        """Has a group's queues look at what came lately: what is a duplicate is not counted then.
+        """Lets a group's queues read up to the log's end, so that duplicates are not counted.
 
-        Waits for them no longer than who receives; whoever calls has seen to the rights.
+        Waits at most `CATCH_UP_MS`. The caller has checked the permissions.
         """
         wanted = ReceiveRequest("", 0, 1, wait_ms=CATCH_UP_MS, reset=self._reset_of(group))
         await self._reach.open(self._keys(topic, group), wanted)
 
     def _reset_of(self, group: str) -> str | None:
-        """Where a group begins: with the oldest message, unless its config says where."""
+        """Returns where a group without a position starts: None if the group's config says so."""
         is_said = RESET in self.ctx.image.group_configs.get(group, {})
         return None if is_said else EARLIEST
 
     def queue_topic(self, principal: Principal, topic: str, group: str) -> TopicImage:
-        """The topic of a queue that the caller may receive from."""
+        """Returns the topic of a queue; refuses unless `principal` may receive from it."""
         ctx = self.ctx
         check_group_name(group)
         require_group(ctx, principal, Operation.READ, group)
         return self.topic_to(principal, Operation.READ, topic)
 
     def topic_to(self, principal: Principal, operation: Operation, name: str) -> TopicImage:
-        """A topic, for somebody who may do this with it; to others it is not told whether it is."""
+        """Returns the topic if `principal` may perform `operation`; otherwise does not reveal
+        whether it exists."""
         require_topic(self.ctx, principal, operation, name)
         return self.topic(name)
 
@@ -255,14 +256,18 @@ class Gateway:
         there = self.ctx.image.topics.get(name)
         if there is None:
             raise Refused(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}: create it first"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {name} does not exist: create it first",
             )
         if there.is_internal:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the broker's own")
+            raise Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name} is an internal topic, which clients cannot use: choose another one",
+            )
         return there
 
     def _keys(self, topic: TopicImage, group: str) -> list[QueueKey]:
-        """All queues of a group in a topic, each time beginning with another one."""
+        """Returns all queues of a group in a topic, starting with another partition each time."""
         count = len(topic.partitions)
         self._turn += 1
         return [QueueKey(group, topic.id, (self._turn + at) % count) for at in range(count)]
@@ -270,8 +275,8 @@ class Gateway:
     def _received(
         self, topic: TopicImage, member: str, taken: Taken, not_handed_out: list[SettleCommand]
     ) -> Iterator[ReceivedMessage]:
-        """What was taken, of a batch that holds very much not all; what is too large for any door
-        is rejected."""
+        """Yields leased messages. Gives back what exceeds the size limit of one response, and
+        rejects messages too large for any gateway, by adding to `not_handed_out`."""
         write = self._receipts.write
         bytes_max = max(HANDED_BYTES_MAX, self.message_bytes_max)
         total = 0
@@ -310,20 +315,20 @@ class Gateway:
         settlements: Sequence[Settlement],
         topic_id: TopicId | None = None,
     ) -> list[Refused | None]:
-        """None for each that is kept, else why it does not count; see `_settle`.
+        """Settles messages; None for each that was settled, else the error. See `_settle`.
 
-        With `topic_id`, receipts of other topics are as foreign as any other text.
+        With `topic_id`, receipts of other topics are invalid.
         """
         if self._tracing is None:
             return await self._settle(principal, settlements, topic_id)
-        said = [(one.receipt, one.verdict) for one in settlements]
-        spans = self._tracing.settling(said)
+        actions = [(one.receipt, one.action) for one in settlements]
+        spans = self._tracing.settling(actions)
         answers: list[Refused | None] = [NO_ANSWER] * len(settlements)
         try:
             answers = await self._settle(principal, settlements, topic_id)
             return answers
         finally:
-            self._tracing.settled(said, spans, answers)
+            self._tracing.settled(actions, spans, answers)
 
     async def _settle(
         self,
@@ -331,43 +336,47 @@ class Gateway:
         settlements: Sequence[Settlement],
         topic_id: TopicId | None,
     ) -> list[Refused | None]:
-        """None for each that is kept, else why it does not count.
+        """Returns None for each settlement that was persisted, else the error.
 
-        INVALID_REQUEST: no receipt of this cluster, or a value that makes no sense;
-        INVALID_RECORD_STATE: the lease has ended, by time or by an earlier settlement;
-        UNKNOWN_TOPIC_ID: the topic is gone.
+        INVALID_REQUEST: not a receipt of this cluster, or an invalid value.
+        INVALID_RECORD_STATE: the lease has expired, or was settled before.
+        UNKNOWN_TOPIC_ID: the topic was deleted.
         """
         if len(settlements) > SETTLEMENTS_MAX:
             raise Refused(
-                ErrorCode.INVALID_REQUEST, f"at most {SETTLEMENTS_MAX} receipts at a time"
+                ErrorCode.INVALID_REQUEST,
+                f"too many receipts: {len(settlements)}; send at most {SETTLEMENTS_MAX} at a time",
             )
         answers: list[Refused | None] = [None] * len(settlements)
-        rulings: list[SettleCommand] = []
+        commands: list[SettleCommand] = []
         places: list[int] = []
         allowed: dict[tuple[str, bytes], Refused | None] = {}
         for at, settlement in enumerate(settlements):
             try:
-                ruling = self._ruling(settlement)
-                if topic_id not in (None, ruling.key.topic_id):
-                    raise Refused(ErrorCode.INVALID_REQUEST, "the receipt is of another queue")
+                command = self._command(settlement)
+                if topic_id not in (None, command.key.topic_id):
+                    raise Refused(
+                        ErrorCode.INVALID_REQUEST,
+                        "the receipt is of a message of another queue: settle it there",
+                    )
             except Refused as refused:
                 answers[at] = refused
                 continue
-            queue = ruling.key[:2]
+            queue = command.key[:2]
             if queue not in allowed:
-                allowed[queue] = self._refusal(principal, ruling.key)
+                allowed[queue] = self._refusal(principal, command.key)
             answers[at] = allowed[queue]
             if answers[at] is None:
-                rulings.append(ruling)
+                commands.append(command)
                 places.append(at)
-        if rulings:
-            for at, answer in zip(places, await self._reach.settle(rulings), strict=True):
+        if commands:
+            for at, answer in zip(places, await self._reach.settle(commands), strict=True):
                 answers[at] = answer
         self._tell_prefetches(settlements, answers)
         return answers
 
     def prefetch(self, limit: int) -> Prefetch:
-        """For a stream: how much it may hand out before some of it is settled."""
+        """Flow control for a stream: at most `limit` messages delivered and not settled."""
         return Prefetch(self._prefetches, limit, self.ctx.queue.queues.around.time)
 
     def _tell_prefetches(
@@ -378,21 +387,21 @@ class Gateway:
         for settlement, answer in zip(settlements, answers, strict=True):
             prefetch = self._prefetches.get(settlement.receipt)
             if prefetch is not None and answer is None:
-                if settlement.verdict is SettleAction.EXTEND:
+                if settlement.action is SettleAction.EXTEND:
                     prefetch.extended(settlement.receipt, settlement.lock_ms)
                 else:
                     prefetch.settled(settlement.receipt)
 
-    def _ruling(self, settlement: Settlement) -> SettleCommand:
+    def _command(self, settlement: Settlement) -> SettleCommand:
         delay_ms, lock_ms = settlement.delay_ms, settlement.lock_ms
         if delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"delay_ms is {delay_ms}; it goes from 0 to {DELAY_MS_MAX}",
+                f"invalid delay_ms {delay_ms}: must be 0 to {DELAY_MS_MAX}",
             )
         if lock_ms is not None and not 0 <= lock_ms <= LOCK_MS_MAX:
             raise Refused(
-                ErrorCode.INVALID_REQUEST, f"lock_ms is {lock_ms}; it goes from 0 to {LOCK_MS_MAX}"
+                ErrorCode.INVALID_REQUEST, f"invalid lock_ms {lock_ms}: must be 0 to {LOCK_MS_MAX}"
             )
         receipt = self._receipts.read(settlement.receipt)
         return SettleCommand(
@@ -400,7 +409,7 @@ class Gateway:
             receipt.member,
             receipt.offset,
             receipt.offset,
-            settlement.verdict,
+            settlement.action,
             delay_ms,
             lock_ms,
             settlement.error_class or "",
@@ -408,10 +417,13 @@ class Gateway:
         )
 
     def _refusal(self, principal: Principal, key: QueueKey) -> Refused | None:
-        """Why the caller may not settle in a queue, if so."""
+        """Returns why the caller may not settle in a queue; None if it may."""
         topic = self.ctx.image.topics_by_id.get(TopicId(key.topic_id))
         if topic is None:
-            return Refused(ErrorCode.UNKNOWN_TOPIC_ID, "the topic of this receipt is gone")
+            return Refused(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                "the topic of this receipt was deleted: there is nothing to settle",
+            )
         try:
             require_group(self.ctx, principal, Operation.READ, key.group)
             require_topic(self.ctx, principal, Operation.READ, topic.name)
@@ -421,14 +433,17 @@ class Gateway:
 
 
 def _too_large(key: QueueKey, member: str, offset: int, size: int) -> SettleCommand:
-    why = f"it unpacks to {size} bytes, more than doors hand out: read it with a Kafka client"
+    why = (
+        f"the message decompresses to {size} bytes, more than HTTP and SQS deliver: read it with a "
+        "Kafka client"
+    )
     return SettleCommand(
         key, member, offset, offset, SettleAction.REJECT, None, None, TOO_LARGE, why
     )
 
 
 def _urgency(message: ReceivedMessage) -> int:
-    """The more important, the earlier; as `state.queues.delivery_headers` reads it."""
+    """Sort key that puts higher priorities first; see `state.queues.delivery_headers`."""
     for name, value in message.headers:
         if name == PRIORITY and value is not None and value.isdigit() and len(value) == 1:
             return -int(value)
@@ -438,15 +453,15 @@ def _urgency(message: ReceivedMessage) -> int:
 def _check_receive(records_max: int, wait_ms: int, lock_ms: int | None) -> None:
     if not 1 <= records_max <= RECORDS_MAX:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"max is {records_max}; it goes from 1 to {RECORDS_MAX}"
+            ErrorCode.INVALID_REQUEST, f"invalid max {records_max}: must be 1 to {RECORDS_MAX}"
         )
     if not 0 <= wait_ms <= WAIT_MS_MAX:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"wait_ms is {wait_ms}; it goes from 0 to {WAIT_MS_MAX}"
+            ErrorCode.INVALID_REQUEST, f"invalid wait_ms {wait_ms}: must be 0 to {WAIT_MS_MAX}"
         )
     if lock_ms is not None and not 1 <= lock_ms <= LOCK_MS_MAX:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"lock_ms is {lock_ms}; it goes from 1 to {LOCK_MS_MAX}"
+            ErrorCode.INVALID_REQUEST, f"invalid lock_ms {lock_ms}: must be 1 to {LOCK_MS_MAX}"
         )
 
 

@@ -1,11 +1,11 @@
-"""Makes the groups of gateways known to their coordinator: they can be listed and deleted.
+"""Registers the groups of gateways with their coordinators, so they can be listed and deleted.
 
-A client of a gateway is not a member: it holds leases, and may be gone after each message. Still a
+A gateway's client is not a member: it holds leases, and may be gone after each message. Still a
 group that reads is a share group. So before a group first reads a topic through a gateway, one call
-declares it to its coordinator. A name that belongs to a consumer group is refused: the two kinds
-would not know of each other's progress.
+declares it to its coordinator. The name of a consumer group is refused: the two kinds would not see
+each other's progress.
 
-Bounds: what was made known is remembered for `FRESH_SECONDS`, `KNOWN_MAX` of them.
+Bounds: a registration is cached for `FRESH_SECONDS`, at most `KNOWN_MAX` of them.
 """
 
 import asyncio
@@ -20,11 +20,12 @@ FRESH_SECONDS = 600.0
 KNOWN_MAX = 10_000
 JOIN = 0
 MEMBER = "penstock-door-"
-"""With the node's id. Coordinators of older versions have it join, for one session timeout."""
+"""Prefix of the member id; the node's id follows. Coordinators of older versions let this member
+join, for one session timeout."""
 
 
 class ShareGroupRegistration:
-    """The groups that read through this node's gateways."""
+    """Groups that read through this node's gateways."""
 
     def __init__(self, node_id: int, coordinators: CoordinatorCalls) -> None:
         self._member = f"{MEMBER}{node_id}"
@@ -32,9 +33,10 @@ class ShareGroupRegistration:
         self._known: dict[tuple[str, str], float] = {}
 
     async def ensure(self, principal: Principal, group: str, topic: str) -> bool:
-        """Returns when the group is known to read the topic; refuses if it may not.
+        """Returns once the coordinator knows that the group reads the topic; raises Refused if it
+        may not.
 
-        Answers whether that was news, as far as this node remembers.
+        The result is True if that was new, as far as this node remembers.
         """
         now = asyncio.get_running_loop().time()
         known = self._known
@@ -45,14 +47,14 @@ class ShareGroupRegistration:
         except Refused as refused:
             if refused.code not in MOVING:
                 raise
-            return True  # Reading does not depend on it; the next one tries again.
+            return True  # Reading does not depend on it; the next call retries.
         if len(known) >= KNOWN_MAX:
             known.clear()
         known[group, topic] = now + FRESH_SECONDS
         return True
 
     def forget(self, group: str) -> None:
-        """The group was deleted."""
+        """Drops the cache entries of a deleted group."""
         for key in [key for key in self._known if key[0] == group]:
             del self._known[key]
 
@@ -71,8 +73,8 @@ class ShareGroupRegistration:
         if code is ErrorCode.GROUP_ID_NOT_FOUND:
             raise Refused(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"{group} is a consumer group, which reads a log: choose another name for a group "
-                "that shares messages",
+                f"{group} is a consumer group, which reads a log: choose another name for the "
+                "share group",
             )
         if code not in (ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED):
             raise Refused(code, response.error_message)

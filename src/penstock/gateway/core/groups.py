@@ -1,6 +1,6 @@
-"""Groups through a door: list, describe, delete; positions of consumer groups, read and committed.
+"""Groups for the gateway protocols: list, describe, delete; read and commit consumer offsets.
 
-Every node coordinates some groups; any node can be asked about all of them.
+Every node coordinates some groups; any node can answer for all of them.
 """
 
 import asyncio
@@ -46,13 +46,15 @@ from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDe
 NO_MEMBER = -1
 DEAD = "Dead"
 GROUP_CHARS_MAX = 249
-"""Of a group that is made here, as of a topic. Kafka's clients may have longer names."""
+"""Maximum length of the name of a group created here, as for topics. Kafka clients may use longer
+names."""
 
 
 def check_group_name(group: str) -> None:
     if not 1 <= len(group) <= GROUP_CHARS_MAX:
         raise Refused(
-            ErrorCode.INVALID_GROUP_ID, f"a group's name has 1 to {GROUP_CHARS_MAX} characters"
+            ErrorCode.INVALID_GROUP_ID,
+            f"invalid group name: must have 1 to {GROUP_CHARS_MAX} characters, has {len(group)}",
         )
 
 
@@ -70,7 +72,7 @@ class MemberDescription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group, of whichever kind."""
+    """Description of a group of any kind."""
 
     group: str
     kind: str
@@ -80,7 +82,7 @@ class GroupDescription:
 
 
 class Commit(NamedTuple):
-    """A position to keep: the next offset that the group wants."""
+    """Offset to commit: the next one that the group reads."""
 
     topic: str
     partition: int
@@ -89,7 +91,7 @@ class Commit(NamedTuple):
 
 
 class Groups:
-    """The groups of the cluster."""
+    """Administers the groups of the cluster."""
 
     def __init__(
         self,
@@ -104,7 +106,10 @@ class Groups:
         self._share_groups = share_groups
 
     async def all(self, principal: Principal) -> list[GroupSummary]:
-        """Those that the caller may see, by name; refuses if a node does not answer."""
+        """Returns the groups that `principal` may describe, by name.
+
+        Raises Refused if a node does not answer.
+        """
         ctx = self._ctx
         request = ListGroupsRequest()
         answers = await asyncio.gather(
@@ -125,7 +130,7 @@ class Groups:
         return [found[name] for name in sorted(found)]
 
     async def one(self, principal: Principal, group: str) -> GroupDescription:
-        """A group with its members; refuses (GROUP_ID_NOT_FOUND) if there is none."""
+        """Returns a group with its members; raises Refused (GROUP_ID_NOT_FOUND) if unknown."""
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
         shared = await self._coordinators.ask(
             principal,
@@ -160,13 +165,13 @@ class Groups:
         last = classic.groups[0]
         if last.error_code or last.group_state == DEAD:
             code = code_of(last.error_code) if last.error_code else ErrorCode.GROUP_ID_NOT_FOUND
-            raise Refused(code, last.error_message or f"there is no group {group}")
+            raise Refused(code, last.error_message or f"group {group} does not exist")
         return GroupDescription(
             group, "classic", last.group_state, [_member(m) for m in last.members]
         )
 
     async def delete(self, principal: Principal, group: str) -> None:
-        """Deletes a group that has no members, and its positions."""
+        """Deletes a group that has no members, and its committed offsets."""
         require_group(self._ctx, principal, Operation.DELETE, group)
         response = await self._coordinators.ask(
             principal,
@@ -178,12 +183,12 @@ class Groups:
         self._share_groups.forget(group)
         raise_for(response.results[0].error_code)
 
-    # -- positions --------------------------------------------------------------------------
+    # -- committed offsets ------------------------------------------------------------------
 
     async def positions(
         self, principal: Principal, group: str, topic: TopicImage
     ) -> dict[int, int]:
-        """Where a consumer group stands in a topic: the next offset, by partition."""
+        """Returns a consumer group's committed offsets in a topic, by partition."""
         ctx = self._ctx
         require_group(ctx, principal, Operation.DESCRIBE, group)
         require_topic(ctx, principal, Operation.DESCRIBE, topic.name)
@@ -212,7 +217,7 @@ class Groups:
     async def commit(
         self, principal: Principal, group: str, commits: Sequence[Commit]
     ) -> list[Refused | None]:
-        """Keeps positions of a consumer group; None for each that is kept."""
+        """Commits offsets of a consumer group; None for each that was committed."""
         ctx = self._ctx
         check_group_name(group)
         require_group(ctx, principal, Operation.READ, group)
@@ -274,28 +279,32 @@ class Groups:
         if topic is None or not 0 <= commit.partition < len(topic.partitions):
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"there is no {commit.topic}-{commit.partition}",
+                f"partition {commit.topic}-{commit.partition} does not exist",
             )
         if not 0 <= commit.offset <= INT64_MAX:
-            raise Refused(ErrorCode.INVALID_REQUEST, "an offset is from 0 to 2^63-1")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"invalid offset {commit.offset}: must be 0 to 2^63-1"
+            )
         return topic
 
 
 def _not_committed(group: str, code: ErrorCode) -> Refused:
     if code is ErrorCode.UNKNOWN_MEMBER_ID:
         return Refused(
-            code, f"{group} has members, which commit for themselves: choose another group"
+            code,
+            f"group {group} has members, which commit their own offsets: choose another group, or "
+            "stop its members",
         )
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         return Refused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"{group} is a share group, which acknowledges messages one by one: use its receipts",
+            f"{group} is a share group, which acknowledges single messages: settle their receipts",
         )
     return Refused(code)
 
 
 class _Member(Protocol):
-    """What the members of all kinds of groups have in common."""
+    """Fields that the members of all kinds of groups have."""
 
     member_id: str
     client_id: str

@@ -1,10 +1,11 @@
-"""Asks the Kafka handlers in process, as a client of this node would over the wire.
+"""Calls the Kafka handlers in process, as a client of this node would over the wire.
 
-So a door's topics, groups, configs and appends are the same as everybody's: the same checks, the
-same rights, the same counters. A handler answers at once, later, or after waiting; here all three
-are one awaitable. Requests are those of the newest version.
+So topics, groups, configs and appends of a gateway pass the same checks, permissions and counters
+as those of Kafka clients. A handler may reply at once, later, or after waiting; here all three are
+one awaitable. Requests have the newest version.
 
-Only for this node: what another one coordinates or leads is refused as over the wire.
+Only for this node: requests for what another node coordinates or leads are refused as over the
+wire.
 """
 
 import asyncio
@@ -29,14 +30,15 @@ from penstock.wire.messages.topics import (
 
 Answer = TypeVar("Answer")
 UNCHECKED = (ProduceRequest, FetchRequest)
-"""They name topics that there are, and bring or ask for so much that it is not written twice."""
+"""Requests that are not test-encoded: their topics are known to exist, and they are too large to be
+encoded just for a check."""
 CLIENT_ID = "penstock-door"
 MUTATIONS = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)
-"""What is charged by the partition; bytes are charged where they come in and go out."""
+"""Requests charged by the partition; bytes are charged where they come in and go out."""
 
 
 class InProcessConnection:
-    """Whoever came through a door, in the place of a connection."""
+    """Stands in for a client connection: the gateway's client."""
 
     listener = local_host = ""
     login: Login | None = None
@@ -52,14 +54,14 @@ class InProcessConnection:
         pass
 
     def mute(self, seconds: float) -> None:
-        pass  # Whoever is above a quota is told when they come back (`quota`).
+        pass  # A client above its quota is told when to retry (`quota`).
 
     def when_closed(self, act: Callable[[], None]) -> None:
         pass
 
 
 class InProcessCalls:
-    """This node's handlers, by the class of the request."""
+    """Calls this node's handlers by the class of the request."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -67,7 +69,7 @@ class InProcessCalls:
         self._prepared: dict[type, Prepared] = {}
 
     async def ask(self, principal: Principal, request: object, answer: type[Answer]) -> Answer:
-        """What the handler answers; if this is cancelled, it is as if a client hung up."""
+        """Returns the handler's response. Cancelling acts like a client that disconnects."""
         prepared = self.check(request)
         prepared.metrics.requests.value += 1
         loop = asyncio.get_running_loop()
@@ -108,14 +110,14 @@ class InProcessCalls:
         return response
 
     def check(self, request: object) -> Prepared:
-        """Refuses what no client could have sent, whoever it is for: it would be in no answer."""
+        """Refuses requests that cannot be encoded: no client could have sent them."""
         prepared = self._prepared.get(type(request)) or self._prepare(type(request))
         if not isinstance(request, UNCHECKED):
             check_speakable(request, prepared.version)
         return prepared
 
     async def _parked(self, call: Call, replied: "asyncio.Future[Any]") -> Any:
-        """The reply that comes when it comes, or what the handler says when its time is up."""
+        """Waits for the reply, or for the handler's reply at the call's deadline."""
         if call.deadline == NEVER or replied.done():
             return await replied
         timer = asyncio.get_running_loop().call_at(call.deadline, call.time_out)

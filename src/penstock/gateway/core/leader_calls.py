@@ -1,8 +1,8 @@
-"""Asks the leaders of a topic's partitions, here and on other nodes, all at once.
+"""Calls the leaders of a topic's partitions, on this node and others, concurrently.
 
-Here the Kafka handlers are called in process, elsewhere the same request goes over the wire, with
-the rights of a node: those of whoever came through the door are checked before. A leader that
-cannot be reached has no answer among the others.
+On this node the Kafka handlers are called in process. To another node the same request goes over
+the wire with a node's permissions, so callers check the client's first. The response of a leader
+that cannot be reached is missing from the result.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 class LeaderCalls:
-    """The way to the leaders of all partitions."""
+    """Client of the leaders of all partitions."""
 
     def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
@@ -38,9 +38,9 @@ class LeaderCalls:
         *,
         version: int | None = None,
     ) -> list[Answer]:
-        """What the leaders answer to `make(their partitions)`.
+        """Returns the leaders' responses to `make(their partitions)`.
 
-        `version`: of a request that ApiVersions does not name.
+        `version`: for a request that ApiVersions does not list.
         """
         by_node: dict[int, list[int]] = {}
         for index in partitions:

@@ -1,12 +1,12 @@
-"""Reads a topic as a log: from a group's committed position on, or from where the caller says.
+"""Reads a topic as a log, from a group's committed offsets or from offsets the caller gives.
 
-Nothing is kept between two readings: they begin at the same place until the group commits another
-position. A group without a position begins at one end of the log, as the caller asks. Only what
-committed transactions wrote is read. New records here are told at once; those that other nodes lead
-are looked for every `LOOK_SECONDS`.
+Reads keep no state: each starts at the same offsets until the group commits others. A group without
+committed offsets starts at the beginning or the end of the log, as the caller asks. Records of
+uncommitted transactions are not read. A waiting read is notified of new records in partitions that
+this node leads; it polls partitions of other leaders every `POLL_SECONDS`.
 
-Bounds: `PARTITION_BYTES` of each partition at a time, though never less than one batch; what was
-compressed is unpacked by workers, `UNPACKED_BYTES` in all, though never less than one message.
+Bounds: `PARTITION_BYTES` of each partition at a time, though never less than one batch. Workers
+decompress records, `DECOMPRESSED_BYTES` in all, though never less than one message.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ from penstock.wire.records import is_compressed
 from penstock.wire.schema import Records
 
 PARTITION_BYTES = 1 << 20
-UNPACKED_BYTES = 16 << 20
+DECOMPRESSED_BYTES = 16 << 20
 REQUEST_BYTES = 16 << 20
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 RESETS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Portion(NamedTuple):
-    """What was read of one partition in one go, not decoded yet."""
+    """Records of one partition from one fetch, not decoded yet."""
 
     partition: int
     fetched: Fetched
@@ -61,7 +61,7 @@ class Portion(NamedTuple):
 
 
 class GatewayLogReader:
-    """Reads the logs of the cluster."""
+    """Reads logs for the gateway protocols, whichever nodes lead the partitions."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class GatewayLogReader:
         *,
         records_max: int,
         wait_ms: int = 0,
-        bytes_max: int = UNPACKED_BYTES,
+        bytes_max: int = DECOMPRESSED_BYTES,
         on_wait: Callable[[], None] = nothing,
     ) -> list[FetchedRecord]:
-        """Records from `positions` on, by partition; waits until there are some.
+        """Reads records from `positions` on, one offset per partition; waits until there are some.
 
-        `on_wait` is called before it waits, not if there are records.
+        Calls `on_wait` before it waits, not if there are records.
         """
         require_topic(self._ctx, principal, Operation.READ, topic.name)
         self._charging.require(principal, QuotaKind.FETCH)
@@ -117,14 +117,14 @@ class GatewayLogReader:
         *,
         partition_bytes: int = PARTITION_BYTES,
     ) -> list[Portion]:
-        """A stretch of each partition as it lies there, for those who decode it elsewhere."""
+        """Reads from each partition without decoding, for callers that decode elsewhere."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
         self._charging.require(principal, QuotaKind.FETCH)
         rows = await self._fetch(principal, topic, positions, partition_bytes)
         for at, row in enumerate(rows):
             start = positions[row.partition_index]
             if not row.error_code and not len(row.records or ()) and start < row.last_stable_offset:
-                # A batch that is larger than a portion is only given to those who ask for it alone.
+                # A batch larger than a portion is only returned to a fetch of this partition alone.
                 alone = {row.partition_index: start}
                 rows[at : at + 1] = await self._fetch(principal, topic, alone, partition_bytes)
         self._charging.charge(
@@ -142,7 +142,7 @@ class GatewayLogReader:
     async def group_positions(
         self, principal: Principal, topic: TopicImage, group: str, reset: str
     ) -> dict[int, int]:
-        """Where a consumer group goes on in a topic, in all partitions whose leaders answer."""
+        """Returns a consumer group's next offsets, in all partitions whose leaders answer."""
         require_group(self._ctx, principal, Operation.READ, group)
         known = await self._groups.positions(principal, group, topic)
         if len(known) == len(topic.partitions):
@@ -151,15 +151,15 @@ class GatewayLogReader:
         return {**begin, **known}
 
     async def ends(self, principal: Principal, topic: TopicImage, reset: str) -> dict[int, int]:
-        """The beginnings (earliest) or ends (latest) of a topic's partitions."""
+        """Returns the start (earliest) or end (latest) offsets of a topic's partitions."""
         return await self._topics.offsets_at(principal, topic, RESETS[reset])
 
     async def offsets_elsewhere(
         self, places: Iterable[tuple[str, int]], timestamp: int = LATEST
     ) -> dict[tuple[str, int], int]:
-        """Where partitions of other nodes end, or what `timestamp` says, as their leaders answer.
+        """Returns the end offsets of partitions led by other nodes, or the offsets of `timestamp`.
 
-        Those whose leader does not answer are left out. Rights are the caller's to check.
+        Partitions whose leaders do not answer are missing. The caller checks permissions.
         """
         return await ends_elsewhere(self._ctx.queue.queues.around, places, timestamp)
 
@@ -174,7 +174,8 @@ class GatewayLogReader:
         rows = await self._fetch(principal, topic, positions)
         lost = [row for row in rows if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
         if lost:
-            # Retention has gone past the group, or the topic was made anew: on from the oldest.
+            # Retention deleted past the group's offset, or the topic was recreated: continue with
+            # the oldest record.
             begin = await self.ends(principal, topic, "earliest")
             for row in lost:
                 positions[row.partition_index] = begin.get(row.partition_index, 0)
@@ -197,14 +198,14 @@ class GatewayLogReader:
             if len(found) >= records_max or room <= 0:
                 return found
             if not found:
-                # Nothing to be shown, perhaps an aborted transaction: on behind it.
+                # No visible records, perhaps an aborted transaction: continue after it.
                 positions[at] = fetched.next_offset
         return found
 
     async def _first(
         self, fetched: Fetched, records_max: int, bytes_max: int
     ) -> list[FetchedRecord]:
-        """Messages of one partition; by a worker, if there is something to unpack."""
+        """Decodes messages of one partition; in a worker if they are compressed."""
         if is_compressed(fetched.records):
             return await self._ctx.workers.run(_first, fetched, records_max, bytes_max)
         return _first(fetched, records_max, bytes_max)
@@ -253,16 +254,16 @@ def _first(fetched: Fetched, records_max: int, bytes_max: int) -> list[FetchedRe
                 break
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"the message at {message.topic}-{message.partition}:{message.offset} unpacks to "
-                f"{size} bytes, more than doors hand out: read it with a Kafka client, or commit "
-                "the offset after it",
+                f"the message at {message.topic}-{message.partition}:{message.offset} decompresses "
+                f"to {size} bytes, more than HTTP and SQS deliver: read it with a Kafka client, or "
+                "commit the offset after it",
             )
         found.append(message)
     return found
 
 
 def within(messages: Iterable[FetchedRecord], bytes_max: int) -> Iterator[FetchedRecord]:
-    """The first messages that together have so many bytes, and at least one."""
+    """Yields messages up to `bytes_max` in all, and at least one."""
     size = 0
     for message in messages:
         before, size = size, size + size_of(message)
@@ -290,23 +291,23 @@ def size_of(message: FetchedRecord) -> int:
 
 
 def _joined(records: Records | None) -> memoryview:
-    """The bytes of a records field, whether they came over the wire or from a handler."""
+    """Returns a records field as one buffer, from the wire or from a handler in process."""
     if records is None:
         return memoryview(b"")
     if isinstance(records, list):
         return memoryview(b"".join(records))
     if isinstance(records, bytes | bytearray | memoryview):
         return memoryview(records)
-    return memoryview(records.take(len(records)))  # A stretch of a file, not read yet.
+    return memoryview(records.take(len(records)))  # A section of a file, not read yet.
 
 
 class _Watch:
-    """Waits for news of partitions, by being told or by looking again."""
+    """Waits for new records in partitions: by notification from this node's, by polling others."""
 
     def __init__(self, ctx: Context, topic: TopicImage, positions: Mapping[int, int]) -> None:
         found = [ctx.partitions.get(topic.name, index) for index in positions]
         self._partitions = [partition for partition in found if partition is not None]
-        self._is_told_all = len(self._partitions) == len(found)
+        self._are_all_local = len(self._partitions) == len(found)
         self._news = asyncio.Event()
         for partition in self._partitions:
             partition.watch(self._news.set)
@@ -315,15 +316,15 @@ class _Watch:
         self._news.clear()
 
     async def wait(self, deadline: float) -> bool:
-        """Whether it is worth looking again; False when the time is up."""
+        """Waits for new records, or for the next poll; False once the deadline has passed."""
         left = deadline - asyncio.get_running_loop().time()
         if left <= 0:
             return False
         try:
-            async with asyncio.timeout(left if self._is_told_all else min(left, LOOK_SECONDS)):
+            async with asyncio.timeout(left if self._are_all_local else min(left, POLL_SECONDS)):
                 await self._news.wait()
         except TimeoutError:
-            return not self._is_told_all
+            return not self._are_all_local
         return True
 
     def end(self) -> None:

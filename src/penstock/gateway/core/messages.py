@@ -1,12 +1,11 @@
-"""Messages on their way through a door: what is sent, where it was put, what is received.
+"""Messages of the gateway protocols: outgoing, placed, received.
 
-What a message says about its own delivery travels as the headers that
-`state.queues.delivery_headers` reads, so it is an ordinary Kafka record, whichever door it came
-through. Values that make no sense are refused here, before anything is written; a Kafka client that
-sets the same headers itself is not asked.
+Delivery options of a message travel as the headers that `state.queues.delivery_headers` reads, so
+it is an ordinary Kafka record whichever protocol it came by. Invalid values are refused here,
+before anything is written; headers that a Kafka client sets itself are not checked.
 
-The envelope: `message_id`, `trace_id` and `retry_count` are headers too, filled in where they are
-absent and the door asks for it.
+The envelope: `message_id`, `trace_id` and `retry_count` are headers too, added if they are absent
+and the protocol asks for them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from penstock.wire.records import Record
 MESSAGE_ID, TRACE_ID, RETRY_COUNT = "message_id", "trace_id", "retry_count"
 ID_BYTES = 16
 HANDED_BYTES_MAX = 16 << 20
-"""What one message may unpack to, unless it came as large as that."""
+"""Maximum size of a decompressed message in a response, unless it was published with that size."""
 DELAY_MS_MAX = 10 * 366 * 86_400_000
 TIME_MS_MAX = 1 << 50
 DEDUP_ID_BYTES_MAX = 256
@@ -39,13 +38,13 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message to be published."""
+    """Message to publish."""
 
     payload: bytes | None
     key: bytes | None = None
     headers: Headers = ()
     partition: int | None = None
-    """None: the key decides, or the door."""
+    """Target partition; None: chosen by the key, or by the publisher if there is none."""
     timestamp_ms: int | None = None
     delay_ms: int | None = None
     deliver_at_ms: int | None = None
@@ -53,25 +52,25 @@ class OutgoingMessage:
     dedup_id: str | None = None
     expires_at_ms: int | None = None
     has_envelope: bool = False
-    """Whether the envelope's headers are filled in."""
+    """True if the envelope's headers are added."""
     trace_id: str | None = None
-    """For the envelope, where the headers have none; None: a new one."""
+    """Trace id for the envelope if the headers have none; None: a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a message was put."""
+    """Place of a published message."""
 
     partition: int
     offset: int
     timestamp_ms: int
     message_id: str | None
-    """Of its envelope, if it has one."""
+    """Id from its envelope, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A message that is leased to whoever received it."""
+    """Message leased to a receiver."""
 
     topic: str
     partition: int
@@ -86,9 +85,9 @@ class ReceivedMessage:
 
 
 def record_of(message: OutgoingMessage, now_ms: int, fresh_id: bytes) -> Record:
-    """The record that a message becomes; refuses values that make no sense.
+    """Returns the record of a message; refuses invalid values.
 
-    `fresh_id`: two times `ID_BYTES` of chance, for the envelope.
+    `fresh_id`: two times `ID_BYTES` random bytes, for the envelope.
     """
     headers = message.headers
     if headers:
@@ -105,7 +104,7 @@ def record_of(message: OutgoingMessage, now_ms: int, fresh_id: bytes) -> Record:
 
 
 def size_of(message: OutgoingMessage) -> int:
-    """The bytes that whoever publishes it brings along."""
+    """Size of a message for the publisher's quota, in bytes."""
     size = len(message.key or b"") + len(message.payload or b"")
     for name, value in message.headers:
         size += len(name) + len(value or b"")
@@ -137,7 +136,7 @@ def _delivery_headers(message: OutgoingMessage) -> list[tuple[str, bytes | None]
         extra.append((EXPIRES_AT, b"%d" % message.expires_at_ms))
     if message.dedup_id is not None:
         dedup_id = message.dedup_id.encode()
-        _require_between("the length of dedup_id", len(dedup_id), 1, DEDUP_ID_BYTES_MAX)
+        _require_between("length of dedup_id", len(dedup_id), 1, DEDUP_ID_BYTES_MAX)
         extra.append((DEDUP_ID, dedup_id))
     return extra
 
@@ -155,9 +154,9 @@ def _envelope(message: OutgoingMessage, fresh_id: bytes) -> list[tuple[str, byte
     return extra
 
 
-def _as_uuid(chance: bytes) -> str:
-    """A random UUID (version 4) of sixteen bytes of chance."""
-    number = int.from_bytes(chance, "big")
+def _as_uuid(random_bytes: bytes) -> str:
+    """Returns the random UUID (version 4) made of 16 random bytes."""
+    number = int.from_bytes(random_bytes, "big")
     number = number & ~(0xF << 76) | 4 << 76
     number = number & ~(0x3 << 62) | 2 << 62
     text = f"{number:032x}"
@@ -165,15 +164,15 @@ def _as_uuid(chance: bytes) -> str:
 
 
 def _check_headers(headers: Sequence[tuple[str, bytes | None]]) -> None:
-    _require_between("the number of headers", len(headers), 0, HEADERS_MAX)
+    _require_between("number of headers", len(headers), 0, HEADERS_MAX)
     for name, _ in headers:
         if not 1 <= len(name.encode()) <= HEADER_NAME_BYTES_MAX:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"a header's name has 1 to {HEADER_NAME_BYTES_MAX} bytes, not {name[:40]!r}",
+                f"invalid header name {name[:40]!r}: must have 1 to {HEADER_NAME_BYTES_MAX} bytes",
             )
 
 
-def _require_between(what: str, value: int, low: int, high: int) -> None:
+def _require_between(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{what} is {value}; it goes from {low} to {high}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"invalid {name} {value}: must be {low} to {high}")

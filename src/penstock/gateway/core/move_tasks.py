@@ -1,13 +1,13 @@
-"""Tasks that move messages out of a dead-letter queue in the background, exactly once.
+"""Move tasks: background tasks that redrive messages of a dead-letter queue, exactly once.
 
-A task is a record in the metadata store: any node lists and cancels it, the node that took it does
-it, and goes on with it after a restart. Of the messages that are there at its start each is leased
-from the queue, so that its consumers do not get it meanwhile, sent on by the one redrive engine
-(`client.dead_letters.redrive`), and finished in the queue. What the engine has settled is not sent
-again: if the node dies in between, the message is only finished when the task goes on. So is one
-that was redriven or purged by other means and is still in the queue.
+A task is a record in the metadata store. Any node can list and cancel it; the node that accepted it
+runs it, and resumes it after a restart. A task moves the messages that are in the queue at its
+start. It leases each from the queue, so that consumers do not get it meanwhile, lets the redrive
+engine (`client.dead_letters.redrive`) send it, and finishes it in the queue. A message that the
+engine has settled is not sent again: if the node dies in between, the resumed task only finishes
+it. The same holds for a message still in the queue that was redriven or purged by other means.
 
-Bounds: tasks under way, tasks that are remembered of each queue, messages in one step.
+Bounds: running tasks, finished tasks kept per queue, messages per step.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ RUNNING, CANCELLING, CANCELLED = "RUNNING", "CANCELLING", "CANCELLED"
 COMPLETED, FAILED = "COMPLETED", "FAILED"
 ACTIVE = (RUNNING, CANCELLING)
 TASKS_MAX, EACH_MAX = 64, 16
-"""In the cluster, and of one principal, or one address where nobody has logged in."""
+"""Running tasks in the cluster, and per principal, or per address of anonymous clients."""
 REMEMBERED_MAX = 10
 STEP_MAX = 100
 LOCK_MS = 60_000
 WAIT_MS = 1_000
-"""How long nothing may come until nothing is left."""
+"""The queue counts as empty after this time without messages."""
 RETRY_SECONDS = 1.0
-"""After a step in which nothing could be moved yet: a transaction is open before it."""
+"""Pause after a step that could not move anything yet because of an open transaction."""
 NO_SOURCE = "CouldNotDetermineMessageSource"
 
 __all__ = ["MoveRecord", "MoveTasks"]
@@ -54,19 +54,19 @@ def _holder_of(record: MoveRecord) -> str:
 
 
 def principal_of(record: MoveRecord) -> Principal:
-    """On whose behalf it is done."""
+    """Returns the principal on whose behalf a task runs."""
     return Principal(record.principal, record.host)
 
 
 @dataclass(slots=True)
 class _Step:
-    """Leased messages, by what becomes of them."""
+    """Leased messages of one step: those to move and those to leave."""
 
-    letters: dict[str, tuple[ReceivedMessage, DeadLetterMessage]] = field(default_factory=dict)
-    """Those that can be moved, by id."""
+    dead_letters: dict[str, tuple[ReceivedMessage, DeadLetterMessage]] = field(default_factory=dict)
+    """Messages that can be moved, by id."""
     left: list[ReceivedMessage] = field(default_factory=list)
     reason: str | None = None
-    """Why some are left."""
+    """Reason for the first one left."""
 
     def leave(self, got: ReceivedMessage, reason: str) -> None:
         self.left.append(got)
@@ -74,7 +74,7 @@ class _Step:
 
 
 class MoveTasks:
-    """The tasks of this node."""
+    """Move tasks of the cluster; runs those of this node."""
 
     def __init__(self, door: Gateway) -> None:
         self.door = door
@@ -82,7 +82,7 @@ class MoveTasks:
         self._new: asyncio.Queue[tuple[str, bool]] = asyncio.Queue(TASKS_MAX)
 
     async def run(self) -> None:
-        """Goes on with what was under way, then takes what comes, until cancelled."""
+        """Resumes this node's unfinished tasks, then runs new ones, until cancelled."""
         for handle, record in await self.records():
             if record.owner == self.door.ctx.node_id and record.status in ACTIVE:
                 self._new.put_nowait((handle, True))
@@ -92,7 +92,7 @@ class MoveTasks:
                 tasks.create_task(self._do(handle, is_resumed))
 
     async def records(self) -> list[tuple[str, MoveRecord]]:
-        """Every task that is remembered, by its handle, the newest first."""
+        """Returns all stored tasks with their handles, newest first."""
         _, entries = await self._store.range(store_keys.MOVES)
         found = [
             (entry.key.removeprefix(store_keys.MOVES), store_keys.decode(MoveRecord, entry.value))
@@ -101,7 +101,7 @@ class MoveTasks:
         return sorted(found, key=lambda item: (-item[1].started_ms, item[0]))
 
     def status_of(self, record: MoveRecord) -> str:
-        """As it is shown: a task of a node that is not there makes no progress."""
+        """Status as shown to users: an active task of an absent node counts as failed."""
         is_there = record.owner in self.door.ctx.image.brokers
         return FAILED if record.status in ACTIVE and not is_there else record.status
 
@@ -114,9 +114,9 @@ class MoveTasks:
         destination: str | None = None,
         rate_max: int | None = None,
     ) -> str:
-        """Starts a task and answers with its handle; the caller has checked the rights.
+        """Starts a task and returns its handle; the caller has checked the permissions.
 
-        Without a destination each message goes where it came from.
+        Without a destination each message goes back to the topic it came from.
         """
         ctx = self.door.ctx
         return await self.add(
@@ -133,21 +133,26 @@ class MoveTasks:
         )
 
     async def add(self, record: MoveRecord) -> str:
-        """Keeps a task and has it done; forgets the oldest ones of the same queue.
+        """Persists a task and starts it; drops the oldest ones of the same queue.
 
-        Refuses (DUPLICATE_RESOURCE) while the queue has another one, and (POLICY_VIOLATION) too
-        many of them.
+        Raises Refused: DUPLICATE_RESOURCE while the queue has an active task, POLICY_VIOLATION if
+        too many tasks are active.
         """
         known = await self.records()
         active = [old for _, old in known if self.status_of(old) in ACTIVE]
         if any(old.source == record.source for old in active):
-            why = f"messages of {record.source} are being moved already: cancel that task first"
+            why = (
+                f"a task already moves messages of {record.source}: wait for it, or cancel it first"
+            )
             raise Refused(ErrorCode.DUPLICATE_RESOURCE, why)
         places = FairPool(TASKS_MAX, EACH_MAX)
         for task in active:
             places.take(_holder_of(task))
         if not places.take(_holder_of(record)):
-            why = f"At most {TASKS_MAX} tasks at a time, {EACH_MAX} of them of one user."
+            why = (
+                f"too many active move tasks: at most {TASKS_MAX} in the cluster and {EACH_MAX} "
+                "per user; wait for one to end, or cancel one"
+            )
             raise Refused(ErrorCode.POLICY_VIOLATION, why)
         handle = self.door.ctx.random.random_bytes(16).hex()
         old = [name for name, past in known if past.source == record.source]
@@ -160,7 +165,7 @@ class MoveTasks:
         return handle
 
     async def cancel(self, principal: Principal, handle: str) -> MoveRecord:
-        """Has a task stop after its step; refuses (RESOURCE_NOT_FOUND) one that has ended."""
+        """Stops a task after its current step; refuses (RESOURCE_NOT_FOUND) if it has ended."""
         record = dict(await self.records()).get(handle)
         if record is None or record.status not in ACTIVE:
             raise Refused(ErrorCode.RESOURCE_NOT_FOUND, "the task does not exist, or has ended")
@@ -169,13 +174,13 @@ class MoveTasks:
         return await self._change(handle, status=CANCELLING if is_running else CANCELLED)
 
     async def _change(self, handle: str, **fields: object) -> MoveRecord:
-        """Changes a task's record, unless the task has ended; answers with what it is then."""
+        """Changes a task's record, unless the task has ended; returns the record."""
         after: list[MoveRecord] = []
 
         def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
             entry = entries[0]
             if entry is None:
-                raise Refused(ErrorCode.RESOURCE_NOT_FOUND, "there is no such task")
+                raise Refused(ErrorCode.RESOURCE_NOT_FOUND, "the task does not exist")
             record = store_keys.decode(MoveRecord, entry.value)
             wanted = dict(fields)
             if record.status == CANCELLING and wanted.get("status") == RUNNING:
@@ -189,7 +194,7 @@ class MoveTasks:
         await compare_and_swap.swap(self._store, [store_keys.MOVES + handle], decide)
         return after[-1]
 
-    # -- doing ------------------------------------------------------------------------------
+    # -- running ----------------------------------------------------------------------------
 
     async def _do(self, handle: str, is_resumed: bool) -> None:
         try:
@@ -202,15 +207,15 @@ class MoveTasks:
         try:
             await self._change(handle, status=status, reason=reason)
         except Refused:
-            return  # It was forgotten, or the store is away: the next start goes on with it.
+            return  # It was dropped, or the store is unavailable: the next start resumes it.
 
     async def _move(self, handle: str, record: MoveRecord, is_resumed: bool) -> str:
-        """Moves what is there; answers how that ended."""
+        """Moves the queue's messages; returns the final status."""
         door, principal = self.door, principal_of(record)
         there = door.topic_to(principal, Operation.READ, record.source)
         group = queue_group(there, door.ctx.configs)
         loop = asyncio.get_running_loop()
-        # What an earlier life of this node has leased is back when the lease has run out.
+        # Messages leased before a restart of this node return when those leases expire.
         patient_until = loop.time() + (LOCK_MS / 1000 if is_resumed else 0)
         async with door.letters.redriver(
             principal, record.source, handle, to=record.destination, rate_per_s=record.rate_max
@@ -231,7 +236,7 @@ class MoveTasks:
     async def _receive(
         self, principal: Principal, topic: str, group: str, most: int
     ) -> list[ReceivedMessage]:
-        """Leases messages; above a quota, later."""
+        """Leases messages; waits while the principal is above its quota."""
         while True:
             try:
                 return await self.door.receive(
@@ -243,51 +248,53 @@ class MoveTasks:
     async def _step(
         self, record: MoveRecord, redriver: Redriver, received: list[ReceivedMessage]
     ) -> tuple[int, str | None]:
-        """Has leased messages moved; how many left the queue, and why some stay."""
+        """Moves leased messages; returns how many left the queue, and why others stay."""
         step = self._sorted(record, received)
-        if not step.letters:
+        if not step.dead_letters:
             await self._settle(record, [], step.left)
             return 0, step.reason
-        letters = [letter for _, letter in step.letters.values()]
+        dead_letters = [dead_letter for _, dead_letter in step.dead_letters.values()]
         try:
-            settled = await redriver.settle(letters)
+            settled = await redriver.settle(dead_letters)
         except (Refused, PeerError, OSError):
-            # What was settled before it failed is found to be so when it is received again.
+            # Messages settled before the failure are recognized when they are received again.
             await self._settle(record, [], received)
             raise
-        gone = [got for name, (got, _) in step.letters.items() if name in settled]
-        left = [got for name, (got, _) in step.letters.items() if name not in settled]
+        gone = [got for name, (got, _) in step.dead_letters.items() if name in settled]
+        left = [got for name, (got, _) in step.dead_letters.items() if name not in settled]
         await self._settle(record, gone, step.left + left)
-        too_large = (redriver.report.too_large.get(letter.id) for letter in letters)
+        too_large = (redriver.report.too_large.get(dead_letter.id) for dead_letter in dead_letters)
         return len(gone), next((why for why in too_large if why is not None), step.reason)
 
     def _sorted(self, record: MoveRecord, received: list[ReceivedMessage]) -> _Step:
-        """Which of them have somewhere to go."""
+        """Separates the messages that have an existing target from the others."""
         step = _Step()
         topics = self.door.ctx.image.topics
         for got in received:
-            letter = _letter_of(got)
-            source = None if letter.source is None else letter.source.topic
+            dead_letter = _dead_letter_of(got)
+            source = None if dead_letter.source is None else dead_letter.source.topic
             if (record.destination or source) not in topics:
                 step.leave(got, NO_SOURCE)
-            elif is_record_lost(letter):
-                step.leave(got, f"the record of message {letter.id} was lost before it was copied")
+            elif is_record_lost(dead_letter):
+                step.leave(
+                    got, f"the record of message {dead_letter.id} was lost before it was copied"
+                )
             else:
-                step.letters[letter.id] = got, letter
+                step.dead_letters[dead_letter.id] = got, dead_letter
         return step
 
     async def _settle(
         self, record: MoveRecord, gone: Sequence[ReceivedMessage], left: Sequence[ReceivedMessage]
     ) -> None:
-        """What is left is as if it had not been received."""
+        """Finishes the moved messages; gives back the others as if never received."""
         finished = [Settlement(got.receipt, SettleAction.FINISH) for got in gone]
         given_back = [Settlement(got.receipt, SettleAction.GIVE_BACK) for got in left]
         if finished or given_back:
             await self.door.settle(principal_of(record), finished + given_back)
 
 
-def _letter_of(got: ReceivedMessage) -> DeadLetterMessage:
-    """A message of a dead-letter queue, as the redrive engine sees it."""
+def _dead_letter_of(got: ReceivedMessage) -> DeadLetterMessage:
+    """Returns a message of a dead-letter queue in the form that the redrive engine uses."""
     return dead_letter_of(
         FetchedRecord(
             got.topic,

@@ -1,4 +1,4 @@
-"""Who may do what through a door: the node's one authorizer, asked about who came through it."""
+"""Permission checks of the gateways, against the node's authorizer."""
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
@@ -16,7 +16,8 @@ def require_topic(ctx: Context, principal: Principal, operation: Operation, topi
     if not may(ctx, principal, operation, ResourceType.TOPIC, topic):
         raise Refused(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            f"{principal} may not {operation.name.lower()} topic {topic}",
+            f"{principal} lacks {operation.name} permission on topic {topic}: ask an administrator "
+            "to grant it",
         )
 
 
@@ -24,5 +25,6 @@ def require_group(ctx: Context, principal: Principal, operation: Operation, grou
     if not may(ctx, principal, operation, ResourceType.GROUP, group):
         raise Refused(
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
-            f"{principal} may not {operation.name.lower()} group {group}",
+            f"{principal} lacks {operation.name} permission on group {group}: ask an administrator "
+            "to grant it",
         )

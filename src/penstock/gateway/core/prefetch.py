@@ -1,8 +1,8 @@
-"""How much a stream hands out before some of it is settled: its flow control.
+"""Prefetch limit of a stream: its flow control.
 
-A stream pushes; without a limit a slow consumer would hold leases on messages that it has not even
-looked at, until they run out. What was handed out counts until it is settled through this node, or
-its lease has ended.
+A stream pushes messages. Without a limit a slow consumer would hold leases on messages that it has
+not started with, until they expire. A delivered message counts until it is settled through this
+node or its lease ends.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.gateway.core.messages import ReceivedMessage
 
 EXTENSION_MS = 30_000
-"""What an extension counts for that does not say how long it is."""
+"""Assumed duration of an extension without one."""
 
 
 class Prefetch:
-    """What one stream has handed out."""
+    """Messages that one stream has delivered and that are not settled."""
 
-    def __init__(self, all_of_them: dict[str, "Prefetch"], limit: int, time: SteadyTime) -> None:
-        """`all_of_them`: those of all streams by receipt, where the door finds them."""
-        self._all = all_of_them
+    def __init__(self, by_receipt: dict[str, "Prefetch"], limit: int, time: SteadyTime) -> None:
+        """`by_receipt`: shared by all streams; the gateway finds a receipt's stream in it."""
+        self._by_receipt = by_receipt
         self._limit = limit
         self._time = time
         self._until_ms: dict[str, int] = {}
@@ -29,11 +29,11 @@ class Prefetch:
     def handed_out(self, messages: Iterable[ReceivedMessage]) -> None:
         for message in messages:
             self._until_ms[message.receipt] = message.lock_until_ms
-            self._all[message.receipt] = self
+            self._by_receipt[message.receipt] = self
 
     def settled(self, receipt: str) -> None:
         self._until_ms.pop(receipt, None)
-        self._all.pop(receipt, None)
+        self._by_receipt.pop(receipt, None)
         self._news.set()
 
     def extended(self, receipt: str, lock_ms: int | None) -> None:
@@ -42,7 +42,7 @@ class Prefetch:
         )
 
     async def room(self) -> int:
-        """How many more may be handed out; waits until it is at least one."""
+        """Returns how many more may be delivered; waits until that is at least one."""
         while True:
             now_ms = self._time.now_ms()
             for receipt in [key for key, until in self._until_ms.items() if until <= now_ms]:
@@ -58,7 +58,7 @@ class Prefetch:
                 timer.cancel()
 
     def close(self) -> list[str]:
-        """The stream has ended; the receipts that are not settled."""
+        """Ends the stream; returns the receipts that are not settled."""
         left = list(self._until_ms)
         for receipt in left:
             self.settled(receipt)

@@ -1,13 +1,14 @@
-"""Puts messages into a topic: chooses partitions, makes batches, appends them where they are led.
+"""Publishes messages to a topic: chooses partitions, builds batches, sends them to the leaders.
 
-A message with a key goes where every Kafka client would put that key (murmur2); those without go,
-all of one call, to one partition, and those of the next call to the next one. One call makes one
-batch for each partition, or several where `max.message.bytes` asks for it; the answer comes when
-all are committed. Appends here take the way of every Produce request (`broker.api.data.produce`);
-those at other nodes are Produce requests.
+A message with a key goes to the partition that Kafka clients choose for that key (murmur2). All
+messages of a call without a key go to one partition, those of the next call to the next one. A call
+builds one batch per partition, or several if `max.message.bytes` demands it, and returns when all
+are committed. Batches for partitions that this node leads take the path of every Produce request
+(`broker.api.data.produce`); other leaders get Produce requests.
 
-A batch that its leader certainly has not taken (it leads no longer, or not yet) is sent again, for
-as long as an election takes. Nothing else is: it may have been written. A dedup id makes that safe.
+A batch is retried only if its leader certainly did not write it (it is not the leader any more, or
+not yet), for as long as an election takes. Other failed batches may have been written; a dedup id
+makes it safe for clients to retry them.
 """
 
 import asyncio
@@ -44,16 +45,16 @@ MESSAGES_MAX = 10_000
 TIMEOUT_MS = 30_000
 CREATION_SECONDS = 5.0
 ELECTION_SECONDS = 5.0
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 LANE = "doors"
 RECORD_OVERHEAD = 40
-"""What a record takes beside its key, value and headers, at most."""
+"""Maximum bytes of a record besides its key, value and headers."""
 HEADER_OVERHEAD = 10
 
 
 @dataclass(slots=True)
-class _Lot:
-    """One batch in the making: which messages, for which partition."""
+class _PendingBatch:
+    """Batch being built for a partition. `places`: indexes of its messages in the call."""
 
     partition: int
     places: list[int]
@@ -62,7 +63,7 @@ class _Lot:
 
 
 class Publisher:
-    """Publishes for every door of this node."""
+    """Publishes for all gateway protocols of this node."""
 
     def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
@@ -77,10 +78,13 @@ class Publisher:
         messages: Sequence[OutgoingMessage],
         all_or_none: bool = False,
     ) -> list[Placed | Refused]:
-        """Where each message was put, or why it was not; raises Refused if that concerns all."""
+        """Returns the place of each message, or why it was refused; raises Refused if all are."""
         ctx = self._ctx
         if len(messages) > MESSAGES_MAX:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"at most {MESSAGES_MAX} messages at a time")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"too many messages: {len(messages)}; send at most {MESSAGES_MAX} at a time",
+            )
         require_topic(ctx, principal, Operation.WRITE, name)
         topic = ctx.image.topics.get(name) or await self.create_if_allowed(principal, name)
         loop = asyncio.get_running_loop()
@@ -100,17 +104,17 @@ class Publisher:
             if not places or loop.time() >= deadline:
                 return placed
             all_or_none = False
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             known = ctx.image.topics.get(name)
             if known is None:
                 return placed
             topic = known
 
     async def create_if_allowed(self, principal: Principal, name: str) -> TopicImage:
-        """The topic, made where `auto.create.topics.enable` says so; refuses otherwise.
+        """Creates a topic if `auto.create.topics.enable` is set; refuses otherwise.
 
-        Others may be making it at the same time, here or on another node: who comes second waits
-        until this node knows of it, too.
+        Another request may create it at the same time, here or on another node. This one then waits
+        until this node's image has the topic, too.
         """
         ctx, loop = self._ctx, asyncio.get_running_loop()
         deadline = loop.time() + CREATION_SECONDS
@@ -127,10 +131,10 @@ class Publisher:
             if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise Refused(code)
             if not ctx.configs.flag("auto.create.topics.enable") or loop.time() >= deadline:
-                raise Refused(code, f"there is no topic {name}: create it first")
-            await asyncio.sleep(LOOK_SECONDS)
+                raise Refused(code, f"topic {name} does not exist: create it first")
+            await asyncio.sleep(POLL_SECONDS)
 
-    # -- where ------------------------------------------------------------------------------
+    # -- partitioning -----------------------------------------------------------------------
 
     async def _assign_patiently(
         self,
@@ -139,8 +143,8 @@ class Publisher:
         placed: list[Placed | Refused],
         places: Sequence[int],
         deadline: float,
-    ) -> dict[int, list[_Lot]]:
-        """Batches by leader; waits a while for partitions that are about to get one."""
+    ) -> dict[int, list[_PendingBatch]]:
+        """Builds batches by leader; until `deadline` waits for partitions without a leader."""
         loop = asyncio.get_running_loop()
         while True:
             for at in places:
@@ -149,7 +153,7 @@ class Publisher:
             is_waited_for = any(isinstance(placed[at], _NotTaken) for at in places)
             if not is_waited_for or loop.time() >= deadline:
                 return by_leader
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             topic = self._ctx.image.topics.get(topic.name, topic)
 
     def _assign(
@@ -158,21 +162,21 @@ class Publisher:
         messages: Sequence[OutgoingMessage],
         placed: list[Placed | Refused],
         places: Sequence[int],
-    ) -> dict[int, list[_Lot]]:
-        """Batches by leader, in order; what cannot be sent is refused in its place."""
+    ) -> dict[int, list[_PendingBatch]]:
+        """Builds batches by leader, in order; refuses invalid messages in their place."""
         ctx = self._ctx
         now_ms = ctx.clock.now_ms()
-        chance = b""
+        random_bytes = b""
         if any(message.has_envelope for message in messages):
-            chance = ctx.random.random_bytes(2 * ID_BYTES * len(messages))
+            random_bytes = ctx.random.random_bytes(2 * ID_BYTES * len(messages))
         bytes_max = self._bytes_max(topic)
         common = self._next_partition(topic)
-        lots: dict[int, _Lot] = {}
-        by_leader: dict[int, list[_Lot]] = {}
+        pending_batches: dict[int, _PendingBatch] = {}
+        by_leader: dict[int, list[_PendingBatch]] = {}
         for at in places:
             message = messages[at]
             try:
-                fresh = chance[2 * ID_BYTES * at : 2 * ID_BYTES * (at + 1)]
+                fresh = random_bytes[2 * ID_BYTES * at : 2 * ID_BYTES * (at + 1)]
                 self._check_delay(topic, message, now_ms)
                 record = record_of(message, now_ms, fresh)
                 index = self._partition_of(topic, message, common)
@@ -181,17 +185,17 @@ class Publisher:
                 placed[at] = refused
                 continue
             size = _size_of(record)
-            lot = lots.get(index)
-            if lot is None or lot.size + size > bytes_max:
-                lot = lots[index] = _Lot(index, [], [])
-                by_leader.setdefault(leader, []).append(lot)
-            lot.places.append(at)
-            lot.records.append(record)
-            lot.size += size
+            pending = pending_batches.get(index)
+            if pending is None or pending.size + size > bytes_max:
+                pending = pending_batches[index] = _PendingBatch(index, [], [])
+                by_leader.setdefault(leader, []).append(pending)
+            pending.places.append(at)
+            pending.records.append(record)
+            pending.size += size
         return by_leader
 
     def _check_delay(self, topic: TopicImage, message: OutgoingMessage, now_ms: int) -> None:
-        """Refuses a delay that is longer than the log keeps a message."""
+        """Refuses a delay longer than the topic's retention."""
         if message.delay_ms is None and message.deliver_at_ms is None:
             return
         wait_ms = max(message.delay_ms or 0, (message.deliver_at_ms or 0) - now_ms)
@@ -199,8 +203,8 @@ class Publisher:
         if log.cleanup_delete and 0 <= log.retention_ms < wait_ms:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"a delay of {wait_ms} ms is longer than {topic.name} keeps anything "
-                f"(retention.ms is {log.retention_ms}): raise retention.ms, or send it later",
+                f"delay of {wait_ms} ms exceeds the retention of topic {topic.name} "
+                f"({log.retention_ms} ms): raise retention.ms, or publish the message later",
             )
 
     def _bytes_max(self, topic: TopicImage) -> int:
@@ -210,7 +214,7 @@ class Publisher:
         return resolve_topic(topic.configs, self._ctx.configs).log.message_bytes_max
 
     def _next_partition(self, topic: TopicImage) -> int:
-        """For messages without a key: another one each time, if it has a leader."""
+        """Chooses the partition of messages without a key: round robin over those with a leader."""
         self._turn += 1
         count, brokers = len(topic.partitions), self._ctx.image.brokers
         for step in range(count):
@@ -225,7 +229,8 @@ class Publisher:
             if not 0 <= message.partition < count:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST,
-                    f"{topic.name} has partitions 0 to {count - 1}, not {message.partition}",
+                    f"invalid partition {message.partition}: {topic.name} has partitions 0 to "
+                    f"{count - 1}",
                 )
             return message.partition
         return common if message.key is None else partition_for_key(message.key, count)
@@ -235,7 +240,7 @@ class Publisher:
         if leader not in self._ctx.image.brokers:
             raise _NotTaken(
                 ErrorCode.LEADER_NOT_AVAILABLE,
-                f"{topic.name}-{index} has no leader at the moment: try again",
+                f"{topic.name}-{index} has no leader at the moment: retry later",
             )
         return leader
 
@@ -246,30 +251,34 @@ class Publisher:
         principal: Principal,
         topic: TopicImage,
         leader: int,
-        lots: list[_Lot],
+        pending_batches: list[_PendingBatch],
         placed: list[Placed | Refused],
     ) -> None:
-        """A request takes one batch for each partition: what needs more goes in turns."""
-        while lots:
+        """Sends batches to a leader. A request takes one batch per partition, so several batches of
+        a partition go one after the other."""
+        while pending_batches:
             batch_of = {}
-            later: list[_Lot] = []
-            for lot in lots:
-                if lot.partition in batch_of:
-                    later.append(lot)
+            later: list[_PendingBatch] = []
+            for pending in pending_batches:
+                if pending.partition in batch_of:
+                    later.append(pending)
                 else:
-                    batch_of[lot.partition] = lot
+                    batch_of[pending.partition] = pending
             await self._send_round(principal, topic, leader, batch_of, placed)
-            lots = later
+            pending_batches = later
 
     async def _send_round(
         self,
         principal: Principal,
         topic: TopicImage,
         leader: int,
-        lots: dict[int, _Lot],
+        pending_batches: dict[int, _PendingBatch],
         placed: list[Placed | Refused],
     ) -> None:
-        batches = [(lot.partition, memoryview(encode(lot.records))) for lot in lots.values()]
+        batches = [
+            (pending.partition, memoryview(encode(pending.records)))
+            for pending in pending_batches.values()
+        ]
         try:
             if leader == self._ctx.node_id:
                 request = request_of(topic, batches, TIMEOUT_MS)
@@ -279,18 +288,18 @@ class Publisher:
                 rows = await self._posting.send(leader, topic, batches, TIMEOUT_MS)
         except (OSError, PeerError, Refused) as error:
             refused = _refusal_of(error, leader)
-            for lot in lots.values():
-                for at in lot.places:
+            for pending in pending_batches.values():
+                for at in pending.places:
                     placed[at] = refused
             return
         for row in rows:
-            found = lots.get(row.index)
+            found = pending_batches.get(row.index)
             if found is not None:
                 _note(row, found, placed)
 
 
 class _NotTaken(Refused):
-    """Refused by a leader that has not written anything, or by none at all: may be sent again."""
+    """Refused without anything written, or for lack of a leader: may be retried."""
 
 
 MOVED = (
@@ -298,9 +307,13 @@ MOVED = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-"""What a node says of a partition that it leads no longer, or does not know of yet."""
+"""Errors of a node that is not the leader any more, or does not know the partition yet."""
 
-_LOST = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader did not say what became of it")
+_LOST = Refused(
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    "the leader did not answer for this message, which may have been written: retry, with a "
+    "dedup_id if it must not be delivered twice",
+)
 
 
 def _raise_first(placed: Sequence[Placed | Refused]) -> None:
@@ -310,18 +323,20 @@ def _raise_first(placed: Sequence[Placed | Refused]) -> None:
             raise Refused(one.code, where + (one.message or one.code.name))
 
 
-def _note(row: PartitionProduceResponse, lot: _Lot, placed: list[Placed | Refused]) -> None:
+def _note(
+    row: PartitionProduceResponse, pending: _PendingBatch, placed: list[Placed | Refused]
+) -> None:
     if row.error_code:
         code = code_of(row.error_code)
-        # A batch that was written has a log to be in, even if it could not be committed.
+        # A batch that was written but not committed has a log start offset in its response.
         was_taken = row.log_start_offset >= 0
         kind = _NotTaken if code in MOVED and not was_taken else Refused
         refused = kind(code, row.error_message)
-        for at in lot.places:
+        for at in pending.places:
             placed[at] = refused
         return
     base, append_ms = row.base_offset, row.log_append_time_ms
-    for step, (at, record) in enumerate(zip(lot.places, lot.records, strict=True)):
+    for step, (at, record) in enumerate(zip(pending.places, pending.records, strict=True)):
         placed[at] = Placed(
             row.index,
             base + step,
@@ -343,10 +358,10 @@ def _refusal_of(error: Exception, leader: int) -> Refused:
     if isinstance(error, Unreachable):
         return _NotTaken(
             ErrorCode.LEADER_NOT_AVAILABLE,
-            f"node {leader}, which leads the partition, cannot be reached: try again",
+            f"node {leader}, the partition's leader, cannot be reached: retry later",
         )
     return Refused(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"node {leader} did not say whether it has the message ({error}); try again, with a "
-        "dedup_id if it must not be delivered twice",
+        f"node {leader} did not confirm the message, which may have been written ({error}): retry, "
+        "with a dedup_id if it must not be delivered twice",
     )

@@ -1,7 +1,7 @@
-"""Queues through a door: which there are, and how each stands.
+"""Queues for the gateway protocols: list them, and count their messages.
 
-A queue is a topic as a share group reads it. Which there are is kept all over the cluster
-(`coordinator.groups_by_topic`); how one stands, the leaders of its partitions know.
+A queue is a topic as read by a share group. All nodes together know the list
+(`coordinator.groups_by_topic`); the leaders of a queue's partitions know its counts.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from penstock.wire.messages.internal.queue_admin import (
 
 GROUP = "sqs.group"
 VERSION = 0
-PATIENCE_SECONDS = 5.0
+RETRY_SECONDS = 5.0
 PAUSE_SECONDS = (0.1, 0.5)
 MOVING = (
     *coordinator_calls.MOVING,
@@ -40,7 +40,7 @@ MOVING = (
 
 
 def queue_group(topic: TopicImage, configs: BrokerConfigs) -> str:
-    """The share group that receives from a queue where a client does not name one."""
+    """Returns the share group that receives from a queue if a client names none."""
     group = topic_config(topic, GROUP, configs)
     assert isinstance(group, str)
     return group
@@ -48,26 +48,26 @@ def queue_group(topic: TopicImage, configs: BrokerConfigs) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueueStanding:
-    """How a group stands in a topic, all partitions together."""
+    """Message counts of a queue, all partitions together."""
 
     topic: str
     group: str
     ready: int
-    """To be had now."""
+    """Available now."""
     leased: int
     delayed: int
-    """Not due yet, or waiting for their next try."""
+    """Not due yet, or waiting for their next delivery after a failure."""
     given_up: int
-    """On their way to the dead letters."""
+    """Waiting to be dead-lettered."""
     unfinished: int
-    """All of these together."""
+    """Sum of all of these."""
     oldest_ms: int | None
-    """The timestamp of the oldest that is not finished."""
+    """Timestamp of the oldest unfinished message."""
     partitions: Sequence[QueueReport]
 
 
 class Queues:
-    """The queues of the cluster."""
+    """Lists and inspects the queues of the cluster."""
 
     def __init__(self, ctx: Context, leaders: LeaderCalls) -> None:
         self._ctx = ctx
@@ -76,7 +76,7 @@ class Queues:
     async def all(
         self, principal: Principal, topic: str | None = None, group: str | None = None
     ) -> list[tuple[str, str]]:
-        """Topic and group of every queue that the caller may see, of one topic or group or all."""
+        """Returns topic and group of every queue that `principal` may describe."""
         listing = await self._ctx.queue.positions.everywhere(None if topic is None else [topic])
         names = {
             (row.topic, row.group)
@@ -91,12 +91,12 @@ class Queues:
         ]
 
     async def one(self, principal: Principal, topic: str, group: str) -> QueueStanding:
-        """How a queue stands; refuses if some leader does not say."""
+        """Returns a queue's counts; raises Refused if a leader does not answer."""
         require_topic(self._ctx, principal, Operation.DESCRIBE, topic)
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
         there = self._ctx.image.topics.get(topic)
         if there is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
         reports = await self._reports(principal, there, group)
         oldest = [row.oldest_ms for row in reports if row.oldest_ms >= 0]
         return QueueStanding(
@@ -114,9 +114,9 @@ class Queues:
     async def _reports(
         self, principal: Principal, topic: TopicImage, group: str
     ) -> list[QueueReport]:
-        """One for each partition; asks again for a while where something is moving."""
+        """Returns a report of each partition; retries for a while if leaders are moving."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE_SECONDS
+        deadline = loop.time() + RETRY_SECONDS
         retry = Retry(self._ctx.random, *PAUSE_SECONDS)
         while True:
             answers = await self._leaders.ask(
@@ -141,4 +141,7 @@ class Queues:
             await retry.pause()
         if refused:
             raise Refused(code_of(refused[0].error_code), refused[0].error_message)
-        raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"some of {topic.name} has no leader")
+        raise Refused(
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            f"some partitions of {topic.name} have no leader: retry later",
+        )

@@ -1,9 +1,9 @@
-"""Receipts: what whoever received a message shows to say what became of it.
+"""Receipts: tokens with which a receiver settles a message.
 
-Opaque text for URLs and JSON, and everything that is needed to find the lease again: nothing is
-kept for it here, and any node can settle it. A checksum that includes the cluster's id tells a
-receipt from other text, and from those of another cluster. It is no secret: rights are checked when
-it is used, and a lease that has ended is refused where it was given.
+A receipt is opaque text for URLs and JSON. It holds everything needed to find the lease, so this
+node keeps no state for it, and any node can settle it. A checksum that includes the cluster's id
+tells a receipt from other text, and from receipts of other clusters. A receipt is not a secret:
+permissions are checked when it is used, and the leader refuses a lease that has ended.
 """
 
 import binascii
@@ -22,7 +22,7 @@ CHARS_MAX = 2048
 
 
 class Receipt(NamedTuple):
-    """The lease of one record."""
+    """Lease of one record."""
 
     key: QueueKey
     member: str
@@ -42,7 +42,7 @@ class Receipts:
         return urlsafe_b64encode(body[:1] + check.to_bytes(4, "big") + body[5:]).decode()
 
     def read(self, text: str) -> Receipt:
-        """Refuses (INVALID_REQUEST) what is no receipt of this cluster."""
+        """Decodes a receipt; raises Refused (INVALID_REQUEST) if it is not one of this cluster."""
         try:
             if len(text) > CHARS_MAX:
                 raise ValueError
@@ -57,11 +57,11 @@ class Receipts:
         except (ValueError, binascii.Error, struct.error):
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"{text[:40]!r} is no receipt of this cluster: use the one that came with the "
-                "message, whole and unchanged",
+                f"{text[:40]!r} is not a receipt of this cluster: send the message's receipt "
+                "unchanged",
             ) from None
 
 
-def new_member(chance: bytes) -> str:
-    """A name for one act of receiving, of `MEMBER_BYTES` of chance: twelve characters."""
-    return urlsafe_b64encode(chance).decode()
+def new_member(random_bytes: bytes) -> str:
+    """Member id for one receive call, from `MEMBER_BYTES` random bytes: 12 characters."""
+    return urlsafe_b64encode(random_bytes).decode()

@@ -1,8 +1,8 @@
-"""How many consumers a group or queue should have, for autoscalers that ask every few seconds.
+"""Recommended consumer counts of groups and queues, for autoscalers that poll every few seconds.
 
-Remembers how each group stood when it was asked about, so that the next question can be answered
-with rates; on this node only, and for `GROUPS_MAX` groups, those asked about last. An autoscaler
-that is sent to another node each time gets the same answer after its second question there.
+Keeps samples of each group from earlier requests, to compute rates at the next one. Samples stay on
+this node, for the `GROUPS_MAX` groups requested last. An autoscaler whose requests reach different
+nodes gets the same result from a node's second request on.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ from penstock.wire.messages.offset_commit import (
 )
 
 GROUPS_MAX = 1_000
-SPACING_SECONDS = 10.0
-"""How far apart the moments are that are remembered: two more than that are compared."""
-KEPT_MAX = 4
-OLD_SECONDS = 300.0
+SAMPLE_INTERVAL_S = 10.0
+"""Minimum time between two samples."""
+SAMPLES_MAX = 4
+SAMPLE_AGE_MAX_S = 300.0
 SHARE = "share"
 
 
 class Scaled(NamedTuple):
-    """A group's scaling with what it is from."""
+    """Scaling recommendation of a group with its inputs."""
 
     kind: str
     members: int
@@ -51,25 +51,25 @@ class Scaled(NamedTuple):
 
 @dataclass(slots=True)
 class _History:
-    moments: list[GroupStanding] = field(default_factory=list)
+    samples: list[GroupStanding] = field(default_factory=list)
     member_per_s: float | None = None
-    """The last that was measured while its members were busy."""
+    """Last rate of a member measured while the members were busy."""
 
     def before(self, now_s: float) -> GroupStanding | None:
-        """The oldest moment that still tells something."""
-        self.moments = [one for one in self.moments if now_s - one.at_s <= OLD_SECONDS]
-        return self.moments[0] if self.moments else None
+        """Returns the oldest sample of the last `SAMPLE_AGE_MAX_S`."""
+        self.samples = [one for one in self.samples if now_s - one.at_s <= SAMPLE_AGE_MAX_S]
+        return self.samples[0] if self.samples else None
 
     def add(self, now: GroupStanding) -> None:
-        if self.moments and self.moments[-1].partitions != now.partitions:
-            self.moments.clear()
-        if not self.moments or now.at_s - self.moments[-1].at_s >= SPACING_SECONDS:
-            self.moments.append(now)
-            del self.moments[:-KEPT_MAX]
+        if self.samples and self.samples[-1].partitions != now.partitions:
+            self.samples.clear()
+        if not self.samples or now.at_s - self.samples[-1].at_s >= SAMPLE_INTERVAL_S:
+            self.samples.append(now)
+            del self.samples[:-SAMPLES_MAX]
 
 
 class GroupScaling:
-    """Made once for each door."""
+    """Recommends consumer counts; one instance per gateway."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class GroupScaling:
         self._histories: OrderedDict[str, _History] = OrderedDict()
 
     async def one(self, principal: Principal, group: str, wish: ScalingTarget) -> Scaled:
-        """Refuses (GROUP_ID_NOT_FOUND) where there is no such group."""
+        """Returns a group's recommendation; refuses (GROUP_ID_NOT_FOUND) if it is unknown."""
         described = await self._groups.one(principal, group)
         is_queue = described.kind == SHARE
         rows = await (self._queue if is_queue else self._log)(principal, group)
@@ -111,7 +111,7 @@ class GroupScaling:
         return history
 
     async def _log(self, principal: Principal, group: str) -> dict[tuple[str, int], PartitionLag]:
-        """Where a consumer group has committed, and where that ends."""
+        """Returns a consumer group's committed offsets and the end offsets."""
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
         response = await self._coordinators.ask(
             principal,
@@ -136,7 +136,7 @@ class GroupScaling:
         return rows
 
     async def _queue(self, principal: Principal, group: str) -> dict[tuple[str, int], PartitionLag]:
-        """How much of each partition a share group has finished."""
+        """Returns a share group's progress in each partition."""
         rows: dict[tuple[str, int], PartitionLag] = {}
         for topic, _ in await self._queues.all(principal, group=group):
             for report in (await self._queues.one(principal, topic, group)).partitions:

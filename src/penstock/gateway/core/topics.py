@@ -1,6 +1,6 @@
-"""Topics through a door: list, create, describe, grow, configure, delete.
+"""Topics for the gateway protocols: list, create, describe, grow, configure, delete.
 
-All of it is what the Kafka handlers do, in words of a door; any node can be asked.
+The Kafka handlers do the work; any node can serve every request.
 """
 
 from collections.abc import Mapping
@@ -52,12 +52,12 @@ TOPIC_KIND, GROUP_KIND = 2, 32
 SET, DELETE = 0, 1
 USE_DEFAULT = -1
 _OWN_SOURCES = {TOPIC_KIND: 1, GROUP_KIND: 8}
-"""What a config's source is called where it was set for this very topic or group."""
+"""Config source (as in DescribeConfigs) of a value set on the topic or group itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A config, and whether it was set for this one."""
+    """Config value; `is_set`: True if set on this topic or group itself."""
 
     name: str
     value: str | None
@@ -66,14 +66,14 @@ class ConfigValue:
 
 @dataclass(slots=True)
 class OffsetBounds:
-    """Where a partition's log begins and ends; None: its leader did not say."""
+    """Start and end offsets by partition; missing if the leader did not answer."""
 
     start: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
 
 
 class TopicAdmin:
-    """The topics of the cluster."""
+    """Administers the topics of the cluster."""
 
     def __init__(self, ctx: Context, handlers: InProcessCalls, leaders: LeaderCalls) -> None:
         self._ctx = ctx
@@ -83,7 +83,7 @@ class TopicAdmin:
     async def all(
         self, principal: Principal, *, internal: bool = False, prefix: str = ""
     ) -> list[TopicImage]:
-        """Those that the caller may see, by name."""
+        """Returns the topics that `principal` may describe, by name."""
         ctx = self._ctx
 
         def seen(item: tuple[str, TopicImage]) -> TopicImage | None:
@@ -99,7 +99,7 @@ class TopicAdmin:
         require_topic(self._ctx, principal, Operation.DESCRIBE, name)
         topic = self._ctx.image.topics.get(name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return topic
 
     async def create(
@@ -110,7 +110,7 @@ class TopicAdmin:
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> TopicImage:
-        """The new topic, once this node serves it; None means the broker's default."""
+        """Creates a topic; returns it once this node's image has it. None: the broker's default."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -132,7 +132,9 @@ class TopicAdmin:
         raise_for(response.topics[0].error_code, response.topics[0].error_message)
         topic = self._ctx.image.topics.get(name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is gone again")
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} was deleted again meanwhile"
+            )
         return topic
 
     async def delete(self, principal: Principal, name: str) -> None:
@@ -144,7 +146,7 @@ class TopicAdmin:
         raise_for(response.responses[0].error_code, response.responses[0].error_message)
 
     async def grow(self, principal: Principal, name: str, partitions: int) -> None:
-        """Gives a topic more partitions: so many in all."""
+        """Raises a topic's number of partitions to `partitions`."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
             timeout_ms=TIMEOUT_MS,
@@ -154,7 +156,7 @@ class TopicAdmin:
         raise_for(response.results[0].error_code, response.results[0].error_message)
 
     async def offsets(self, principal: Principal, topic: TopicImage) -> OffsetBounds:
-        """Where the partitions begin and end, as far as their leaders answer."""
+        """Returns the start and end offsets of partitions whose leaders answer."""
         found = OffsetBounds()
         for timestamp, into in ((EARLIEST, found.start), (LATEST, found.end)):
             into |= await self.offsets_at(principal, topic, timestamp)
@@ -163,7 +165,7 @@ class TopicAdmin:
     async def offsets_at(
         self, principal: Principal, topic: TopicImage, timestamp: int
     ) -> dict[int, int]:
-        """The offsets of a time, or of one of the names for the ends of a log (-1, -2)."""
+        """Returns the offsets at `timestamp`, or at the end (-1) or start (-2) of the logs."""
         require_topic(self._ctx, principal, Operation.DESCRIBE, topic.name)
 
         def request(indexes: list[int]) -> ListOffsetsRequest:
@@ -207,7 +209,7 @@ class TopicAdmin:
     async def alter_configs(
         self, principal: Principal, kind: int, name: str, values: Mapping[str, str | None]
     ) -> None:
-        """Sets configs; None returns one to its default."""
+        """Sets configs; None resets one to its default."""
         request = IncrementalAlterConfigsRequest(
             resources=[
                 IncrementalAlterConfigsResource(

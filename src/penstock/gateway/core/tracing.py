@@ -1,10 +1,10 @@
-"""Traces through the doors: publishing, receiving and settling as spans, where tracing is on.
+"""Tracing of the gateways: publish, receive and settle as spans, if tracing is enabled.
 
-A message that comes with a context (`traceparent`) goes on with it: what is written carries the
-context of the span of its publishing, what is received begins a span below the one it carries, and
-settling goes below that. A receipt does not carry a context, so the last `REMEMBERED_MAX` are
-remembered here; a message that is settled later, or at another node, is settled without a span.
-Messages without a context are left alone when received: nobody follows them.
+A published message carries the context of its publish span, whose parent is the context that it
+came with (`traceparent`). Receiving a message starts a child span of the context it carries, and
+settling it a child span of that one. A receipt does not carry a context, so the last
+`REMEMBERED_MAX` contexts are kept here. A message settled later, or through another node, gets no
+settle span. Received messages without a context get no span: no trace continues there.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ from penstock.coordinator.queues.settle import SettleAction
 from penstock.gateway.core.messages import OutgoingMessage, Placed, ReceivedMessage
 
 REMEMBERED_MAX = 10_000
-NO_ANSWER = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the settling did not come to an end")
-VERDICTS = {
+NO_ANSWER = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "settling did not complete")
+ACTION_NAMES = {
     SettleAction.ACCEPT: "ack",
     SettleAction.RELEASE: "nack",
     SettleAction.REJECT: "reject",
@@ -39,19 +39,19 @@ VERDICTS = {
 
 
 class GatewayTracing:
-    """What one node remembers of traces that go through its doors."""
+    """Traces gateway calls of one node."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._receipts: dict[str, tuple[str, Headers]] = {}
-        """By receipt: the topic, and the context of its receiving."""
+        """Topic and context of the receive span, by receipt."""
 
     # -- publishing -------------------------------------------------------------------------
 
     def publishing(
         self, topic: str, messages: Sequence[OutgoingMessage]
     ) -> tuple[TraceSpan, Sequence[OutgoingMessage]]:
-        """The span of one act of publishing, and the messages as they carry its context."""
+        """Starts the span of a publish call; returns it and the messages with its context."""
         parent = context_of(messages[0].headers) if messages else ()
         more = {COUNT: len(messages)} if len(messages) > 1 else {}
         attributes = about("send", "send", topic, more)
@@ -96,31 +96,31 @@ class GatewayTracing:
         while len(self._receipts) > REMEMBERED_MAX:
             del self._receipts[next(iter(self._receipts))]
 
-    def settling(self, said: Sequence[tuple[str, SettleAction]]) -> list[TraceSpan | None]:
-        """A span for each pair of a receipt and what is said of it, where it is remembered."""
+    def settling(self, actions: Sequence[tuple[str, SettleAction]]) -> list[TraceSpan | None]:
+        """Starts a span for each receipt whose context is known."""
         spans: list[TraceSpan | None] = []
-        for receipt, verdict in said:
+        for receipt, action in actions:
             known = self._receipts.get(receipt)
             if known is None:
                 spans.append(None)
                 continue
             topic, context = known
-            name = VERDICTS[verdict]
+            name = ACTION_NAMES[action]
             attributes = about(name, "settle", topic)
             spans.append(self._tracer.begin(f"{name} {topic}", "client", attributes, context))
         return spans
 
     def settled(
         self,
-        said: Sequence[tuple[str, SettleAction]],
+        actions: Sequence[tuple[str, SettleAction]],
         spans: Sequence[TraceSpan | None],
         answers: Sequence[Refused | None],
     ) -> None:
-        for (receipt, verdict), span, answer in zip(said, spans, answers, strict=True):
+        for (receipt, action), span, answer in zip(actions, spans, answers, strict=True):
             if span is None:
                 continue
             if answer is not None:
                 span.fail(answer)
-            elif verdict is not SettleAction.EXTEND:
+            elif action is not SettleAction.EXTEND:
                 self._receipts.pop(receipt, None)
             span.end()

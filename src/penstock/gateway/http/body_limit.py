@@ -31,16 +31,16 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp, door: Gateway | None) -> None:
         self._app = app
-        self._door = door
+        self._gateway = door
         self.shares = FairPool(BODIES_BYTES_MAX, min(HOLDER_BYTES_MAX, BODIES_BYTES_MAX))
         """What the bodies of all requests under way take."""
         self.strangers_bytes = 0
 
     @property
     def bytes_max(self) -> int:
-        if self._door is None:
+        if self._gateway is None:
             return BODY_BYTES_MAX
-        return BODY_BYTES_MAX + self._door.message_bytes_max * 4 // 3
+        return BODY_BYTES_MAX + self._gateway.message_bytes_max * 4 // 3
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -80,7 +80,11 @@ class BodyLimit:
                 self.strangers_bytes -= taken if is_stranger else 0
 
     def _is_stranger(self, scope: Scope) -> bool:
-        return self._door is not None and self._door.ctx.authorizer.is_on and PRINCIPAL not in scope
+        return (
+            self._gateway is not None
+            and self._gateway.ctx.authorizer.is_on
+            and PRINCIPAL not in scope
+        )
 
 
 def _length_of(scope: Scope) -> int:

@@ -23,7 +23,7 @@ class ConnectionLimiter:
     """Made once for each port."""
 
     def __init__(self, door: Gateway | None, proxies: Sequence[Network] = ()) -> None:
-        self._door = door
+        self._gateway = door
         self._proxies = proxies
         self._open = 0
         self._by_address: Tally[str] = Tally()
@@ -31,10 +31,10 @@ class ConnectionLimiter:
     def admits(self, address: str, pending: int = 0, pending_of_it: int = 0) -> bool:
         """Whether one more may come, beside those that still shake hands."""
         is_admitted = self._open + pending < CONNECTIONS_MAX and (
-            self._door is None or self._has_room(self._door, address, pending_of_it)
+            self._gateway is None or self._has_room(self._gateway, address, pending_of_it)
         )
-        if not is_admitted and self._door is not None:
-            self._door.ctx.metrics.connections_refused.value += 1
+        if not is_admitted and self._gateway is not None:
+            self._gateway.ctx.metrics.connections_refused.value += 1
         return is_admitted
 
     def _has_room(self, door: Gateway, address: str, pending_of_it: int) -> bool:

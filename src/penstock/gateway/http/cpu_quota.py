@@ -22,14 +22,14 @@ class Metering:
 
     def __init__(self, app: ASGIApp, door: Gateway) -> None:
         self._app = app
-        self._door = door
+        self._gateway = door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = self._app(scope, receive, send)
-        if scope["type"] != "http" or not self._door.ctx.meter.times_requests:
+        if scope["type"] != "http" or not self._gateway.ctx.meter.times_requests:
             await work
             return
-        watch = _Stopwatch(self._door, Request(scope))
+        watch = _Stopwatch(self._gateway, Request(scope))
         try:
             await TimedSteps(watch, work)
         finally:
@@ -40,7 +40,7 @@ class _Stopwatch:
     """The time that one request has run and was not charged for yet."""
 
     def __init__(self, door: Gateway, request: Request) -> None:
-        self._door = door
+        self._gateway = door
         self._request = request
         self._now_s = door.ctx.meter.processor_s
         self._begun_s = 0.0
@@ -56,7 +56,7 @@ class _Stopwatch:
 
     def charge(self) -> None:
         spent_s, self._spent_s = self._spent_s, 0.0
-        self._door.charging.charge(principal_of(self._request), QuotaKind.REQUEST, spent_s)
+        self._gateway.charging.charge(principal_of(self._request), QuotaKind.REQUEST, spent_s)
 
 
 def require_request_time(door: Gateway, request: Request) -> None:

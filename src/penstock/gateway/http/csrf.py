@@ -44,7 +44,7 @@ class CsrfCheck:
     def __init__(self, app: ASGIApp, door: Gateway, host: str, proxies: Sequence[Network]) -> None:
         """`host`: the address that the port listens on."""
         self._app = app
-        self._door = door
+        self._gateway = door
         self._is_local = is_loopback(host)
         self._proxies = proxies
 
@@ -61,7 +61,7 @@ class CsrfCheck:
         # Every request goes through here: its headers are looked through once.
         said: Said = {name: value for name, value in scope["headers"] if name in LOOKED_AT}
         host = self._host(scope, said)
-        if self._is_local and not self._door.ctx.authorizer.is_on and not self._is_ours(host):
+        if self._is_local and not self._gateway.ctx.authorizer.is_on and not self._is_ours(host):
             raise Refused(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 f"this port is not asked for by the name {host[:100]}: take an address or "
@@ -85,7 +85,7 @@ class CsrfCheck:
         name = _name_of(host)
         if not name or "." not in name or name.endswith(PRIVATE) or is_address(name):
             return True
-        listed = self._door.ctx.configs.items(NAMES)
+        listed = self._gateway.ctx.configs.items(NAMES)
         return ANY in listed or name in [one.strip().lower() for one in listed]
 
 

@@ -69,9 +69,9 @@ class RegistryEndpoint:
     """The endpoint of all routes."""
 
     def __init__(self, door: Gateway) -> None:
-        self._door = door
+        self._gateway = door
         self._ctx = door.ctx
-        self._door = door
+        self._gateway = door
 
     async def answer(self, request: Request) -> Response:
         try:
@@ -99,7 +99,7 @@ class RegistryEndpoint:
 
     async def _answer(self, request: Request, row: RegistryRow, asked: RegistryRequest) -> Response:
         call = row.call(asked)
-        require_request_time(self._door, request)
+        require_request_time(self._gateway, request)
         principal = principal_of(request)
         error: int | None = RegistryErrorCode.STORE
         try:
@@ -110,7 +110,7 @@ class RegistryEndpoint:
             error = rejected.number
             raise
         finally:
-            tell_call(self._door, request, call, error)
+            tell_call(self._gateway, request, call, error)
         check_answer(self._ctx, principal, call, answer)
         if answer == NULL:
             return Response(status_code=NO_CONTENT)

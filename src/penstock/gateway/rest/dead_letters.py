@@ -19,8 +19,8 @@ from penstock.broker.api.route_row import Operation
 from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
 from penstock.client.dead_letters.redrive import RedriveReport
 from penstock.client.dead_letters.topics import ASPECTS
-from penstock.gateway.core.background_jobs import Told
-from penstock.gateway.core.dead_letters import LETTERS_MAX, check_rate, nobody
+from penstock.gateway.core.background_jobs import ProgressCallback
+from penstock.gateway.core.dead_letters import DEAD_LETTERS_MAX, check_rate, ignore_progress
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.http.request_io import (
@@ -71,7 +71,7 @@ class RedriveBody(DeadLetterSelection, forbid_unknown_fields=True, kw_only=True)
     """`to`: another topic than each came from. A payload replaces that of the one letter named."""
 
     to: str | None = None
-    limit: int = LETTERS_MAX
+    limit: int = DEAD_LETTERS_MAX
     rate: float | None = None
     """Letters a second, at most."""
     dry_run: bool = False
@@ -85,7 +85,7 @@ class PurgeBody(DeadLetterSelection, forbid_unknown_fields=True, kw_only=True):
     """`all` must be true where nothing is chosen."""
 
     all: bool = False
-    limit: int = LETTERS_MAX
+    limit: int = DEAD_LETTERS_MAX
     dry_run: bool = False
 
 
@@ -212,7 +212,7 @@ async def redrive(door: Gateway, request: Request) -> Response:
         return await _preview(door, request, chosen, body.limit)
     payload = payload_of(body)
 
-    def work(told: Told) -> Coroutine[Any, Any, RedriveReport]:
+    def work(on_progress: ProgressCallback) -> Coroutine[Any, Any, RedriveReport]:
         return door.letters.redrive(
             principal,
             topic,
@@ -221,7 +221,7 @@ async def redrive(door: Gateway, request: Request) -> Response:
             limit=body.limit,
             rate_per_s=body.rate,
             payload=payload,
-            told=told,
+            on_progress=on_progress,
         )
 
     if body.background:
@@ -231,7 +231,7 @@ async def redrive(door: Gateway, request: Request) -> Response:
         waits: Waits = request.app.state.waits
         waits.add(task)
         return json_answer(errand_answer(errand), ACCEPTED)
-    return json_answer(_settled_answer(await while_connected(request, work(nobody))))
+    return json_answer(_settled_answer(await while_connected(request, work(ignore_progress))))
 
 
 async def purge(door: Gateway, request: Request) -> Response:

@@ -83,13 +83,13 @@ class AwsEndpoint:
     """The endpoint of both doors."""
 
     def __init__(self, door: Gateway, moves: MoveTasks) -> None:
-        self._door = door
+        self._gateway = door
         self._moves = moves
         self._keys = Keys()
         self._keys_of: tuple[object, object] = (None, None)
 
     async def answer(self, request: Request) -> Response:
-        request_id = str(uuid.UUID(bytes=self._door.ctx.random.random_bytes(16), version=4))
+        request_id = str(uuid.UUID(bytes=self._gateway.ctx.random.random_bytes(16), version=4))
         target = request.headers.get(TARGET)
         speaker: Speaker = (
             QueryProtocol(request_id) if target is None else JsonProtocol(target, request_id)
@@ -101,7 +101,7 @@ class AwsEndpoint:
             region = await self._admit(request, body)
             call = self._call(request, region)
             asked = speaker.read(body)
-            require_request_time(self._door, request)
+            require_request_time(self._gateway, request)
             if "queue" in request.path_params:
                 # Older SDKs send to the queue's own URL, and may leave it out of the request.
                 asked.values.setdefault("QueueUrl", request.path_params["queue"])
@@ -124,11 +124,11 @@ class AwsEndpoint:
         if asked is not None or (failure is not None and failure.status in DENIED_STATUSES):
             is_sns = asked is not None and SNS_ACTIONS.get(name) is asked.action
             kind = "sns" if is_sns else "sqs"
-            tell_action(self._door, request, kind, name, values, fault)
+            tell_action(self._gateway, request, kind, name, values, fault)
 
     async def _admit(self, request: Request, body: bytes) -> str | None:
         """Finds out who asks, if they may come in at all; the region they signed for."""
-        node, keys = self._door.ctx, self._known_keys()
+        node, keys = self._gateway.ctx, self._known_keys()
         if PRINCIPAL in request.scope or not (keys.users or node.authorizer.is_on):
             return region_of(request.headers.get("authorization", ""))
         try:
@@ -145,7 +145,7 @@ class AwsEndpoint:
 
     def _call(self, request: Request, region: str | None) -> AwsCall:
         return AwsCall(
-            self._door,
+            self._gateway,
             principal_of(request),
             f"{request.url.scheme}://{request.headers.get('host') or 'localhost'}",
             region or REGION,
@@ -156,7 +156,7 @@ class AwsEndpoint:
 
     def _known_keys(self) -> "Keys":
         """Made again only when a user or the config has changed."""
-        node = self._door.ctx
+        node = self._gateway.ctx
         text, known = node.configs.text(CREDENTIALS), node.image.users
         if self._keys_of[0] is not known or self._keys_of[1] != text:
             self._keys_of = known, text

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.dead_letters.replay import Copier
-from penstock.gateway.core.dead_letters import EACH_MAX, ERRANDS_MAX
+from penstock.gateway.core.dead_letters import EACH_MAX, OPERATIONS_MAX
 from penstock.security.quotas import QuotaKind
 from tests.run_with import run_with
 from tests.unit.gateway.http.asking import Web
@@ -29,7 +29,7 @@ async def test_who_may_not_takes_no_place_and_who_may_takes_a_share(web: Web) ->
     web.who = None
     assert (await web.get("/dlq")).status == 200
     assert (places.held("User:ann"), places.taken) == (EACH_MAX, EACH_MAX)
-    while any(places.take(f"User:{at}") for at in range(ERRANDS_MAX)):
+    while any(places.take(f"User:{at}") for at in range(OPERATIONS_MAX)):
         pass
     web.node.ctx.authorizer = Lists()
     web.who = EVE

@@ -92,7 +92,7 @@ async def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(
     assert isinstance(good, Placed)
     assert isinstance(bad, Refused)
     assert "90000 ms" in str(bad.message)
-    assert "retention.ms is 60000" in str(bad.message)
+    assert "(60000 ms)" in str(bad.message)
 
 
 @run_with(on_node, configs=CONFIGS)

@@ -123,7 +123,7 @@ async def check(web: Web, row: RestEndpoint, topic: str, receipt: str) -> None:
     if name_of(row).endswith("/redrive"):
         # Where letters go needs the right to write there, whose name is not the row's.
         assert answer.status == 403
-        assert "write" in answer.json["detail"]
+        assert "WRITE" in answer.json["detail"]
     else:
         assert answer.status not in DENIED, answer
 

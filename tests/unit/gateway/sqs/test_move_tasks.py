@@ -294,7 +294,7 @@ async def test_one_who_starts_many_tasks_leaves_places_for_others(sdk: Sdk) -> N
     for number in range(EACH_MAX):
         await moves.add(begun(100 + number, ANONYMOUS, "10.0.0.1"))
     for again in (begun(200, "User:ann"), begun(201, ANONYMOUS, "10.0.0.1")):
-        with pytest.raises(Refused, match="of one user"):
+        with pytest.raises(Refused, match="16 per user"):
             await moves.add(again)
     await moves.add(begun(202, ANONYMOUS, "10.0.0.2"))
     await moves.add(begun(203, "User:bob"))
