@@ -1,14 +1,14 @@
-"""What a leader has been told of the partitions that follow it: a fetch session from outside.
+"""Follower side of a fetch session with a leader (KIP-227).
 
-A node may follow thousands of partitions of one leader, most of them quiet. So a full fetch opens
-a session (KIP-227), and later ones name only what changed: partitions that are wanted from another
-offset, and those that are not wanted for now.
+A node may follow thousands of partitions of one leader, most of them idle. So a full fetch opens a
+session, and later requests name only the changes: partitions to fetch from another offset, and
+partitions to leave out for now.
 
-Owns: session id and epoch, and which partitions the leader has in it.
-Invariants: the leader never has a partition in the session from another offset than the one that
-would be asked for now: one that is being synced, cut or paused is taken out, unless it is ready
-again before the next request. `ReplicaFollower.asked_in` is the number of the request that told the
-leader of the present offset; answers to earlier requests say nothing about it.
+Owns: session id and epoch, and the partitions that the leader has in the session.
+Invariants: the leader never has a partition in the session with another offset than the next
+request would ask for. A partition that is being synced, truncated or paused is removed from the
+session, unless it is ready again before the next request. `ReplicaFollower.asked_in` is the number
+of the request that carried the present offset; responses to earlier requests are ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,13 +29,13 @@ from penstock.wire.messages.fetch import (
 )
 
 FULL = 0
-"""The session epoch that asks for a new session."""
+"""Session epoch that asks for a new session."""
 EPOCH_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class FetchTerms:
-    """How much a follower asks for at once, and how long it waits for it."""
+    """Limits of a follower's fetch: sizes and the longest wait."""
 
     wait_ms: int
     bytes_min: int
@@ -44,14 +44,14 @@ class FetchTerms:
 
 
 class FollowerFetchSession:
-    """One fetcher's session with its leader."""
+    """Fetch session of one fetcher with its leader."""
 
     def __init__(self) -> None:
         self.id = 0
         self.generation = 0
-        """Counts how often the session was lost: answers from before say nothing any more."""
+        """Counts lost sessions: responses from an earlier generation are ignored."""
         self.is_refused = False
-        """Whether the leader has no room for a session."""
+        """True while the leader has no capacity for a session."""
         self._epoch = FULL
         self._ready: dict[FollowedPartition, ReplicaFollower] = {}
         self._news: dict[FollowedPartition, ReplicaFollower] = {}
@@ -64,16 +64,16 @@ class FollowerFetchSession:
 
     @property
     def has_news(self) -> bool:
-        """Whether some partition is wanted that the leader does not know of."""
+        """True while a partition is ready that the leader does not have in the session."""
         return bool(self._news)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing can be asked for."""
+        """True while there is nothing to ask for."""
         return not self._ready
 
     def want(self, following: ReplicaFollower) -> None:
-        """Ready, and not asked for yet from where it is now."""
+        """Adds a ready partition whose present offset the leader does not have yet."""
         key = following.key
         self._ready[key] = self._news[key] = following
         self._unwanted.pop(key, None)
@@ -86,11 +86,11 @@ class FollowerFetchSession:
             self._unwanted[key] = None
 
     def repeat(self) -> None:
-        """The next request names everything: the leader is to hear it from another life."""
+        """Names every partition again in the next request, for a new registration of this node."""
         self._news = dict(self._ready)
 
     def lost(self) -> None:
-        """The leader knows nothing any more: the next request tells it everything."""
+        """Starts over after the leader lost the session: the next request is a full one."""
         self.id, self._epoch = 0, FULL
         self.generation += 1
         self.is_refused = False
@@ -101,7 +101,7 @@ class FollowerFetchSession:
             following.asked_in = NOT_ASKED
 
     def opened(self, session_id: int) -> None:
-        """The leader's answer to a full fetch; 0: it has no room for a session."""
+        """Handles the response to a full fetch; 0: the leader has no capacity for a session."""
         self.id = session_id
         if session_id:
             self._epoch = 1
@@ -112,7 +112,7 @@ class FollowerFetchSession:
     def next_request(
         self, number: int, terms: FetchTerms, state: FetchReplicaState
     ) -> FetchRequest:
-        """Tells the leader what is new; the caller sends it."""
+        """Returns the next request, with all changes; the caller sends it."""
         is_full = self._epoch == FULL
         for following in self._news.values():
             following.asked_in = number

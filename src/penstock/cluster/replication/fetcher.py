@@ -1,22 +1,22 @@
-"""The conversation with one leader: all partitions that follow it, in one fetch at a time.
+"""Fetcher: copies all partitions that follow one leader, with one fetch request at a time.
 
-A cycle: ask for every partition that is ready; copy what comes; when that is synced, ask again,
-which tells the leader how far this node has come. Partitions that were copied together are synced
-together (group commit), so one cycle carries them all. One that is late (its log is being changed)
-holds the others up for `LATE_SECONDS` and is then left out until it is ready.
+A cycle: fetch every ready partition, append the batches, sync them, fetch again. The next fetch
+reports the follower's end offsets to the leader. Partitions that were copied together are synced
+together (group commit), so one cycle carries them all. A partition that is late (its log is being
+changed) delays the others by at most `LATE_SECONDS`, and is left out until it is ready.
 
-While nothing happens a fetch is parked at the leader. When a partition becomes ready meanwhile (it
-was late, or is new), the leader must not be told of it half a second later: the next request of the
-session goes out on a second connection, and the leader answers the parked one at once
-(`penstock.broker.api.data.replica_fetch`). At most two are in flight. Should the second arrive
-first, the leader refuses it, and the session begins anew.
+While there is nothing to copy, a fetch is parked at the leader. A partition that becomes ready
+meanwhile (it was late, or is new) must not wait half a second for the next request. So the next
+request of the session goes out on a second connection, and the leader answers the parked one at
+once (`penstock.broker.api.data.replica_fetch`). At most two requests are in flight. If the second
+arrives first, the leader refuses it, and the session starts over.
 
-Owns: the connections, what is in flight, and trying again: after 50 ms, up to 1 s, and at once when
-the leader has registered anew.
-Invariants: an answer is used for a partition only if the request was not older than the one that
-asked for its present offset; memory is bounded by two responses.
-Leaves to others: what answers do to a log (`following`), what the leader is told (`fetch_session`),
-which partitions there are (`fetchers`).
+Owns: the connections, the requests in flight, and retries: after 50 ms, up to 1 s, and at once when
+the leader has registered again.
+Invariants: a response is used for a partition only if its request is not older than the one that
+asked for the present offset; memory is bounded by two responses.
+Elsewhere: applying responses to a log (`replica_follower`), the session (`fetch_session`), the set
+of partitions (`fetchers`).
 """
 
 import asyncio
@@ -46,7 +46,7 @@ log = logging.getLogger("penstock.replication")
 LATE_SECONDS = 0.02
 IN_FLIGHT_MAX = 2
 UNPARKED_WAIT_MS = 50
-"""Without a session a parked fetch cannot be called back, so it is not parked for long."""
+"""Without a session a new request cannot end a parked fetch, so it is parked for 50 ms only."""
 SESSION_ENDED = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -55,11 +55,11 @@ SESSION_ENDED = (
 
 
 class _Sent(NamedTuple):
-    """A request without reply."""
+    """A request in flight."""
 
     connection: Connection
     generation: int
-    """Of the session it belongs to."""
+    """Generation of its fetch session."""
 
 
 class Fetcher:
@@ -87,20 +87,20 @@ class Fetcher:
         self._followed: dict[FollowedPartition, ReplicaFollower] = {}
         self._session = FollowerFetchSession()
         self._told_epoch = -1
-        """The registration under which the leader was asked last."""
+        """This node's broker epoch in the latest request to the leader."""
         self._syncing: dict[FollowedPartition, None] = {}
         self._late_s = 0.0
         self._late_timer: asyncio.TimerHandle | None = None
         self._main: Connection | None = None
         self._side: asyncio.Task[Connection] | None = None
         self._in_flight: dict[int, _Sent] = {}
-        """By number."""
+        """Requests in flight by number."""
         self._arrived: deque[tuple[int, asyncio.Future[FetchResponse]]] = deque()
         self._wake = asyncio.Event()
         self._hope = asyncio.Event()
-        """Set when trying again at once is worth it."""
+        """Set when an immediate retry makes sense."""
 
-    # -- which partitions -------------------------------------------------------------------
+    # -- partitions -------------------------------------------------------------------------
 
     @property
     def is_needed(self) -> bool:
@@ -111,7 +111,7 @@ class Fetcher:
         return self._main is not None and not self._main.is_closed
 
     def add(self, following: ReplicaFollower, before: ReplicaFollower | None = None) -> None:
-        """Takes on a new one; `before` is the partition's last one, now retired."""
+        """Adds a partition; `before` is its previous, now retired, follower."""
         self._followed[following.key] = following
         following.changed = self._changed
         following.start(before)
@@ -125,12 +125,12 @@ class Fetcher:
         self._wake.set()
 
     def encourage(self) -> None:
-        """The leader is new, or newly registered: waiting before the next try is over."""
+        """Ends the backoff: the leader is new, or has registered again."""
         self._attempt = 0
         self._hope.set()
 
     def look_again(self) -> None:
-        """Something may have changed that decides whether to ask: this node's own epoch."""
+        """Checks again for a request to send: this node's epoch may have changed."""
         self._wake.set()
 
     def _changed(self, following: ReplicaFollower) -> None:
@@ -143,22 +143,22 @@ class Fetcher:
         self._wake.set()
 
     def _place(self, following: ReplicaFollower) -> None:
-        """In the session or not, as it is now."""
+        """Adds a ready partition to the session, and removes any other."""
         if not following.is_ready or self._throttle.defers(following, self._place_again):
             self._session.leave_out(following)
         else:
             self._session.want(following)
 
     def _place_again(self, following: ReplicaFollower) -> None:
-        """The throttle lets it on."""
+        """Called when the throttle admits the partition."""
         if self._followed.get(following.key) is following:
             self._place(following)
             self._wake.set()
 
-    # -- the conversation -------------------------------------------------------------------
+    # -- request loop -----------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             try:
                 await self._converse()
@@ -187,13 +187,13 @@ class Fetcher:
                     self._receive(number, future.result())
                 else:
                     future.result()
-                del future  # And with it the response's buffer.
+                del future  # It holds the response's buffer.
             self._ask()
             self._wake.clear()
             await self._wake.wait()
 
     def _hang_up(self) -> None:
-        """Waits for nothing: whoever is cancelled meanwhile would leave the rest behind."""
+        """Closes the connections without waiting: a cancelled wait would leave the rest open."""
         side, self._side = self._side, None
         main, self._main = self._main, None
         if side is not None:
@@ -204,26 +204,26 @@ class Fetcher:
         self._in_flight.clear()
         for _, future in self._arrived:
             if not future.cancelled():
-                future.exception()  # One failure was enough to end the conversation.
+                future.exception()  # One failure was enough to end the connections.
         self._arrived.clear()
         self._session.lost()
         if self._late_timer is not None:
             self._late_timer.cancel()
             self._late_timer = None
 
-    # -- asking -----------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Sends a request if there is reason to, and a connection for it."""
+        """Sends a request if there is a reason to, and a free connection."""
         session, epoch = self._session, self._epoch()
         if session.is_idle or epoch < 0:
             return
         if epoch != self._told_epoch:
-            # What the leader knows of this node counts only for the registration it was told
-            # under: a quiet partition that is not named again would never be in sync again.
+            # The leader's knowledge of this node counts only for the registration it was sent
+            # under. A quiet partition that is not named again would never be in sync again.
             self._told_epoch = epoch
             session.repeat()
-        # Those of a session that is lost are not waited for: the leader may have parked one.
+        # Requests of a lost session do not count: the leader may have parked one.
         awaited = sum(one.generation == session.generation for one in self._in_flight.values())
         if not awaited:
             if self._syncing and not self._is_late():
@@ -235,7 +235,7 @@ class Fetcher:
             self._send(connection)
 
     def _is_late(self) -> bool:
-        """Whether those that are being synced have had their time; else it begins now."""
+        """True once the partitions being synced have had `LATE_SECONDS`; starts the timer."""
         loop = asyncio.get_running_loop()
         if self._late_timer is None:
             self._late_s = loop.time() + LATE_SECONDS
@@ -244,7 +244,7 @@ class Fetcher:
         return self._late_s <= loop.time()
 
     def _free_connection(self) -> Connection | None:
-        """One that no reply is awaited on; the second one is made when it is first needed."""
+        """Connection without a request in flight; the second one is made when first needed."""
         main = self._main
         assert main is not None
         used = [one.connection for one in self._in_flight.values()]
@@ -264,7 +264,7 @@ class Fetcher:
         if self._late_timer is not None:
             self._late_timer.cancel()
             self._late_timer = None
-        self._syncing.clear()  # Those that are late are not waited for again.
+        self._syncing.clear()  # Late partitions are not waited for again.
         self.requests = number = self.requests + 1
         self._copied.fetches += 1
         state = FetchReplicaState(replica_id=self._peers.node_id, replica_epoch=self._epoch())
@@ -277,7 +277,7 @@ class Fetcher:
         configs = self._configs
         wait_ms = configs.integer("replica.fetch.wait.max.ms")
         if not self._session.is_open:
-            # The first answer opens the session and comes at once.
+            # The first response opens the session and comes at once.
             wait_ms = min(wait_ms, UNPARKED_WAIT_MS) if self._session.is_refused else 0
         return FetchTerms(
             wait_ms=wait_ms,
@@ -286,14 +286,14 @@ class Fetcher:
             partition_bytes_max=configs.integer("replica.fetch.max.bytes"),
         )
 
-    # -- answers ----------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------
 
     def _arrive(self, number: int, future: "asyncio.Future[FetchResponse]") -> None:
         if number in self._in_flight:
             self._arrived.append((number, future))
             self._wake.set()
         elif not future.cancelled():
-            future.exception()  # Of a conversation that is over.
+            future.exception()  # Its connection was closed.
 
     def _receive(self, number: int, response: FetchResponse) -> None:
         session = self._session
@@ -323,10 +323,10 @@ class Fetcher:
                     self.fetched_bytes += copied
                     self._throttle.record(following, copied)
                 if following.is_ready and following.asked_in > number:
-                    self._place(following)  # It is to be asked for from elsewhere.
+                    self._place(following)  # Its offset to fetch has changed.
 
 
 def _discard(dialled: "asyncio.Task[Connection]") -> None:
-    """A connection that came too late, if it came at all."""
+    """Closes a connection that was made too late, if it was made."""
     if not dialled.cancelled() and dialled.exception() is None:
         dialled.result().close()

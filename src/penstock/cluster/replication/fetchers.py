@@ -1,10 +1,10 @@
-"""Which partition follows whom: one fetcher for each leader, kept in line with the roles.
+"""Replica fetchers: one fetcher per leader, kept in line with the partitions' roles.
 
-Owns: the fetchers and their tasks, and the one `ReplicaFollower` of each replica that does not
-lead. Invariants: a `ReplicaFollower` belongs to one leader in one leader epoch. When either changes
-it is retired before anything else is done with the partition, and the next one begins when the work
-of the last one on the disk is done. A fetcher that nothing follows through is ended.
-Leaves to others: roles (`partitions`), the conversation (`fetcher`), the log (`following`).
+Owns: the fetchers and their tasks, and one `ReplicaFollower` for each replica that is not leader.
+Invariants: a `ReplicaFollower` belongs to one leader in one leader epoch. When either changes, it
+is retired before anything else is done with the partition, and its successor starts after the disk
+work of its predecessor has ended. A fetcher without partitions is stopped.
+Elsewhere: roles (`partitions`), requests (`fetcher`), the log (`replica_follower`).
 """
 
 import asyncio
@@ -43,13 +43,13 @@ EARLIEST = -2
 
 
 class Replicas(Protocol):
-    """The replicas of this node; see `partitions`."""
+    """The replicas on this node; see `partitions`."""
 
     def replicas(self) -> Iterable[Partition]: ...
 
 
 class Fetchers:
-    """Everything that this node copies from others. Runs on the event loop."""
+    """All replica fetchers of this node. Runs on the event loop."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Fetchers:
             workers, clock, random, self._spawn, self._ask_start, self._ask_end
         )
         self._fetchers: dict[int, tuple[Fetcher, asyncio.Task[None]]] = {}
-        """By leader."""
+        """Fetcher and its task by leader."""
         self._followings: dict[FollowedPartition, ReplicaFollower] = {}
         self._lives: dict[int, Life] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -95,13 +95,13 @@ class Fetchers:
         return self._followings.get((partition.topic_id, partition.index))
 
     def count(self, condition: FollowerStatus) -> int:
-        """How many replicas are in this condition."""
+        """Number of replicas with this status."""
         return sum(one.condition is condition for one in self._followings.values())
 
-    # -- following the roles ----------------------------------------------------------------
+    # -- roles ------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Brings what is fetched in line with the roles and the brokers that there are now."""
+        """Brings the fetchers in line with the present roles and brokers."""
         if self._is_closed:
             return
         wanted: dict[FollowedPartition, Partition] = {}
@@ -118,7 +118,7 @@ class Fetchers:
         for key, partition in wanted.items():
             if key not in self._followings:
                 self._take_on(partition, retired.get(key))
-            self._followings[key].reconsider()  # Its log may have been lost before it came here.
+            self._followings[key].reconsider()  # Its log may have been lost before it started.
         self._end_unneeded()
         self._encourage()
 
@@ -146,7 +146,7 @@ class Fetchers:
                 del self._fetchers[leader]
 
     def _encourage(self) -> None:
-        """A leader that has registered anew is not waited for any longer."""
+        """Ends the backoff for leaders that have registered again."""
         brokers = self._follower.image.brokers
         lives = {node_id: life_of(record) for node_id, record in brokers.items()}
         for leader, (fetcher, _) in self._fetchers.items():
@@ -158,14 +158,14 @@ class Fetchers:
     # -- running ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled; raises what broke one of the tasks."""
+        """Runs until cancelled; raises the error of a failed task."""
         try:
             await asyncio.shield(self._failed)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Fetches no more. What is being done to logs is finished first."""
+        """Stops fetching; running changes to logs are finished first."""
         self._is_closed = True
         self._throttle.close()
         fetching = [task for _, task in self._fetchers.values()]
@@ -192,7 +192,7 @@ class Fetchers:
             self._failed.set_exception(error)
 
     async def _ask_start(self, following: ReplicaFollower) -> int:
-        """Where the leader's log begins."""
+        """Start offset of the leader's log."""
         partition = following.partition
         cell = ListOffsetsPartition(
             partition_index=partition.index,
@@ -225,7 +225,7 @@ class Fetchers:
 
 
 class PartitionAnswer(Protocol):
-    """The part of a response that is about one partition."""
+    """Part of a response for one partition."""
 
     error_code: int
 
@@ -236,7 +236,7 @@ Answer = TypeVar("Answer", bound=PartitionAnswer)
 def _answer_for(
     following: ReplicaFollower, answers: Mapping[tuple[str, int], Answer], about: str
 ) -> Answer:
-    """The leader's answer for one partition, once it is not an error."""
+    """Returns the leader's answer for one partition; raises its error."""
     partition = following.partition
     answer = answers.get((partition.topic, partition.index))
     if answer is None:
@@ -246,6 +246,6 @@ def _answer_for(
 
 
 def _reveal_nothing(failed: "asyncio.Future[None]") -> None:
-    """`run` tells of it; where nobody runs it any more there is nobody to be told."""
+    """Marks the exception as seen: `run` raises it, and without `run` nothing reads it."""
     if not failed.cancelled():
         failed.exception()

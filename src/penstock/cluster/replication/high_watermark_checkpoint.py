@@ -1,20 +1,20 @@
-"""The replicas that this node holds, and up to where each is known to be committed and on its disk.
+"""High watermark checkpoint: the replicas of a node, with their committed and durable offsets.
 
-A log does not tell what of it was committed, and a log that is gone tells nothing. So both are kept
-in one small file, `high-watermarks`: a replica is entered before it is served for the first time,
-and the offsets are refreshed every few seconds and at a clean stop. At the next start an entry
-whose log is missing, or ends below the offset, is a lost replica, not a new one (ADR 0031).
+A log does not tell which of its records were committed, and a missing log tells nothing. So both
+facts are kept in one small file, `high-watermarks`. A replica is added before it is served for the
+first time. The offsets are refreshed every few seconds and at a clean stop. At the next start an
+entry whose log is missing, or ends below the offset, is a lost replica, not a new one (ADR 0031).
 
 Invariants:
-- what the file says is a lower bound, at any time: it is lowered before a log is cut below it, and
-  raised after the records are on the disk;
-- an entry goes only when the replica is gone for good: its topic was deleted, it was moved away,
-  or its loss was accepted.
+- an offset in the file is a lower bound at any time: it is lowered before a log is truncated below
+  it, and raised after the records are on disk;
+- an entry is removed only when the replica is gone for good: its topic was deleted, it was moved
+  away, or its loss was accepted.
 
-The file is a JSON object of offsets by the partition's directory. `FORMAT_KEY` in it says that it
-names every replica; older versions, which read it as well, left out those of partitions with one
-replica. Where the file is missing or damaged, logs that are on disk are taken as they are, and
-those that are not are lost if this version has run here before.
+The file is a JSON object of offsets by the partition's directory. `FORMAT_KEY` marks a file that
+names every replica; older versions, which can read it, left out partitions with one replica. If
+the file is missing or damaged, logs on disk are opened as they are, and missing logs are lost if
+this version has run here before.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from penstock.log.recovery import NEVER_OPENED
 
 FILE = "high-watermarks"
 FORMAT_KEY = "format"
-"""No directory's name: those have a slash in them."""
+"""Key of the format version. Not a directory's name: those contain a slash."""
 FORMAT = 2
 
 
 class HighWatermarks:
-    """The file. Both methods block."""
+    """The checkpoint file. Both methods block."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._path = files.join(directory, FILE)
 
     def read(self) -> dict[str, int]:
-        """By the name of the partition's directory; empty when the file is missing or in doubt."""
+        """Offsets by the partition's directory; empty if the file is missing or damaged."""
         body = files.read_checked(self._disk, self._path)
         if body is None:
             return {}
@@ -59,15 +59,15 @@ class HighWatermarks:
 
 
 class HighWatermarkCheckpoint:
-    """Content of the file, as it is and as it will be. Runs on the event loop."""
+    """Contents of the checkpoint file, written and pending. Runs on the event loop."""
 
     def __init__(self, disk: Disk, directory: str, workers: Workers) -> None:
         self._watermarks = HighWatermarks(disk, directory)
         self._workers = workers
         self._ends: dict[str, int] = {}
-        """Known ends by the partition's directory, as of the last look."""
+        """Known end offsets by the partition's directory, as of the last refresh."""
         self._written: dict[str, int] | None = {}
-        """Content of the file; None: it could not be written."""
+        """Content of the file; None after a failed write."""
         self._is_all_gone = False
         self._lock = asyncio.Lock()
         self._number = 0
@@ -75,28 +75,28 @@ class HighWatermarkCheckpoint:
     async def load(
         self, clean: Mapping[str, CleanState], *, is_all_gone: bool, has_lived: bool
     ) -> None:
-        """Loads what the last life knew; `clean` is what its clean stop left. `is_all_gone`: the
-        folder of all logs is missing although the data directory is not new. `has_lived`: there
-        was a file, so that without it no replica may be taken for a new one."""
+        """Loads the file of the previous process; `clean` is what its clean stop left.
+        `is_all_gone`: the logs' folder is missing although the data directory is not new.
+        `has_lived`: there was a file, so without it no replica counts as new."""
         self._written = await self._workers.run(self._watermarks.read)
         self._ends = dict(self._written)
         self._ends.pop(FORMAT_KEY, None)
         for name in clean:
-            self._ends.setdefault(name, 0)  # How far it was committed, only the file tells.
+            self._ends.setdefault(name, 0)  # Only the file tells how much was committed.
         self._is_all_gone = is_all_gone or (has_lived and not self._written)
 
     def retain(self, names: Collection[str]) -> None:
-        """Only these replicas are this node's."""
+        """Drops the entries of all other replicas."""
         self._ends = {name: end for name, end in self._ends.items() if name in names}
         if self._is_all_gone:
             self._ends = {**dict.fromkeys(names, 0), **self._ends}
 
     def known_end(self, name: str) -> int:
-        """`NEVER_OPENED` for a replica that may be new."""
+        """Known end of the replica's log; `NEVER_OPENED` for one that may be new."""
         return self._ends.get(name, NEVER_OPENED)
 
     def enter(self, names: Iterable[str]) -> bool:
-        """These replicas exist from now on; False if the file says so already."""
+        """Adds replicas; False if the file has all of them already."""
         written = self._written or {}
         is_news = False
         for name in names:
@@ -105,7 +105,7 @@ class HighWatermarkCheckpoint:
         return is_news
 
     def forget(self, name: str) -> None:
-        """This replica is gone for good."""
+        """Removes a replica that is gone for good."""
         self._ends.pop(name, None)
 
     def _look(self, partitions: Iterable[Partition]) -> dict[str, int]:
@@ -114,7 +114,7 @@ class HighWatermarkCheckpoint:
         return {FORMAT_KEY: FORMAT, **self._ends}
 
     async def save(self, partitions: Iterable[Partition]) -> None:
-        """Writes the file if something in it has changed. Raises OSError or Refused."""
+        """Writes the file if its content has changed. Raises OSError or Refused."""
         async with self._lock:
             values = self._look(partitions)
             if values == self._written:
@@ -125,12 +125,12 @@ class HighWatermarkCheckpoint:
             self._written = values
 
     def save_now(self, partitions: Iterable[Partition]) -> None:
-        """As `save`. Blocks: for a node that ends."""
+        """As `save`, but blocking: for a node that stops."""
         values = self._look(partitions)
         if values != self._written:
             self._watermarks.write(values, self._number + 1)
 
 
 def name_of(partition: Partition) -> str:
-    """The partition's own directory, below the folder of all logs."""
+    """The partition's own directory, relative to the logs' folder."""
     return f"{directory_of(partition.topic, partition.topic_id)}/{partition.index}"

@@ -1,23 +1,24 @@
-"""Keeps the ISRs of the partitions that this node leads as they should be.
+"""ISR maintenance for the partitions that this node leads.
 
-Owns: asking every so often who lags and who may join, and proposing the change: one
-compare-and-swap on the partition's record, many partitions in one transaction. What should be, and
-what counts meanwhile, is `leading`'s to say; what ISR and ELR then are, `elections`'.
+Owns: the periodic check for lagging and caught-up replicas, and the proposals: one compare-and-swap
+on each partition's record, many partitions in one transaction. `leader_state` decides the ISR, and
+the replicas that count meanwhile; `elections` derives the next ISR and ELR.
 
 Invariants:
-- before a proposal leaves, its members count for the high watermark; they do so until the record is
-  known to have moved on, or the store has refused and nothing else is in doubt;
-- a replica joins only under the very registration that it fetches with: the transaction expects
-  that broker's key unchanged;
-- a commit without an answer may still come true. So the record is read until it has moved on, and
-  moved on by us if nobody else does it: whatever was guarded by the old one is void then.
+- the members of a proposal count for the high watermark before it is sent. They count until the
+  record is known to have changed, or the store has refused and no other proposal is unresolved;
+- a replica joins only under the registration that it fetches with: the transaction expects that
+  broker's key unchanged;
+- a commit without a reply may still take effect. So the record is read until it has changed, and
+  this node changes it if no other node does: everything guarded by the old record is void then.
 
-More wishes end up here. A replica whose log is offline leaves the ISR, and leadership with it,
-if another is left, and if it has lost records in any case (`elections.must_leave`); one that cannot
-write for now, because its disk is full, if enough are left. And a node that may not go on in its
-own past epoch asks for a new one (`partitions`).
+Further changes that this module makes: a replica whose log is offline leaves the ISR, and its
+leadership, if another replica is left; one that has lost records leaves in any case
+(`elections.must_leave`). A replica that cannot be written for now, because its disk is full, leaves
+if enough are left. A node that may not continue its own past leader epoch asks for a new one
+(`partitions`).
 
-Leaves to others: deaths (`controller`), which take members out without our asking.
+Elsewhere: dead brokers (`controller`), which are removed from ISRs without this module.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """A proposal: the next record of a partition, and what it depends on."""
+    """Next record of a partition, and the keys that the change depends on."""
 
     partition: Partition
     before: PartitionRecord
@@ -70,7 +71,7 @@ class IsrProposal:
 
 
 class InSyncReplicas:
-    """The ISRs of one node's partitions, over its whole life."""
+    """ISR maintenance of one node, for the life of the process."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class InSyncReplicas:
         configs: BrokerConfigs,
         away: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
-        """`away` answers the nodes that nothing is heard of; see `reach`."""
+        """`away` returns the unreachable nodes; see `peer_reachability`."""
         self._away = away
         self._node_id = node_id
         self._store = store
@@ -91,21 +92,21 @@ class InSyncReplicas:
         # Dicts for their order.
         self._due: dict[Partition, None] = {}
         self._doubts: dict[Partition, None] = {}
-        """Partitions with a proposal that may or may not have come true."""
+        """Partitions with a proposal whose outcome is unknown."""
         self._news = asyncio.Event()
         self._revision = 0
-        """Of our last change."""
+        """Store revision of this node's last change."""
         self.shrinks = 0
         self.expands = 0
         partitions.isr_due = self.want
 
     def want(self, partition: Partition) -> None:
-        """The ISR of this partition should be looked at."""
+        """Schedules a check of this partition's ISR."""
         self._due[partition] = None
         self._news.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_time())
             group.create_task(self._propose_all())
@@ -130,7 +131,7 @@ class InSyncReplicas:
             await asyncio.sleep(tick)
 
     def tick(self, now_s: float) -> None:
-        """Looks at every partition; to be called several times within the lag allowed."""
+        """Checks every partition; to be called several times within the allowed lag."""
         lag_seconds, away = self._lag_seconds, self._absent()
         for partition in tuple(self._partitions.replicas()):
             leading = partition.leading
@@ -145,15 +146,15 @@ class InSyncReplicas:
                 end_offset = partition.log.end_offset
                 leading.note_time(end_offset, now_s)
                 if leading.has_outsiders:
-                    partition.advance()  # It may have waited for one that did not join.
+                    partition.advance()  # It may have waited for a replica that did not join.
                 high_watermark = partition.high_watermark
                 if leading.is_isr_due(high_watermark, end_offset, now_s, lag_seconds, away):
                     self.want(partition)
 
-    # -- wishes -----------------------------------------------------------------------------
+    # -- decisions --------------------------------------------------------------------------
 
     def _should_withdraw(self, partition: Partition) -> bool:
-        """Whether its copy takes no records, for now or for good, and others can do without."""
+        """True while this replica takes no records, for now or for good, and can be spared."""
         record, brokers = partition.record, self._follower.image.brokers
         if partition.log.is_lost:
             return elections.must_leave(record, self._node_id)
@@ -164,7 +165,7 @@ class InSyncReplicas:
         others = sum(node in brokers for node in eligible if node != self._node_id)
         if partition.log.offline is not None:
             return others > 0
-        # It has everything, and can be read: it goes only if writes can then go on.
+        # It has every record and can be read: it leaves only if writes can then continue.
         topic = self._topic_of(partition)
         if topic is None:
             return False
@@ -185,7 +186,7 @@ class InSyncReplicas:
         return topic if topic is not None and topic.id == partition.topic_id else None
 
     def _draft(self, partition: Partition) -> IsrProposal | None:
-        """What to propose for a partition, as the image has it; None if all is well."""
+        """Proposal for a partition, by the image; None if nothing is to change."""
         topic = self._topic_of(partition)
         if topic is None:
             return None
@@ -220,7 +221,7 @@ class InSyncReplicas:
         return elections.with_isr(record, wish, leading.min_isr)
 
     def _guards(self, before: PartitionRecord, after: PartitionRecord) -> list[Expect]:
-        """Whoever is new in the ISR, or begins an epoch, does so under its present registration."""
+        """Guards a new ISR member, or the leader of a new epoch, by its present registration."""
         revisions = self._follower.image.broker_revisions
         new = [node for node in after.isr if node not in before.isr]
         if after.leader_epoch != before.leader_epoch:
@@ -256,8 +257,8 @@ class InSyncReplicas:
             await self._withdraw(partition)
 
     async def _propose(self, partitions: Sequence[Partition]) -> None:
-        # Deciding and counting are one step: a high watermark that moved in between could leave
-        # a replica behind that is about to be called in sync.
+        # Deciding and counting are one step: a high watermark that advanced in between could pass
+        # a replica that is about to join the ISR.
         chunk = [draft for one in partitions if (draft := self._draft(one)) is not None]
         if not chunk:
             return
@@ -280,7 +281,7 @@ class InSyncReplicas:
             if draft.partition.leading is not None:
                 draft.partition.leading.refused()
         if len(chunk) > 1:
-            # One guard of many has failed: the others need not wait for the next time.
+            # One of many guards has failed: the other proposals need not wait for the next check.
             for draft in chunk:
                 await self._propose([draft.partition])
 
@@ -300,17 +301,17 @@ class InSyncReplicas:
         self._partitions.learn(partition, after)
 
     async def _catch_up(self) -> None:
-        """Waits for the image to show our changes: the next ones are guarded by what it shows."""
+        """Waits until the image shows this node's changes: the next proposals are guarded by it."""
         try:
             async with asyncio.timeout(IMAGE_SECONDS):
                 await self._follower.reached(self._revision)
         except TimeoutError:
             pass
 
-    # -- doubts -----------------------------------------------------------------------------
+    # -- unknown outcomes -------------------------------------------------------------------
 
     async def _resolve(self, partition: Partition) -> None:
-        """Finds out what became of a proposal; moves the record on if it has not moved."""
+        """Finds the outcome of a proposal; changes the record if it has not changed."""
         topic = self._topic_of(partition)
         if topic is None:
             del self._doubts[partition]
@@ -333,7 +334,7 @@ class InSyncReplicas:
     async def _move_on(
         self, partition: Partition, topic: TopicImage, present: partition_updates.Present
     ) -> None:
-        """Whatever is under way expects the record as it is: when it has changed, that is void."""
+        """Increments the partition epoch: proposals that expect the old record become void."""
         after = _touched(present.record)
         expects = partition_updates.guards_of(topic, partition.index, present)
         draft = IsrProposal(partition, present.record, after, tuple(expects))
@@ -355,7 +356,7 @@ class InSyncReplicas:
             )
         except Refused as refused:
             log.warning(
-                "%s-%d cannot be written, and still counts as in sync: %s",
+                "%s-%d cannot be written, but stays in the ISR: %s",
                 partition.topic,
                 partition.index,
                 refused,

@@ -1,25 +1,24 @@
-"""What the leader of a partition knows of the other replicas, and what follows from it.
+"""Leader's state of a partition: progress of the followers, high watermark, and the wanted ISR.
 
-Owns: how far each copy has come, the high watermark that allows, and which replicas should be in
-sync. Pure: offsets and the time come in, numbers and wishes go out.
+Pure: inputs are offsets and the time; outputs are offsets and ISRs.
 
 Invariants:
-- the high watermark is below the durable end of every member of the *maximal* ISR: the recorded
-  one, and whoever a proposal under way would add. A proposal whose result is not known counts for
-  as long as it may still come true;
+- the high watermark never exceeds the durable end of a member of the *maximal* ISR: the recorded
+  ISR, and every replica that an unresolved proposal would add. A proposal without a known outcome
+  counts as long as it may still take effect;
 - it stands still while the ISR has fewer than `min.insync.replicas` members (or all replicas, if
-  those are fewer), and while there is an ELR: its members hold all that is committed only because
-  nothing more is (KIP-966);
-- a copy counts only for what it fetched from after this leader's epoch began, and after it last
+  those are fewer), and while there is an ELR: its members hold all committed records only because
+  nothing more is committed (KIP-966);
+- a copy counts only for fetches made after this leader's epoch began, and after the replica last
   left the ISR;
-- a replica joins when its durable end has reached the high watermark and the start of this
-  leader's epoch, under the registration that the brokers' keys show now. It leaves when it has not
-  been at the leader's end for `replica.lag.time.max.ms`, as Kafka measures it: it was there at the
-  time of a fetch if that fetch, or the one after it, starts where the leader's log ended then. One
-  that does not answer at all (`reach`) has less time; twice that if no majority would be left, for
-  then another node may be about to lead.
+- a replica joins when its durable end has reached the high watermark and the start of this leader's
+  epoch, under the registration that the brokers' keys show now. It leaves when it has not reached
+  the leader's end for `replica.lag.time.max.ms`, as Kafka measures it: it was at the end at a fetch
+  if that fetch, or the next, starts where the leader's log ended then. A replica on an unreachable
+  node (`peer_reachability`) has less time; twice that if no majority would be left, for then
+  another node may be about to become leader.
 
-Leaves to others: proposing (`isr`), what ISR and ELR mean for elections (`elections`).
+Elsewhere: proposals (`isr`), the meaning of ISR and ELR for elections (`elections`).
 """
 
 from collections.abc import Mapping
@@ -31,13 +30,13 @@ from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 UNKNOWN = -1
 NEVER = float("-inf")
 JOIN_SECONDS = 0.2
-"""The high watermark waits that long for a replica that is about to join: it could otherwise run
-ahead of it for ever."""
+"""The high watermark waits this long for a replica that is about to join: otherwise it could stay
+ahead of the replica for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The nodes that do not answer, and how long they may lag."""
+    """Unreachable nodes, and the lag that their replicas are allowed."""
 
     nodes: frozenset[int] = frozenset()
     lag_seconds: float = NEVER
@@ -48,18 +47,18 @@ NOBODY = Away()
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """Another replica, as far as its fetches tell."""
+    """Progress of another replica, as reported by its fetches."""
 
     broker_epoch: int = UNKNOWN
-    """Of the life that fetched last."""
+    """Broker epoch of the process that fetched last."""
     end_offset: int = UNKNOWN
-    """Everything below is on its disk."""
+    """All records below it are on the replica's disk."""
     start_offset: int = UNKNOWN
     caught_up_s: float = NEVER
-    """When it was last known to be at the leader's end."""
+    """Time at which the replica was last known to be at the leader's end."""
     fetched_s: float = NEVER
     leader_end: int = UNKNOWN
-    """Where the leader's log ended at that fetch."""
+    """End of the leader's log at the latest fetch."""
 
     def fetched(self, broker_epoch: int, offset: int, leader_end: int, now_s: float) -> None:
         if offset >= leader_end:
@@ -72,13 +71,13 @@ class FollowerProgress:
         self.leader_end = leader_end
 
     def forget(self) -> None:
-        """It left the ISR: it counts again from its next fetch on."""
+        """Forgets a replica that left the ISR: it counts again from its next fetch on."""
         self.end_offset = self.leader_end = UNKNOWN
         self.caught_up_s = self.fetched_s = NEVER
 
 
 class LeaderState:
-    """One reign: from the record that made this node the leader to the end of its epoch."""
+    """State of one leadership: from the record that began the leader epoch to its end."""
 
     __slots__ = (
         "_counted",
@@ -101,36 +100,36 @@ class LeaderState:
         self._node_id = node_id
         self.min_isr = min_isr
         self.epoch_start = epoch_start
-        """Where our log ended when we became the leader."""
+        """End of this node's log when it became the leader."""
         self.record = record
-        # In sync until shown otherwise: they have as long as anybody to fetch.
+        # In sync until shown otherwise: every follower has the full time to fetch.
         self.copies: dict[int, FollowerProgress] = {
             node: FollowerProgress(caught_up_s=now_s if node in record.isr else NEVER)
             for node in record.replicas
             if node != node_id
         }
         self._doubtful: tuple[int, ...] = ()
-        """Not in the recorded ISR, but perhaps in the one that a proposal makes."""
+        """Not in the recorded ISR, but perhaps in the ISR of a proposal."""
         self.is_under_min = False
-        """Whether too few are in sync for acks=all."""
+        """True while the ISR is too small for acks=all."""
         self.is_frozen = False
-        """Whether nothing may be committed."""
+        """True while no record may be committed."""
         self.is_alone = False
-        """Whether what is durable here is committed: nobody else counts."""
+        """True while durable records are committed at once: no other replica counts."""
         self._count()
 
     # -- records ----------------------------------------------------------------------------
 
     def adopt(self, record: PartitionRecord, min_isr: int, now_s: float) -> bool:
-        """A newer record of this epoch, or another `min.insync.replicas`.
+        """Applies a newer record of this epoch, or another `min.insync.replicas`.
 
-        True when a replica has left the ISR: it counts again once it is heard of again.
+        True when a replica has left the ISR: it counts again after its next fetch.
         """
         before = self.record
         has_left = False
         self.min_isr = min_isr
         if record.partition_epoch > before.partition_epoch:
-            # Whatever was proposed was guarded by the record before: it is true, or never will be.
+            # Proposals were guarded by the record before: each took effect, or never will.
             self._doubtful = ()
             self.record = record
             known = self.copies
@@ -148,18 +147,18 @@ class LeaderState:
         return has_left
 
     def is_unheard(self, node_id: int) -> bool:
-        """Whether a replica must say again how far it has come."""
+        """True for a replica that has not reported its end offset, or must report it again."""
         copy = self.copies.get(node_id)
         return copy is not None and copy.end_offset == UNKNOWN
 
     def propose(self, isr: tuple[int, ...]) -> None:
-        """This ISR is on its way to the store: from now on its members count."""
+        """Counts the members of an ISR that is about to be proposed."""
         more = [node for node in isr if node not in self.record.isr and node not in self._doubtful]
         self._doubtful = (*self._doubtful, *more)
         self._count()
 
     def refused(self) -> None:
-        """No proposal is under way or in doubt any more, and none came true."""
+        """Drops the proposals: none is unresolved, and none took effect."""
         self._doubtful = ()
         self._count()
 
@@ -168,7 +167,7 @@ class LeaderState:
         return self.record.isr + self._doubtful
 
     def _count(self) -> None:
-        """Sorts the replicas into those that count and those that may soon."""
+        """Divides the other replicas into those that count and those that may join."""
         record, maximal = self.record, self.maximal_isr
         self._counted = tuple(c for node, c in self.copies.items() if node in maximal)
         self._outside = tuple(c for node, c in self.copies.items() if node not in maximal)
@@ -181,14 +180,14 @@ class LeaderState:
     def fetched(
         self, node_id: int, broker_epoch: int, offset: int, leader_end: int, now_s: float
     ) -> FollowerProgress | None:
-        """A replica has everything below `offset` on disk. None: that is no replica of ours."""
+        """Records that everything below `offset` is on the replica's disk. None: not a replica."""
         copy = self.copies.get(node_id)
         if copy is not None:
             copy.fetched(broker_epoch, offset, leader_end, now_s)
         return copy
 
     def high_watermark(self, durable_end: int, now_s: float) -> int:
-        """Up to where everything is committed, as far as is known; never said to go back."""
+        """Highest offset known to be committed; the caller never moves it back."""
         if self.is_frozen:
             return UNKNOWN
         reached = durable_end
@@ -201,20 +200,20 @@ class LeaderState:
         return reached
 
     def low_watermark(self, start_offset: int, brokers: Mapping[int, BrokerRecord]) -> int:
-        """Below it no replica that is up has a record any more (DeleteRecords)."""
+        """Lowest start offset of all replicas on registered brokers (DeleteRecords)."""
         starts = [copy.start_offset for node, copy in self.copies.items() if node in brokers]
         return min(start_offset, *starts) if starts else start_offset
 
-    # -- wishes -----------------------------------------------------------------------------
+    # -- wanted ISR -------------------------------------------------------------------------
 
     def note_time(self, leader_end: int, now_s: float) -> None:
-        """To be called every so often: who is at the end stays caught up without fetching."""
+        """Marks replicas at the end as caught up; to be called periodically."""
         for copy in self.copies.values():
             if copy.end_offset >= leader_end:
                 copy.caught_up_s = now_s
 
     def may_join(self, node_id: int, high_watermark: int) -> bool:
-        """Whether a replica outside the ISR has come far enough to be in it."""
+        """True if a replica outside the ISR has caught up far enough to join."""
         if node_id in self.record.isr or node_id in self._doubtful:
             return False
         copy = self.copies.get(node_id)
@@ -228,7 +227,7 @@ class LeaderState:
         lag_seconds: float,
         away: Away = NOBODY,
     ) -> bool:
-        """Whether the ISR should be looked at: somebody lags, may join, or is eligible no more."""
+        """True if the ISR needs a check: a member lags, a replica may join, or the ELR is due."""
         isr = self.record.isr
         if self.record.elr and not self.is_under_min:
             return True
@@ -253,7 +252,7 @@ class LeaderState:
             record = self.record
             left = sum(node not in away.nodes for node in record.isr)
             is_enough = left >= max(majority(record), effective_min_isr(self.min_isr, record))
-            # Who has not fetched from us at all has been silent for that long already.
+            # A replica that never fetched from this leader has been silent for that long already.
             times = 2 if not is_enough else int(copy.end_offset != UNKNOWN)
             lag_seconds = min(lag_seconds, away.lag_seconds * times)
         return now_s - copy.caught_up_s > lag_seconds
@@ -267,7 +266,7 @@ class LeaderState:
         brokers: Mapping[int, BrokerRecord],
         away: Away = NOBODY,
     ) -> tuple[int, ...]:
-        """The ISR as it should be."""
+        """The ISR that the leader wants."""
         return tuple(
             node
             for node in self.record.replicas

@@ -1,19 +1,19 @@
-"""Bringing a follower's log in line with its leader's, where that waits for the disk.
+"""Repairs of a follower's log that wait for the disk.
 
-Cutting what the leader does not have, starting over where it begins later, writing down a new
-epoch before its first batch, and putting an empty log in the place of a damaged one.
+Truncates what the leader does not have, starts over where the leader's log begins later, persists a
+new epoch before its first batch, and replaces a damaged log by an empty one.
 
 Invariants:
-- a cut is by leader epoch, never to the high watermark: to the end of the last epoch that both
-  logs have (KIP-595), again and again until they agree;
-- everything here runs on workers, under `Partition.hold`, with `is_cutting` set, and only while the
-  partition still follows: nobody else appends to or reads from the log meanwhile;
-- a step that fails half way takes the log offline: what its files hold is no longer known;
-- no log is cut, started over or copied anew below what is known to be committed (`known_end`, high
-  watermark), unless an unclean election allows it (`elections.may_go_back`): a leader that lacks
+- a log is truncated by leader epoch, never to the high watermark: to the end of the last epoch that
+  both logs have (KIP-595), repeatedly until they agree;
+- each step runs on workers, under `Partition.hold`, with `is_cutting` set, and only while the
+  partition still follows: no other code appends to or reads from the log meanwhile;
+- a step that fails half way takes the log offline: the content of its files is no longer known;
+- no log is truncated, started over or copied anew below what is known to be committed (`known_end`,
+  high watermark), unless an unclean election allows it (`elections.may_go_back`): a leader without
   such records has lost them, and this copy may be the last (ADR 0031).
 
-Leaves to others: when to do what, and what comes after a failure (`following`).
+Elsewhere: the choice of the step, and handling its failure (`replica_follower`).
 """
 
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger("penstock.replication")
 
 @dataclass(slots=True)
 class CopyCounters:
-    """What replication has done on this node since it started."""
+    """Replication counters of this node since it started."""
 
     fetches: int = 0
     bytes: int = 0
@@ -42,15 +42,15 @@ class CopyCounters:
     restarts: int = 0
     restored: int = 0
     cuts_refused: int = 0
-    """A leader asked for less than what was committed."""
+    """Truncations refused because a leader lacked committed records."""
 
 
 class Withheld(Refused):
-    """The leader lacks committed records that this log holds: it is not followed there."""
+    """The leader lacks committed records that this log holds, so it is not followed."""
 
 
 class LogRepair:
-    """The slow work on one partition's log, for one leader in one leader epoch."""
+    """Repairs of one partition's log, for one leader in one leader epoch."""
 
     __slots__ = (
         "_clock",
@@ -71,7 +71,7 @@ class LogRepair:
         copied: CopyCounters,
         is_over: Callable[[], bool],
     ) -> None:
-        """`is_over` says whether the partition has another role or leader by now."""
+        """`is_over` is True once the partition has another role or leader."""
         self._partition = partition
         self._leader = leader
         self._leader_epoch = partition.record.leader_epoch
@@ -82,7 +82,7 @@ class LogRepair:
 
     @property
     def has_empty_epoch(self) -> bool:
-        """Whether the log's last epoch has no batch: this node led, and wrote nothing."""
+        """True if the log's last epoch has no batch: this node led without writing."""
         held = self._partition.log
         return bool(held.epochs.starts) and held.epochs.starts[-1] >= held.end_offset
 
@@ -91,12 +91,12 @@ class LogRepair:
             await self._cut_to(self._partition.log.end_offset)
 
     async def cut(self, epoch: int, leader_end: int) -> None:
-        """The leader's last epoch that is not above ours ended there: what we have beyond goes."""
+        """Truncates the log to where the leader's last epoch not above ours ends."""
         held = self._partition.log
         _, own_end = held.epoch_end(epoch)
         target = min(held.end_offset, leader_end if own_end < 0 else min(own_end, leader_end))
         log.info(
-            "%s-%d is cut from %d to %d: node %d ended epoch %d at %d",
+            "%s-%d is truncated from %d to %d: node %d ended epoch %d at %d",
             *self._name,
             held.end_offset,
             target,
@@ -119,9 +119,9 @@ class LogRepair:
             self._copied.cuts_refused += 1
             raise Withheld(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"node {self._leader} leads and has nothing from offset {end_offset} on, but "
-                f"everything below {known} was committed and is here. Nothing is removed; let "
-                "another replica lead, or ask for an unclean election",
+                f"leader {self._leader} has no records from offset {end_offset} on, but this "
+                f"replica holds committed records up to {known}. Nothing is removed; let another "
+                "replica lead, or run an unclean election",
             )
 
     async def _cut_to(self, offset: int) -> None:
@@ -129,7 +129,7 @@ class LogRepair:
         await self._change(lambda: held.truncate_to(offset, now_ms), lowest=offset)
 
     async def start_over(self, offset: int) -> None:
-        """The leader begins there, and this log is of no use to go on from."""
+        """Empties the log and starts it at the leader's start offset, beyond its end."""
         held = self._partition.log
         log.warning(
             "%s-%d starts over at %d: node %d begins there, and we end at %d",
@@ -143,9 +143,9 @@ class LogRepair:
         await self._change(lambda: held.start_over(offset), lowest=offset)
 
     async def copy(self, view: memoryview) -> bool:
-        """Copies batches before which something must be written down: a new epoch, a gap.
+        """Copies batches that need something persisted first: a new epoch, a gap.
 
-        Whether the partition still follows afterwards.
+        True if the partition still follows afterwards.
         """
         partition, held = self._partition, self._partition.log
         while len(view) >= BATCH_OVERHEAD:
@@ -164,7 +164,7 @@ class LogRepair:
         return True
 
     def _check(self, header: BatchHeader, batch: memoryview) -> None:
-        """Before anything is written down for it: offset and epoch are not under the CRC."""
+        """Checks a batch before anything is persisted for it: the CRC omits offset and epoch."""
         check_stored(batch)
         latest = self._partition.log.epochs.latest
         if not latest <= header.leader_epoch <= self._leader_epoch:
@@ -178,17 +178,17 @@ class LogRepair:
     def _preparations(self, held: Log, header: BatchHeader) -> list[Callable[[], None]]:
         steps: list[Callable[[], None]] = [lambda: held.expect(header)]
         if header.base_offset < held.end_offset == held.start_offset <= header.last_offset:
-            # The leader's log begins within this batch, and so will ours.
+            # The leader's log begins within this batch, so this log will, too.
             steps.insert(0, lambda: held.start_over(header.base_offset))
         return steps
 
     async def restore(self, leader_end: Callable[[], Awaitable[int]]) -> None:
-        """Puts an empty log in the place of one that cannot be used any more, if the leader has
-        what this one is known to have held."""
+        """Replaces an unusable log by an empty one, if the leader has what this log is known to
+        have held."""
         partition, held = self._partition, self._partition.log
         if partition.known_end > 0:
             self._check_kept(await leader_end())
-        log.warning("%s-%d is copied anew, because it is offline: %s", *self._name, held.offline)
+        log.warning("%s-%d is offline and is copied anew: %s", *self._name, held.offline)
         async with partition.hold():
             if self._is_over():
                 return
@@ -212,8 +212,8 @@ class LogRepair:
                 partition.was_cut()
 
     async def _change(self, *steps: Callable[[], None], lowest: int) -> None:
-        """Runs steps that change the log and its files; a step that fails is the log's end.
-        `lowest` is where the log may end meanwhile."""
+        """Runs steps that change the log and its files; a failed step takes the log offline.
+        `lowest` is the lowest offset at which the log may end meanwhile."""
         partition = self._partition
         async with partition.hold():
             if self._is_over():

@@ -1,19 +1,18 @@
-"""One replica of a partition on this node: its log, its role, and who waits for it.
+"""Replica of a partition on this node: its log, its role, and the requests that wait for it.
 
-A replica leads or follows; which, its record in the image says, and it changes on the loop with
-the image. Partitions are made as followers.
+A replica leads or follows, as its record in the image says; it changes role on the loop together
+with the image. Partitions start as followers.
 
-A record is committed when it is on the disk of every in-sync replica (`leading`); with one
-replica that means when it is on ours. Only committed records are shown to consumers, and only
-they are acknowledged to producers that ask for all replicas. A follower knows from its leader how
-far that is.
+A record is committed when it is on the disk of every in-sync replica (`leader_state`). Only
+committed records are shown to consumers, and only they are acknowledged to producers with acks=all.
+A follower learns the high watermark from its leader.
 
-Whoever waits is parked here: producers by the offset that must be committed or durable, in order;
-consumers' fetches by interest in the high watermark; replicas' fetches by interest in appends.
-Nobody who waits for a leader is told of success once this node is no longer sure of being one
-(`Validity`), nor once it is none: a log that a new leader may cut proves nothing.
+Waiting requests are parked here: producers by the offset that must be committed or durable, in
+order; consumers' fetches as watchers of the high watermark; replicas' fetches as watchers of
+appends. No request that needs a leader succeeds once this node is no longer sure of its leadership
+(`Validity`), or has lost it: records that a new leader may truncate prove nothing.
 
-Leaves to others: the ISR's changes (`isr`), copying (`following`), opening (`partitions`).
+Elsewhere: ISR changes (`isr`), copying (`replica_follower`), opening (`partitions`).
 """
 
 import asyncio
@@ -35,13 +34,13 @@ from penstock.wire.records import BatchHeader
 
 
 class Acknowledged(Protocol):
-    """Something that waits for an append to be committed."""
+    """A request that waits for an append to be committed."""
 
     def committed(self, row: object, code: ErrorCode) -> None: ...
 
 
 class Validity(Protocol):
-    """How long this node may take itself for a leader, by the loop's clock; see `membership`."""
+    """Time until which this node may act as a leader, by the loop's clock; see `membership`."""
 
     @property
     def valid_until(self) -> float: ...
@@ -51,7 +50,7 @@ FOREVER = float("inf")
 
 
 class Always:
-    """The validity of a node that is alone."""
+    """Validity of a single node without a cluster."""
 
     valid_until = FOREVER
 
@@ -73,37 +72,37 @@ async def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionHome:
-    """What the replicas of a node have in common."""
+    """Services and callbacks that all replicas of a node share."""
 
     node_id: NodeId
     flusher: Flusher
     validity: Validity = ALWAYS
     isr_due: Callable[["Partition"], None] = nobody
-    """Told of a partition whose ISR should be looked at; see `isr`."""
+    """Callback: the ISR of a partition needs a check; see `isr`."""
     role_due: Callable[["Partition"], None] = nobody
-    """Told when a log that was being cut is ready for the role its record gives it."""
+    """Callback: a log under repair is ready for the role that its record gives it."""
     save_known: Callable[[], Awaitable[None]] = nothing
-    """Writes down what this node's replicas are known to hold (`watermarks`)."""
+    """Writes the high watermark checkpoint (`high_watermark_checkpoint`)."""
     hears: Callable[[int], bool] = everyone
-    """True while that node answers; see `reach`."""
+    """True while that node answers; see `peer_reachability`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceRules:
-    """What a topic's config asks of a batch before it is appended."""
+    """Rules of a topic's config that a batch must meet before it is appended."""
 
     message_bytes_max: int
     append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     keys_required: bool
-    """A compacted topic takes no record without a key."""
+    """True for a compacted topic: it takes no record without a key."""
     codec: int | None
-    """The codec that batches must have; None: whatever the producer chose."""
+    """Codec that batches must have; None: any that the producer chose."""
     level: int | None = None
-    """How hard that codec tries; None: as it does by default."""
+    """Compression level of that codec; None: its default."""
     key_schema: str | None = None
-    """How the subject of keys' schemas is named; None: keys need no schema."""
+    """Naming of the subject of keys' schemas; None: keys need no schema."""
     value_schema: str | None = None
 
     @property
@@ -117,7 +116,7 @@ class ProduceRules:
 
 
 class Partition:
-    """A replica. Every method runs on the event loop, and none of them waits."""
+    """Replica of a partition. Every method runs on the event loop; only coroutines wait."""
 
     __slots__ = (
         "_acks",
@@ -155,7 +154,7 @@ class Partition:
         *,
         high_watermark: int = 0,
     ) -> None:
-        """`high_watermark` is what is known from an earlier life: it may be more by now."""
+        """`high_watermark` is known from an earlier process: it may be higher by now."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -164,20 +163,21 @@ class Partition:
         self.leader_epoch = record.leader_epoch
         self.rules = rules
         self.leading: LeaderState | None = None
-        """What there is to know while this node is the leader; None while it follows."""
+        """State of this node's leadership; None while it follows."""
         self.is_cutting = False
-        """Whether a worker is changing the log's files to the leader's likeness: nobody reads,
-        and nobody leads, until `was_cut`."""
+        """True while a worker changes the log's files to match the leader's: no reads and no
+        leadership until `was_cut`."""
         self.is_compacting = False
-        """Whether a worker is rewriting sealed segments: retention leaves them alone until then;
-        see `compacting`."""
+        """True while a worker rewrites sealed segments: retention leaves them alone until then;
+        see `compaction_schedule`."""
         self.is_starved = False
-        """Whether the last append failed although the log is sound: the disk is full, say."""
+        """True after a failed append to a sound log: the disk is full, for example."""
         self.high_watermark: int = max(log.start_offset, min(high_watermark, log.end_offset))
         self.lost_end = high_watermark if log.offline is not None else 0
-        """Up to where a log that is offline is known to have held what was committed."""
+        """For an offline log: everything below it is known to have been committed and held."""
         self.known_max: int | None = None
-        """Offset at which the log is about to be cut, although more of it was committed."""
+        """Offset at which the log is about to be truncated, although it held more that was
+        committed."""
         self._home = home
         self._flusher = home.flusher
         self._acks: deque[tuple[int, Acknowledged, object]] = deque()
@@ -198,14 +198,14 @@ class Partition:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the leader's high watermark has reached its epoch's start: only then does it
-        tell what was committed before (KIP-207)."""
+        """True once the leader's high watermark has reached its epoch's start: only then does it
+        cover everything committed before (KIP-207)."""
         leading = self.leading
         return leading is not None and self.high_watermark >= leading.epoch_start
 
     @property
     def known_end(self) -> int:
-        """Below it everything was committed and on this node's disk; see `watermarks`."""
+        """All records below it were committed and on this disk; see `high_watermark_checkpoint`."""
         known = max(self.lost_end, min(self.high_watermark, self.log.synced_offset))
         return known if self.known_max is None else min(known, self.known_max)
 
@@ -216,12 +216,12 @@ class Partition:
     # -- roles ------------------------------------------------------------------------------
 
     def lead(self, record: PartitionRecord, min_isr: int, now_s: float) -> None:
-        """Takes the role with `record`, or learns of a newer one in the same epoch."""
-        assert not self.is_cutting, "a log that is being cut leads nothing"
+        """Becomes leader with `record`, or applies a newer record of the same epoch."""
+        assert not self.is_cutting, "a log under repair cannot lead"
         leading = self.leading
         if leading is None or record.leader_epoch > self.leader_epoch:
-            # Acknowledgements that wait since an earlier epoch of ours go on waiting: what they
-            # wait for is in this log, and this log is now the one that counts.
+            # Producers that wait since an earlier epoch of this node keep waiting: their batches
+            # are in this log, and it is now the leader's log.
             self.record, self.leader_epoch = record, record.leader_epoch
             end_offset = self.log.end_offset
             self.leading = LeaderState(self._home.node_id, record, min_isr, end_offset, now_s)
@@ -237,7 +237,7 @@ class Partition:
         self.advance()
 
     def follow(self, record: PartitionRecord) -> None:
-        """Another node leads, or none; whoever waits for this one as a leader is told."""
+        """Follows another leader, or none; requests that need this leader fail."""
         was_leader, self.leading = self.leading is not None, None
         is_news = record.leader_epoch != self.leader_epoch
         self.record, self.leader_epoch = record, record.leader_epoch
@@ -247,7 +247,7 @@ class Partition:
             self._wake_all()
 
     def check_epoch(self, epoch: int) -> None:
-        """Fences a client whose idea of the leader is older or newer than ours (KIP-320)."""
+        """Fences a client whose leader epoch is older or newer than this replica's (KIP-320)."""
         if epoch >= 0 and epoch != self.leader_epoch:
             raise Refused(
                 ErrorCode.FENCED_LEADER_EPOCH
@@ -256,25 +256,25 @@ class Partition:
             )
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The last epoch at or below `epoch` and where it ended; (-1, -1) when not known here."""
+        """Last epoch at or below `epoch`, and its end offset; (-1, -1) if unknown here."""
         found = self.log.epoch_end(epoch)
         if found[1] < 0 <= epoch <= self.leader_epoch and self.leading is not None:
-            # Newer than any in the log, in which this leader has written nothing yet: what
-            # others have of such an epoch was never committed.
+            # Newer than any in the log, in which this leader has written nothing yet: batches of
+            # such an epoch on other replicas were never committed.
             return self.log.epochs.latest, self.log.end_offset
         return found
 
     def is_valid(self) -> bool:
-        """Whether this node may still take itself for the leader."""
+        """True while this node may still act as the leader."""
         if self.leading is None:
             return False
         valid_until = self._home.validity.valid_until
         return valid_until == FOREVER or asyncio.get_running_loop().time() < valid_until
 
     def is_in_touch(self) -> bool:
-        """True while this node leads for certain and hears enough replicas to commit.
+        """True while this node surely leads and enough replicas are reachable to commit.
 
-        A leader that was replaced because others cannot reach it may be the last to learn of it.
+        A leader that was replaced because other nodes cannot reach it may learn of it last.
         """
         leading = self.leading
         if leading is None or not self.is_valid():
@@ -283,12 +283,12 @@ class Partition:
         others = sum(node != self.node_id and self._home.hears(node) for node in record.isr)
         return others + 1 >= min(majority(record), len(record.isr))
 
-    # -- appending as the leader ------------------------------------------------------------
+    # -- appends as leader ------------------------------------------------------------------
 
     def append(
         self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
     ) -> Appended:
-        """Writes one checked batch. Not acknowledged before `when_committed` says so."""
+        """Appends one checked batch. It may be acknowledged once `when_committed` says so."""
         if self.leading is None:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
@@ -297,7 +297,7 @@ class Partition:
                 batch, header, self.leader_epoch, now_ms, transaction_version=transaction_version
             )
         except OSError:
-            self.advance()  # If the log went offline, those who wait for it hear of it.
+            self.advance()  # If the log went offline, waiting requests fail.
             self.starve()
             raise
         self.is_starved = False
@@ -311,14 +311,14 @@ class Partition:
         return appended
 
     def when_committed(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
-        """True if everything below `end_offset` is committed; else the waiter is told later."""
+        """True if everything below `end_offset` is committed; else `waiter` is notified later."""
         if end_offset <= self.high_watermark:
             return True
         self._acks.append((end_offset, waiter, row))
         return False
 
     def when_written(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
-        """As `when_committed`, for those who ask for no more than our own disk (acks=1)."""
+        """As `when_committed`, for producers that need this node's disk only (acks=1)."""
         if end_offset <= self.log.durable_offset:
             return True
         self._written.append((end_offset, waiter, row))
@@ -329,7 +329,7 @@ class Partition:
     def replica_fetched(
         self, node_id: int, broker_epoch: int, offset: int, now_s: float, *, start_offset: int = -1
     ) -> None:
-        """A follower fetches from `offset`: everything below is on its disk, and as it is here."""
+        """Handles a follower's fetch from `offset`: it has everything below on its disk."""
         leading = self.leading
         if leading is None:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -342,27 +342,27 @@ class Partition:
             self._home.isr_due(self)
 
     def starve(self) -> None:
-        """An append failed: others may have to go on without this replica (`isr`)."""
+        """Marks the replica as unwritable after a failed append; it may have to leave the ISR."""
         self.is_starved = True
         self._home.isr_due(self)
 
     def copied(self) -> None:
-        """Batches were appended from the leader; they are made durable."""
+        """Makes batches durable that were copied from the leader."""
         if self.log.config.page_cache:
             self.advance()
         else:
             self._flusher.mark(self.log)
 
     def when_durable(self, offset: int, done: Callable[[], None]) -> None:
-        """`done()` runs once: at once if everything below `offset` is durable, else when it is,
-        or never will be, because the log was cut, closed or failed. Look at the log."""
+        """Runs `done()` once: at once if everything below `offset` is durable; else when it is,
+        or when the log was truncated, closed or failed. The callback must check the log."""
         if offset <= self.log.durable_offset or self.log.offline is not None:
             done()
         else:
             self._durables.append((offset, done))
 
     def learn_high_watermark(self, offset: int) -> None:
-        """What the leader says is committed, as far as it has been copied."""
+        """Applies the leader's high watermark, as far as records have been copied."""
         reached = min(offset, self.log.end_offset)
         if self.leading is None and reached > self.high_watermark:
             self.high_watermark = reached
@@ -370,21 +370,21 @@ class Partition:
                 wake()
 
     def adopt(self, log: Log) -> None:
-        """Goes on with another log in the place of one that is damaged; `was_cut` follows."""
+        """Replaces a damaged log by another; `was_cut` follows."""
         self.log.on_durable = None
         self.lost_end = 0
         self.log = log
         log.on_durable = self.advance
 
     async def lower_known(self, offset: int) -> None:
-        """The log is about to end at `offset`: whoever starts after a crash in the middle must not
-        take that for a loss. Raises what the disk does."""
+        """Lowers the checkpoint before the log is truncated to `offset`: otherwise a restart after
+        a crash in between would report lost records. Raises errors of the disk."""
         if offset < self.known_end:
             self.known_max = offset
             await self._home.save_known()
 
     def was_cut(self) -> None:
-        """The log was cut, or started over, and is whole again."""
+        """Continues with a log that was truncated, started over or replaced."""
         self.known_max = None
         start, end = self.log.start_offset, self.log.end_offset
         self.high_watermark = max(start, min(self.high_watermark, end))
@@ -392,10 +392,10 @@ class Partition:
         self._wake_all()
         self._home.role_due(self)
 
-    # -- waiting ----------------------------------------------------------------------------
+    # -- waiting requests -------------------------------------------------------------------
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Calls `wake` at every progress of the high watermark, until `unwatch`."""
+        """Calls `wake` whenever the high watermark advances, until `unwatch`."""
         self._reads[wake] = None
 
     def unwatch(self, wake: Callable[[], None]) -> None:
@@ -404,7 +404,7 @@ class Partition:
     def watch_appends(self, wake: Callable[[], None]) -> None:
         """Calls `wake` at every append and change of role, until `unwatch_appends`.
 
-        Within an append, so it must not come back here: it makes a note, and acts on it later.
+        `wake` runs within the append, so it must not call back: it makes a note and acts later.
         """
         self._copiers[wake] = None
 
@@ -412,7 +412,7 @@ class Partition:
         self._copiers.pop(wake, None)
 
     def advance(self) -> None:
-        """The log became durable further on, or failed; or another replica's did."""
+        """Advances the high watermark after progress of this log or of a replica."""
         log = self.log
         if log.offline is not None:
             self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -437,7 +437,7 @@ class Partition:
                 wake()
 
     def _release(self, acks: deque[tuple[int, Acknowledged, object]], reached: int) -> None:
-        """Acknowledges what waits for no more than `reached`."""
+        """Acknowledges requests that wait for an offset up to `reached`."""
         valid_until = self._home.validity.valid_until
         if valid_until != FOREVER and asyncio.get_running_loop().time() >= valid_until:
             self._tell(ErrorCode.NOT_LEADER_OR_FOLLOWER, acks)
@@ -452,7 +452,7 @@ class Partition:
             durables.popleft()[1]()
 
     def _tell(self, code: ErrorCode, acks: deque[tuple[int, Acknowledged, object]]) -> None:
-        """Whoever waits there now waits no longer. Others may come meanwhile, and stay."""
+        """Ends the requests that wait now with `code`; requests added meanwhile stay."""
         for _ in range(len(acks)):
             if not acks:
                 return
@@ -464,12 +464,12 @@ class Partition:
             wake()
 
     def fence(self) -> None:
-        """This node cannot be sure any longer that it leads: acknowledgements end."""
+        """Fails waiting acknowledgements: this node is no longer sure that it leads."""
         self._tell(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._written)
         self._tell(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._acks)
 
     def fail(self, code: ErrorCode) -> None:
-        """Nobody waits for what cannot come: all are told."""
+        """Fails all waiting requests with `code`."""
         self._tell(code, self._written)
         self._tell(code, self._acks)
         self._release_durables(everyone=True)
@@ -478,25 +478,25 @@ class Partition:
     # -- the log ----------------------------------------------------------------------------
 
     def configure(self, config: LogConfig, rules: ProduceRules) -> None:
-        """Takes over a changed config; it holds from the next batch on."""
+        """Applies a changed config, from the next batch on."""
         self.log.config = config
         self.log.producers.expiration_ms = config.producer_expiration_ms
         self.rules = rules
 
     def flush(self) -> None:
-        """Has what is not yet durable (a moved start offset, say) made so."""
+        """Schedules a flush of all that is not durable yet, such as a new start offset."""
         self._flusher.mark(self.log)
 
     async def flushed(self) -> None:
-        """Returns when no flush of the log is running or due."""
+        """Waits until no flush of the log is running or due."""
         await self._flusher.settle(self.log)
 
     def hold(self) -> AbstractAsyncContextManager[None]:
-        """Keeps flushes away from the log while its files are changed; see `Flusher.hold`."""
+        """Prevents flushes of the log while its files are changed; see `Flusher.hold`."""
         return self._flusher.hold(self.log)
 
     async def delete_before(self, offset: int) -> None:
-        """Moves the start of the log up (DeleteRecords); durable when this returns."""
+        """Advances the start of the log (DeleteRecords); durable on return."""
         self.log.delete_before(offset)
         self.truncated()
         self._flusher.mark(self.log)
@@ -504,14 +504,14 @@ class Partition:
         self.log.require_online()
 
     def truncated(self) -> None:
-        """The start of the log moved; fetches parked below it must look again."""
+        """Wakes fetches after the start of the log has advanced: those below it are out of range."""
         self.high_watermark = max(self.high_watermark, self.log.start_offset)
         self._wake_all()
 
     def close(self, reason: str, code: ErrorCode) -> None:
-        """This partition is not served here any longer; all who wait are told `code`."""
+        """Stops serving this partition; all waiting requests fail with `code`."""
         self.log.fail(reason)
-        # The log and its open files go with the last reference, so there must be no circle.
+        # The log and its open files are freed with the last reference, so there must be no cycle.
         self.log.on_durable = None
         self.leading = None
         self.fail(code)

@@ -1,16 +1,16 @@
-"""Every partition that has a replica on this node, kept in line with the image.
+"""All partitions with a replica on this node, kept in line with the image.
 
-Roles change on the loop, with the very image that says so, for every log that is open. After an
-unclean restart this node does not go on in an epoch in which it led before: it may have lost
-records of that epoch which others have. It waits for a new one (`isr` asks for it).
+Every open log changes role on the loop, together with the image that says so. After an unclean
+restart this node does not continue an epoch in which it led before: it may have lost records of
+that epoch which other replicas have. It waits for a new epoch (`isr` asks for it).
 
-Opening and removing run on workers (`directories`), one reconciliation at a time, in the order of
-the images; `reached` tells when the node has acted on a revision. A topic that is gone stops being
-served with the very image that says so: what is written to it later would be acknowledged, and
-then removed with its files.
+Logs are opened and removed on workers (`log_directories`), one reconciliation at a time, in the
+order of the images; `reached` waits until the node has acted on a revision. A deleted topic is no
+longer served as soon as the image says so: a later write would be acknowledged and then removed
+with the topic's files.
 
-What the disk refuses to open or to remove is reported and tried again every `RETRY_SECONDS`; the
-other partitions serve on.
+If the disk refuses to open or remove a log, that is reported and retried every `RETRY_SECONDS`; the
+other partitions remain available.
 """
 
 import asyncio
@@ -52,13 +52,13 @@ from penstock.security.keyring import Keyring
 log = logging.getLogger("penstock.partitions")
 
 OPENERS = 4
-"""Logs opened at once: they wait for the disk, and it syncs several as fast as one."""
+"""Logs opened at once: opening waits for the disk, which syncs several as fast as one."""
 RETRY_SECONDS = 5.0
 PartitionName = tuple[str, int]
 
 
 class Partitions:
-    """The replicas of this node by topic and index, and which of them it leads."""
+    """Replicas on this node by topic and partition, and those that it leads."""
 
     def __init__(
         self,
@@ -102,29 +102,29 @@ class Partitions:
         self._clean: dict[str, CleanState] = {}
         self._is_unsaved = False
         self._accepted: dict[PartitionName, int] = {}
-        """Replicas that go on without what was lost, and from where on if nothing is left."""
+        """Replicas with an accepted loss, and where their logs begin if nothing is left."""
         self._abstained: dict[tuple[TopicId, int], int] = {}
-        """Leader epochs, our own, in which we do not go on."""
+        """Leader epochs of this node that it does not continue."""
         self._image: Image | None = None
         self._news = asyncio.Event()
         self._unopened: dict[PartitionName, str] = {}
-        """What could not be opened, and why."""
+        """Replicas that could not be opened, with the reason."""
         self._is_unfinished = False
         self._revision = -1
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._listeners: list[Callable[[], None]] = []
         self.isr_due: Callable[[Partition], None] = nobody
-        """Told of a partition whose ISR should be looked at; see `isr`."""
+        """Callback: the ISR of a partition needs a check; see `isr`."""
         self.hears: Callable[[int], bool] = everyone
-        """True while that node answers; see `reach`."""
+        """True while that node answers; see `peer_reachability`."""
         self.pressure = WritePressure()
-        """What keeps us from taking every write: a disk nearly full, backlogs."""
+        """Reasons to refuse writes: a disk nearly full, backlogs."""
         self.any_look_inside = False
-        """Whether some topic's batches must be opened: spares everyone else the question."""
+        """True while some topic needs its records read: the check is skipped without one."""
 
     @property
     def write_refusal(self) -> str | None:
-        """Why no write is taken at the moment: the disk is nearly full. See `upkeep`."""
+        """Reason why writes are refused: the disk is nearly full. See `housekeeping`."""
         return self.pressure.refusal
 
     @write_refusal.setter
@@ -132,11 +132,11 @@ class Partitions:
         self.pressure.tell_disk(why)
 
     def get(self, topic: str, index: int) -> Partition | None:
-        """The partition, if this node leads it now."""
+        """The partition, if this node leads it."""
         return self._led.get((topic, index))
 
     def replica(self, topic: str, index: int) -> Partition | None:
-        """The partition, if this node has a copy of it, whatever its role."""
+        """The partition, if this node has a replica of it, in any role."""
         return self._partitions.get((topic, index))
 
     def led(self) -> Iterable[Partition]:
@@ -148,7 +148,7 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    # -- following the image ----------------------------------------------------------------
+    # -- image changes ----------------------------------------------------------------------
 
     async def start(
         self,
@@ -158,8 +158,8 @@ class Partitions:
         is_all_gone: bool = False,
         has_lived: bool = False,
     ) -> None:
-        """Opens what is on disk; after a crash (`clean` is None) that includes recovery. See
-        `watermarks` for the others."""
+        """Opens the logs on disk; after a crash (`clean` is None) with recovery. The other
+        parameters: see `high_watermark_checkpoint`."""
         self._image = image
         self._clean = dict(clean or {})
         self._abstain(image)
@@ -179,7 +179,7 @@ class Partitions:
         await self._workers.run(self._directories.report_strays, image)
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image."""
+        """Applies roles and deletions; called at every change of the image."""
         self._image = after
         if before.topics is not after.topics:
             self._drop_gone(after)
@@ -188,7 +188,7 @@ class Partitions:
         self._news.set()
 
     async def run(self) -> None:
-        """Acts on each new image until cancelled."""
+        """Reconciles with each new image until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(RETRY_SECONDS if self._is_unfinished else None):
@@ -200,8 +200,8 @@ class Partitions:
             await self._reconcile(self._image)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """`listener()` runs on the loop after every reconciliation and after every change of
-        roles, with the image that brought it; it must not wait."""
+        """Registers `listener()`: it runs on the loop after every reconciliation, and after every
+        change of roles, with the image that brought it; it must not wait."""
         self._listeners.append(listener)
 
     def _tell(self) -> None:
@@ -237,7 +237,7 @@ class Partitions:
         self._is_unfinished |= not await self._clearing.clear_deleted(image)
 
     def _apply(self, topic: TopicImage) -> list[Opening]:
-        """Tells open partitions of their topic's state; the ones that are yet to be opened."""
+        """Applies a topic's state to open partitions; returns the replicas to open."""
         config = resolve_topic(topic.configs, self._configs)
         self._min_isr[topic.name] = config.min_insync_replicas
         missing = []
@@ -273,7 +273,7 @@ class Partitions:
     # -- roles ------------------------------------------------------------------------------
 
     def _take_roles(self, image: Image) -> bool:
-        """Gives every open replica the role that the image says; whether one has changed."""
+        """Gives every open replica its role by the image; True if one has changed."""
         has_changed = False
         for name, topic in image.topics.items():
             if self._topics.get(name) is topic:
@@ -285,8 +285,8 @@ class Partitions:
         return has_changed
 
     def _assume(self, partition: Partition, record: PartitionRecord) -> bool:
-        """One replica's role; whether leader or epoch are new. What was known is not undone: a
-        leader knows of its own changes before the image does."""
+        """Applies one replica's role; True if its leadership or epoch changed. Older records are
+        ignored: a leader knows of its own changes before the image does."""
         known = partition.record
         if (record.leader_epoch, record.partition_epoch) < (
             known.leader_epoch,
@@ -312,8 +312,8 @@ class Partitions:
         return record.leader == self._node_id and record.leader_epoch > abstained
 
     def _abstain(self, image: Image) -> None:
-        """No epoch of ours goes on whose log was not closed cleanly. One that nobody else has a
-        copy of may, if it was synced."""
+        """Gives up leader epochs of logs that were not closed cleanly. A single replica may
+        continue its epoch if the log was synced."""
         for topic in image.topics.values():
             config = None
             for index, record in enumerate(topic.partitions):
@@ -325,7 +325,7 @@ class Partitions:
                     self._abstained[topic.id, index] = record.leader_epoch
 
     def _role_due(self, partition: Partition) -> None:
-        """Its log is ready for what its record says."""
+        """Applies the record of a partition whose log is ready again."""
         is_ours = self._partitions.get((partition.topic, partition.index)) is partition
         if is_ours and self._assume(partition, partition.record):
             self._tell()
@@ -334,20 +334,20 @@ class Partitions:
         self.isr_due(partition)
 
     def learn(self, partition: Partition, record: PartitionRecord) -> None:
-        """A record that is in the store, though perhaps not in the image yet."""
+        """Applies a record that is in the store, but perhaps not yet in the image."""
         is_ours = self._partitions.get((partition.topic, partition.index)) is partition
         if is_ours and self._assume(partition, record):
             self._tell()
 
     def fence(self) -> None:
-        """This node is not sure of its place any longer: acknowledgements that wait end."""
+        """Fails waiting acknowledgements: this node is no longer sure of its leaderships."""
         for partition in tuple(self._led.values()):
             partition.fence()
 
-    # -- opening and removing ---------------------------------------------------------------
+    # -- opening and removal ----------------------------------------------------------------
 
     async def _accept_losses(self) -> list[str]:
-        """Closes the lost replicas whose loss was accepted, to be opened as they are; their
+        """Closes lost replicas whose loss was accepted, to be reopened as they are; returns their
         names."""
         lost = {name_of(one): one for one in self._partitions.values() if one.log.is_lost}
         if not lost:
@@ -368,10 +368,10 @@ class Partitions:
             self._holdings.forget(name)
             one.close("its loss was accepted", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if accepted:
-            log.warning("the loss is accepted of %s: they go on without it", listed(accepted))
+            log.warning("loss accepted for %s: they continue without it", listed(accepted))
         if refused:
             log.warning(
-                "no loss is accepted of %s: they are whole, or copied anew from another replica "
+                "no loss to accept for %s: they are whole, or are copied anew from another replica "
                 "once one leads",
                 listed(refused),
             )
@@ -384,7 +384,8 @@ class Partitions:
             run, open_all = self._workers.run, self._directories.open_all
             logs = await asyncio.gather(*(run(open_all, share, self._clean) for share in shares))
             pairs = [(one, logs[at % OPENERS][at // OPENERS]) for at, one in enumerate(missing)]
-            # Before the first is served: what was served and is missing later is lost, not new.
+            # Persist before serving: a replica that was served and is missing later is lost, not
+            # new.
             if self._holdings.enter(one.name for one, found in pairs if isinstance(found, Log)):
                 await self._save_known()
         except (OSError, Refused) as error:
@@ -398,7 +399,7 @@ class Partitions:
             self._take(opening, found)
 
     def _take(self, opening: Opening, opened: Log | OSError) -> None:
-        """Serves what was opened, unless its topic has gone meanwhile."""
+        """Serves an opened log, unless its topic was deleted meanwhile."""
         assert self._image is not None
         key = opening.key
         topic = self._image.topics.get(opening.topic.name)
@@ -436,7 +437,7 @@ class Partitions:
                 self._drop(old)
 
     def _drop(self, topic: TopicImage) -> None:
-        """The topic is gone: nobody waits for it any longer. Its files go later (`clearing`)."""
+        """Stops serving a deleted topic. Its files are removed later (`orphan_cleanup`)."""
         del self._topics[topic.name]
         self._min_isr.pop(topic.name, None)
         for index in range(len(topic.partitions)):
@@ -448,18 +449,18 @@ class Partitions:
                 partition.close("the topic was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _leave(self, key: PartitionName, partition: Partition) -> None:
-        """The partition has moved to other nodes. Its files go with the next reconciliation."""
+        """Stops serving a replica that moved away; the next reconciliation removes its files."""
         self._led.pop(key, None)
         del self._partitions[key]
         partition.close("the replica was moved away", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._holdings.forget(name_of(partition))
         self._clearing.leave(partition.topic_id, partition.index)
 
-    # -- failing ----------------------------------------------------------------------------
+    # -- failures ---------------------------------------------------------------------------
 
     def lose(self, partition: Partition, known_end: int, reason: str) -> None:
-        """The log lacks records that were committed: it is not served, and nobody is to count on
-        it. The files are kept."""
+        """Takes a log offline that lacks committed records, so that the ISR drops it. The files
+        are kept."""
         log.error("%s-%d goes offline: %s", partition.topic, partition.index, reason)
         partition.log.fail(reason, is_lost=True)
         partition.lost_end = max(partition.lost_end, known_end)
@@ -467,7 +468,7 @@ class Partitions:
         self.isr_due(partition)
 
     def read_failed(self, partition: Partition, error: Exception) -> None:
-        """Bytes on disk are not what was written, or cannot be read: that partition stops."""
+        """Takes a log offline whose bytes on disk are damaged or cannot be read."""
         log.error("%s-%d goes offline: %s", partition.topic, partition.index, error)
         partition.log.quarantine(str(error))
         partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -479,7 +480,7 @@ class Partitions:
         await self._holdings.save(self._partitions.values())
 
     async def save_watermarks(self) -> None:
-        """Writes the high watermarks down, if one has moved."""
+        """Writes the high watermark checkpoint if it has changed."""
         try:
             await self._save_known()
         except (OSError, Refused) as error:
@@ -489,10 +490,10 @@ class Partitions:
             return
         self._is_unsaved = False
 
-    # -- closing ----------------------------------------------------------------------------
+    # -- close ------------------------------------------------------------------------------
 
     def close(self) -> dict[str, CleanState]:
-        """Blocking, on a worker, when nobody appends any more: syncs and closes every log."""
+        """Syncs and closes every log. Blocking, on a worker, after the last append."""
         states: dict[str, CleanState] = {}
         for partition in self._partitions.values():
             if partition.log.offline is not None:
@@ -500,7 +501,7 @@ class Partitions:
             try:
                 state = partition.log.close()
             except OSError as error:
-                # Without a state the next start looks into this log, and into no other.
+                # Without a state the next start scans this log, and only this one.
                 log.error("%s-%d was not closed: %s", partition.topic, partition.index, error)
                 partition.log.fail(f"it could not be closed: {error}")
                 continue

@@ -1,18 +1,18 @@
 """Connections to the other nodes of the cluster, by node id.
 
-Owns: where a node is reached (its registration in the image), one shared connection for each node
-and lane, and every connection that was dialled for somebody else's own use.
+Owns: the nodes' addresses (their registrations in the image), one shared connection per node and
+channel, and every connection that `dial` made for the caller's own use.
 
-Replies on a connection come in the order of its requests, so a request that may wait for long at
-the other side (markers wait for their commit, a replica's fetch for data) gets a lane of its own,
-or `dial`s a connection that nobody else uses.
+Replies on a connection come in the order of its requests. So a request that may wait for long at
+the other node (transaction markers for their commit, a replica's fetch for data) uses a channel of
+its own, or a connection from `dial`.
 
-Invariants: a connection belongs to one life of a node. When that life's registration goes or is
-replaced, or nothing is heard of it (`reach`), its connections are closed, and whoever waits on them
-hears at once.
+Invariants: a connection belongs to one incarnation of a node. When that registration is removed or
+replaced, or the node is unreachable (`peer_reachability`), its connections are closed, and requests
+that wait on them fail at once.
 
-Leaves to others: whether and when to try again. Every failure is an OSError (`Unreachable`: nothing
-was sent; `ConnectionLost` and `RequestTimeout`: not known), a PeerError or a Refused.
+Elsewhere: retries. Every failure is an OSError (`Unreachable`: nothing was sent; `ConnectionLost`
+and `RequestTimeout`: outcome unknown), a PeerError or a Refused.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from penstock.cluster.metadata.store_keys import BrokerRecord
 
 Answer = TypeVar("Answer")
 Life: TypeAlias = tuple[int, str, int]
-"""The epoch of a registration, and where it says that the node listens."""
+"""Incarnation of a node: epoch, host and port of its registration."""
 
 TROUBLE = (OSError, PeerError, Refused)
-"""What asking another node may end in."""
+"""Errors of a request to another node."""
 CONNECT_TIMEOUT_MS = 5_000
 REUSED_BYTES_MAX = 16 << 20
-"""Enough for what a follower fetches at once."""
+"""Reused buffer: enough for one fetch of a follower."""
 GENERAL = "general"
 
 
@@ -46,7 +46,7 @@ def life_of(record: BrokerRecord) -> Life:
 
 
 class PeerConnections:
-    """This node's way to the others. Everything runs on the event loop."""
+    """Connections of this node to its peers. Runs on the event loop."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class PeerConnections:
         self._authenticate = authenticate
         self._shared: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._open: dict[Connection, tuple[int, Life]] = {}
-        """Every connection there is, in the order of their making, with whom it is to."""
+        """All connections with their node and incarnation, oldest first."""
 
     @property
     def connection_count(self) -> int:
         return sum(not connection.is_closed for connection in self._open)
 
     async def dial(self, node_id: int, *, timeout_ms: int | None = None) -> Connection:
-        """A new connection for the caller alone, who closes it. `timeout_ms`: of each request."""
+        """Opens a connection for the caller alone, who closes it. `timeout_ms`: per request."""
         record = self._follower.image.brokers.get(node_id)
         if record is None:
             raise Unreachable(f"node {node_id} is not registered")
@@ -84,20 +84,20 @@ class PeerConnections:
         known = self._follower.image.brokers.get(node_id)
         if known is None or life_of(known) != life_of(record):
             connection.close()
-            raise Unreachable(f"node {node_id} has registered anew")
+            raise Unreachable(f"node {node_id} has registered again")
         self._forget_closed()
         self._open[connection] = node_id, life_of(record)
         return connection
 
     async def connection(self, node_id: int, lane: str = GENERAL) -> Connection:
-        """The connection that all requests of a lane share; made when there is none."""
+        """Returns the connection that all requests of a channel share; opens it if needed."""
         key = (node_id, lane)
         task = self._shared.get(key)
         if task is None or (task.done() and not _is_usable(task)):
             task = asyncio.get_running_loop().create_task(self.dial(node_id))
             task.add_done_callback(_reveal_nothing)
             self._shared[key] = task
-        # Others wait for the same one: who gives up does not take it from them.
+        # Other callers wait for the same task, so a cancelled caller must not cancel it.
         return await asyncio.shield(task)
 
     async def ask(
@@ -110,15 +110,15 @@ class PeerConnections:
         version: int | None = None,
         timeout_ms: int | None = None,
     ) -> Answer:
-        """A node's reply to one request. `version`: of one that ApiVersions does not name."""
+        """Sends one request and returns the reply. `version`: for APIs not in ApiVersions."""
         connection = await self.connection(node_id, lane)
         return await connection.call(request, answer, version=version, timeout_ms=timeout_ms)
 
     def client(self, random: Random, workers: Workers) -> Cluster:
-        """A client of the whole cluster, introduced as this node is to the others.
+        """Client of the whole cluster, with this node's own credentials.
 
-        For work on somebody's behalf: whoever asks for it must have seen to their rights. What it
-        reads is opened by `workers`: this node's loop has others to serve.
+        For work on a user's behalf: the caller must have checked the user's permissions. Fetched
+        batches are decoded by `workers`, not on the node's loop.
         """
         brokers = self._follower.image.brokers.values()
         addresses = [Address(record.host, record.port) for record in brokers]
@@ -128,10 +128,10 @@ class PeerConnections:
             random, addresses, self._config, authenticate=self._authenticate, workers=workers
         )
 
-    # -- following the cluster --------------------------------------------------------------
+    # -- cluster changes --------------------------------------------------------------------
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image: gives up on lives that are over."""
+        """Closes connections to incarnations that have ended; called at every image change."""
         if before.brokers is after.brokers:
             return
         for connection, (node_id, life) in list(self._open.items()):
@@ -141,7 +141,7 @@ class PeerConnections:
         self._forget_closed()
 
     def give_up(self, node_id: int) -> None:
-        """That node does not answer: nobody waits for it until TCP finds out."""
+        """Closes the connections to an unreachable node, so no request waits for TCP to notice."""
         for connection, (other, _) in list(self._open.items()):
             if other == node_id:
                 connection.close()
@@ -172,6 +172,6 @@ def _is_usable(task: "asyncio.Task[Connection]") -> bool:
 
 
 def _reveal_nothing(task: "asyncio.Task[Connection]") -> None:
-    """Those who waited were told; if all had given up, nobody needs to be."""
+    """Marks the exception as seen: waiting callers got it, and there may be none."""
     if not task.cancelled():
         task.exception()

@@ -1,17 +1,17 @@
-"""One partition as its leader's follower: what the leader's answers do to it (KIP-101, KIP-320).
+"""Replica follower: applies the leader's fetch responses to one partition (KIP-101, KIP-320).
 
-Owns what is asked for next and whether it may be asked for now. It copies the leader's batches as
-they are, has the log cut or started over where the leader's is another one, and takes over high
-watermark and log start.
+Owns the next offset to fetch, and its readiness. It copies the leader's batches unchanged, has the
+log truncated or started over where it differs from the leader's, and takes over high watermark and
+log start.
 
 Invariants:
-- the offset asked for is on this node's disk: the leader takes it for this replica's durable end.
-  So there is no next question before what was copied is synced;
-- a batch is appended only if its CRC is right and it comes next;
-- a log that is offline is copied anew, but not before nobody counts on this replica any more.
+- the fetch offset is durable here: the leader takes it for this replica's durable end. So copied
+  batches are synced before the next fetch;
+- a batch is appended only if its CRC is right and its offset is the next one;
+- an offline log is copied anew, but not before the replica has left ISR and ELR.
 
-Leaves to others: the conversation with the leader (`fetcher`), who follows whom (`fetchers`), and
-whatever makes a log wait for its disk (`mending`).
+Elsewhere: requests to the leader (`fetcher`), assignment to leaders (`fetchers`), repairs that wait
+for the disk (`log_repair`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ FollowedPartition = tuple[TopicId, int]
 
 NOT_ASKED = 2**63 - 1
 RESTORE_SECONDS = 5.0
-"""Between two tries to restore a log."""
+"""Pause between two attempts to restore a log."""
 BEHIND = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -50,25 +50,25 @@ BEHIND = frozenset(
         ErrorCode.STALE_BROKER_EPOCH,
     }
 )
-"""Leader and follower look at different images: one of them will hear the news in a moment."""
+"""Leader and follower have different images: one of them gets the newer image in a moment."""
 
 
 class FollowerStatus(enum.Enum):
     READY = "ready"
-    """May be asked for: everything it has is on disk."""
+    """May be fetched: all of its records are on disk."""
     SYNCING = "syncing"
-    """What was copied is on its way to the disk."""
+    """Copied batches are being synced."""
     BUSY = "busy"
-    """Its log is being changed by a worker, or the leader is being asked something else."""
+    """A worker changes its log, or the leader is asked for its log's start or end."""
     PAUSED = "paused"
-    """Asked for again a little later."""
+    """Fetched again a little later."""
     BROKEN = "broken"
     """Its log is offline."""
 
 
 @dataclass(slots=True)
 class Replication:
-    """What every follower needs of the node."""
+    """Services of the node that every replica follower uses."""
 
     workers: Workers
     clock: WallClock
@@ -76,14 +76,14 @@ class Replication:
     spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
     """Runs work in the background; a bug in it stops the node."""
     leader_start: Callable[["ReplicaFollower"], Awaitable[int]]
-    """Asks the leader where its log begins. Fails as `peers` does."""
+    """Asks the leader for its log's start. Raises what `peer_connections` raises."""
     leader_end: Callable[["ReplicaFollower"], Awaitable[int]]
-    """Asks the leader where its log ends, likewise."""
+    """Asks the leader for its log's end, likewise."""
     copied: CopyCounters = field(default_factory=CopyCounters)
 
 
 class ReplicaFollower:
-    """A partition that follows one leader in one leader epoch."""
+    """Follower of one partition's leader in one leader epoch."""
 
     __slots__ = (
         "_around",
@@ -112,7 +112,7 @@ class ReplicaFollower:
         self.leader_epoch = partition.record.leader_epoch
         self.condition = FollowerStatus.BUSY
         self.asked_in = NOT_ASKED
-        """The number of the request that told the leader what is wanted now; see `fetcher`."""
+        """Number of the request that carried the present offset; see `fetcher`."""
         self.changed: Callable[[ReplicaFollower], None] | None = None
         """Called after every change of `condition`."""
         self.is_retired = False
@@ -134,7 +134,7 @@ class ReplicaFollower:
         )
 
     def start(self, before: "ReplicaFollower | None" = None) -> None:
-        """Makes the log fit to follow; `before` is this partition's last one, now retired."""
+        """Prepares the log for copying; `before` is this partition's previous follower."""
         task = before._task if before is not None else None
         if task is not None and task.done():
             task = None
@@ -144,7 +144,8 @@ class ReplicaFollower:
             self._await_sync()
 
     def retire(self) -> None:
-        """Leader or epoch changed, or the partition is gone. Work on the disk is finished."""
+        """Ends this follower: leader or epoch changed, or the partition is gone. Disk work that
+        has started is finished."""
         self.is_retired = True
         self.changed = None
         if self._is_asking and self._task is not None:
@@ -155,7 +156,7 @@ class ReplicaFollower:
 
     @property
     def is_over(self) -> bool:
-        """Whether the partition has another role or leader by now."""
+        """True once the partition has another role or leader."""
         partition = self.partition
         return self.is_retired or partition.is_leader or partition.leader_epoch != self.leader_epoch
 
@@ -168,7 +169,7 @@ class ReplicaFollower:
         return self.partition.node_id in self.partition.record.isr
 
     def reconsider(self) -> None:
-        """The partition's record may be another one by now."""
+        """Restores a broken log if the partition's record allows it by now."""
         record, node_id = self.partition.record, self.partition.node_id
         if self.condition is not FollowerStatus.BROKEN or self.is_over:
             return
@@ -188,10 +189,10 @@ class ReplicaFollower:
             high_watermark=self.partition.high_watermark,
         )
 
-    # -- answers ----------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------
 
     def take(self, row: FetchPartitionData) -> int:
-        """Acts on what the leader answered; the number of bytes copied."""
+        """Applies the leader's response; returns the number of bytes copied."""
         assert self.condition is FollowerStatus.READY
         if self.partition.log.offline is not None:
             self._become(FollowerStatus.BROKEN)
@@ -211,7 +212,7 @@ class ReplicaFollower:
         assert isinstance(row.records, bytes | bytearray | memoryview), "as it was received"
         view = memoryview(row.records)
         if len(view) >= BATCH_OVERHEAD and read_header(view).next_offset <= self._end_offset:
-            return 0  # An answer to an earlier question.
+            return 0  # A response to an earlier fetch.
         return self._copy(view, row)
 
     @property
@@ -236,7 +237,7 @@ class ReplicaFollower:
         return taken
 
     def _settle(self, row: FetchPartitionData) -> None:
-        """What was appended is to be synced before the next question."""
+        """Syncs the appended batches before the next fetch."""
         self._attempt = 0
         self.partition.is_starved = False
         self.partition.copied()
@@ -258,7 +259,7 @@ class ReplicaFollower:
             self._await_sync()
 
     def _learn(self, row: FetchPartitionData) -> None:
-        """Takes over what the leader says of its own log."""
+        """Takes over the leader's high watermark and log start."""
         partition = self.partition
         if row.high_watermark >= 0:
             partition.learn_high_watermark(row.high_watermark)
@@ -267,7 +268,7 @@ class ReplicaFollower:
         if start_offset > held.start_offset:
             held.delete_before(start_offset)
             partition.flush()
-            self.asked_in = NOT_ASKED  # The leader is told how far this replica has come.
+            self.asked_in = NOT_ASKED  # The leader must learn of the new start offset.
 
     def _refused(self, code: ErrorCode) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -278,7 +279,7 @@ class ReplicaFollower:
             log.warning("node %d does not give us %s-%d: %s", self.leader, *self._name, code.name)
         self.pause()
 
-    # -- conditions -------------------------------------------------------------------------
+    # -- status -----------------------------------------------------------------------------
 
     def _become(self, condition: FollowerStatus) -> None:
         self.condition = condition
@@ -287,7 +288,7 @@ class ReplicaFollower:
             self.changed(self)
 
     def pause(self) -> None:
-        """Asks again a little later, and later each time that does not help."""
+        """Fetches again after a delay that grows with each failed attempt."""
         delay_s = self._backoff.delay_s(self._attempt)
         self._attempt += 1
         self._become(FollowerStatus.PAUSED)
@@ -303,9 +304,9 @@ class ReplicaFollower:
         if isinstance(error, Refused):
             self._around.copied.batches_refused += 1
         if not self.partition.is_starved:
-            words = "what node %d sent for %s-%d is not taken: %s"
+            words = "batches of node %d for %s-%d are rejected: %s"
             log.error(words, self.leader, *self._name, error)
-        # Batches before the one in question may have been appended.
+        # Batches before the rejected one may have been appended.
         self.partition.copied()
         if self.partition.log.offline is not None:
             self._become(FollowerStatus.BROKEN)
@@ -314,7 +315,7 @@ class ReplicaFollower:
             self.partition.starve()
         self.pause()
 
-    # -- work for the disk ------------------------------------------------------------------
+    # -- disk work --------------------------------------------------------------------------
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._become(FollowerStatus.BUSY)
@@ -335,7 +336,7 @@ class ReplicaFollower:
         except Refused as refused:
             log.warning("%s-%d is followed later: %s", *self._name, refused)
         except TROUBLE:
-            pass  # The leader is away: the fetcher knows.
+            pass  # The leader is unreachable; the fetcher retries.
         else:
             if not self.is_over and self.condition is FollowerStatus.BUSY:
                 self._await_sync()
@@ -354,7 +355,7 @@ class ReplicaFollower:
         await self._mending.forget_empty_epoch()
 
     async def _move_into_range(self) -> None:
-        """What was asked for is not in the leader's log: it begins later, or ours is empty."""
+        """Handles an offset that the leader lacks: its log begins later, or this one is empty."""
         self._is_asking = True
         try:
             start_offset = await self._around.leader_start(self)
@@ -362,7 +363,7 @@ class ReplicaFollower:
             self._is_asking = False
         held = self.partition.log
         if start_offset <= held.end_offset and held.start_offset < held.end_offset:
-            # Inside by now, or above its end, which the epochs will tell once it knows them.
+            # In range by now, or above the leader's end: then the epochs tell after the next fetch.
             if not self.is_over:
                 self.pause()
             return
@@ -384,7 +385,7 @@ class ReplicaFollower:
 
 
 def _is_astride(view: memoryview, offset: int) -> bool:
-    """Whether the first batch begins before `offset` and ends after it."""
+    """True if the first batch begins before `offset` and ends after it."""
     if len(view) < BATCH_OVERHEAD:
         return False
     header = read_header(view)

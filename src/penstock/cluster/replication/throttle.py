@@ -1,12 +1,12 @@
-"""Replication throttles: how fast replicas that are not in sync may be copied (KIP-73).
+"""Replication throttles: rate limits for copying replicas that are not in sync (KIP-73).
 
 A topic's `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` name
-the replicas that are held back, as `partition:node` pairs or `*`; each node holds back those that
-name it, to `leader.` or `follower.replication.throttled.rate` bytes a second for all together.
-A replica in sync is never held back: producers wait for it.
+the throttled replicas, as `partition:node` pairs or `*`. Each node limits its own, to `leader.` or
+`follower.replication.throttled.rate` bytes a second for all together. A replica in sync is never
+throttled: producers wait for it.
 
-The bucket holds one second's worth. What is sent or fetched is taken out afterwards, as it comes in
-whole responses; then nothing more goes until it is filled again.
+The bucket holds the tokens of one second. Bytes are charged after a whole response was sent or
+fetched; then nothing more is copied until the bucket has refilled.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from penstock.cluster.replication.replica_follower import FollowedPartition, Rep
 
 UNLIMITED = 2**63 - 1
 WAIT_SECONDS_MAX = 1.0
-"""A rate may be changed at any time, so no wait is longer than that."""
+"""Longest wait: the rate may be changed at any time."""
 ALL = None
 
 
@@ -39,7 +39,7 @@ class Throttle:
         self._bucket = TokenBucket(0, 0)
 
     def names(self, topic: str, index: int) -> bool:
-        """Whether this node's replica of the partition is one to be held back."""
+        """True if this node's replica of the partition is throttled."""
         if self._configs.integer(self._rate_name) == UNLIMITED:
             return False
         known = self._follower.image.topics.get(topic)
@@ -52,25 +52,25 @@ class Throttle:
         return named is ALL or index in named
 
     def wait_s(self) -> float:
-        """How long those that are held back must wait; 0: not at all."""
+        """Seconds that throttled replicas must wait; 0: none."""
         bucket, now_s = self._adjusted(), asyncio.get_running_loop().time()
         if bucket.available(now_s) > -1:
-            return 0.0  # Less than a byte is no debt.
+            return 0.0  # Less than one byte is not a debt.
         return min(bucket.wait_s(now_s), WAIT_SECONDS_MAX)
 
     def record(self, count: int) -> None:
-        """So many bytes of replicas that are held back were copied."""
+        """Charges the bytes of throttled replicas that were copied."""
         self._adjusted().take(count, asyncio.get_running_loop().time())
 
     def _adjusted(self) -> TokenBucket:
-        """The bucket at the rate that is configured now."""
+        """The bucket at the configured rate."""
         rate = self._configs.integer(self._rate_name)
         self._bucket.adjust(rate, rate)
         return self._bucket
 
 
 class FollowerThrottle:
-    """Says which partitions this node must not ask for yet, and when it may."""
+    """Defers this node's fetches of throttled partitions."""
 
     def __init__(self, throttle: Throttle) -> None:
         self._throttle = throttle
@@ -80,7 +80,7 @@ class FollowerThrottle:
         self._timer: asyncio.TimerHandle | None = None
 
     def defers(self, following: ReplicaFollower, go: Callable[[ReplicaFollower], None]) -> bool:
-        """Whether it must wait; then `go` is called when it may be asked for."""
+        """True if the partition must wait; `go` is called when it may be fetched."""
         if not self._holds_back(following):
             return False
         wait_s = self._throttle.wait_s()
@@ -116,7 +116,7 @@ class FollowerThrottle:
 
 @lru_cache(maxsize=1024)
 def _parse(text: str, node_id: int) -> frozenset[int] | None:
-    """The partitions that a list names for this node; ALL for `*`."""
+    """Partitions that a list names for this node; ALL for `*`."""
     text = text.strip()
     if text == "*":
         return ALL

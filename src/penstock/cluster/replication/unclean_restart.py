@@ -1,13 +1,13 @@
-"""What a node does before it registers again, when it did not stop cleanly.
+"""Unclean restart: leave the ISR and the ELR before registering again.
 
-Without a clean-shutdown marker nobody knows what of the last moments reached the disk, so the node
-leaves the ISR and the ELR of its partitions (`elections.come_back` says of which) before it may
-lead again. It does so itself, while it is not registered: then nobody can put it back meanwhile,
-because an ISR grows only under the guard of a registration. Once registered, whatever the image
-says of it was written after its return.
+Without a clean-shutdown marker it is unknown which of the last records reached the disk. So the
+node leaves the ISR and the ELR of its partitions (`elections.come_back` decides which) before it
+may lead again. It does so itself while it is not registered. Then no leader can add it back
+meanwhile, because an ISR grows only under the guard of a registration. Once it has registered,
+everything that the image says of this node was written after its restart.
 
-Leaves to others: taking the past life's registration away first, and registering afterwards
-(`membership`); electing (`controller`).
+Elsewhere: removing the previous registration first, and registering afterwards (`membership`);
+elections (`controller`).
 """
 
 import functools
@@ -36,11 +36,11 @@ async def come_back(
     is_empty: bool = False,
     is_old: bool = False,
 ) -> int:
-    """Returns when no record counts on what this node may have lost; answers how many did.
+    """Leaves the ISRs that count on records this node may have lost; returns how many.
 
-    `is_empty` says that the data directory is new, `is_old` that it was put back from an older
-    copy: then it may lack anything, but what it holds is all there is of partitions that nobody
-    else has. Keeps trying while the store does not answer.
+    `is_empty`: the data directory is new. `is_old`: it was restored from an older copy. Then it may
+    lack any record, but of partitions with a single replica it holds all that is left. Retries
+    while the store does not answer.
     """
 
     def wish(image: Image) -> list[partition_updates.PartitionWish]:
@@ -48,14 +48,14 @@ async def come_back(
 
     changed = await _insist(store, wish)
     if changed:
-        log.info("returned uncleanly: left the in-sync replicas of %d partitions", changed)
+        log.info("unclean restart: left the in-sync replicas of %d partitions", changed)
     return changed
 
 
 async def give_up(
     store: Store, configs: BrokerConfigs, node_id: int, lost: Collection[tuple[str, int]]
 ) -> int:
-    """Returns when no record counts on these replicas, which have lost records; how many did."""
+    """Leaves the ISRs of replicas that have lost records; returns how many."""
 
     def wish(image: Image) -> list[partition_updates.PartitionWish]:
         wishes = []
@@ -73,7 +73,7 @@ async def give_up(
 
     changed = await _insist(store, wish)
     if changed:
-        log.warning("%d replicas here are lost: they lead nothing until copied anew", changed)
+        log.warning("%d replicas here are lost: they cannot lead until copied anew", changed)
     return changed
 
 
@@ -100,7 +100,7 @@ def _without_lost(
 async def _insist(
     store: Store, wish: Callable[[Image], list[partition_updates.PartitionWish]]
 ) -> int:
-    """Makes what is wished for come true, however long the store takes; how much changed."""
+    """Applies the changes, however long the store takes; returns how many records changed."""
     changed = 0
     retry = Retry(store.random, *RETRY_SECONDS)
     while True:
