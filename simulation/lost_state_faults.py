@@ -14,7 +14,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 
-from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarks
+from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarkFile
 from penstock.log import files
 from penstock.wire.records import BATCH_OVERHEAD, read_header
 from simulation import cluster_run
@@ -211,7 +211,7 @@ def _known_batches(host: SimHost) -> list[tuple[str, int, int]]:
     """Path, position and size of batches that the next start looks at, and that are known to have
     been committed: as the files say, for the process is gone."""
     disk, found = host.disk, []
-    known = HighWatermarks(disk, "data").read()
+    known = HighWatermarkFile(disk, "data").read()
     for directory in _partitions(host):
         if f"/{LOG}." not in directory:
             continue

@@ -49,7 +49,7 @@ class Seen(NamedTuple):
     partition: Partition
     high_watermark: int
     durable_offset: int
-    leading: LeaderState | None
+    leader_state: LeaderState | None
     log: Log
     record: PartitionRecord
     followed: int
@@ -95,7 +95,7 @@ class ReplicaChecker:
                     known is None
                     or known.partition is not one
                     or known.high_watermark != one.high_watermark
-                    or known.leading is not one.leading
+                    or known.leader_state is not one.leader_state
                     or known.record is not one.record
                     or known.durable_offset > one.log.durable_offset
                 ):
@@ -119,19 +119,21 @@ class ReplicaChecker:
             partition=one,
             high_watermark=one.high_watermark,
             durable_offset=one.log.durable_offset,
-            leading=one.leading,
+            leader_state=one.leader_state,
             log=one.log,
             record=one.record,
             followed=followed,
         )
         if one.log.offline is not None:
             return now
-        if one.leading is not None and (known is None or known.leading is not one.leading):
+        if one.leader_state is not None and (
+            known is None or known.leader_state is not one.leader_state
+        ):
             self._take_office(host.node_id, key, one)
         start = known.high_watermark if known is not None and known.partition is one else 0
-        if one.is_cutting:
+        if one.is_under_repair:
             return now
-        if one.leading is not None and now.high_watermark > self._ends.get(key, 0):
+        if one.leader_state is not None and now.high_watermark > self._ends.get(key, 0):
             self._commit(host.node_id, key, one)
         self._match(host, key, one, min(start, now.high_watermark))
         if known is None or now.durable_offset < known.durable_offset:
@@ -162,9 +164,9 @@ class ReplicaChecker:
     def _commit(self, node_id: int, key: tuple[str, int], one: Partition) -> None:
         """The high watermark of a leader is further on than any was before."""
         self._ends[key] = end = one.high_watermark
-        leading = one.leading
-        assert leading is not None
-        record = leading.record
+        leader_state = one.leader_state
+        assert leader_state is not None
+        record = leader_state.record
         holders = [node for node in record.replicas if self._holds(node, one, end)]
         unknown = [node for node in record.isr + record.elr if self._replica(node, one) is None]
         needed = effective_min_isr(self._min_isr, record)
@@ -306,7 +308,7 @@ def read_batches(
 
 
 def _is_whole(one: Partition) -> bool:
-    return one.log.offline is None and not one.is_cutting
+    return one.log.offline is None and not one.is_under_repair
 
 
 def _name(one: Partition) -> str:

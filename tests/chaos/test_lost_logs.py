@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarks
+from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarkFile
 from penstock.runtime.disk import LocalDisk
 from tests.brokers import COMMAND
 from tests.chaos.cluster_view import wait_whole
@@ -56,7 +56,7 @@ def send(bootstrap: str, topic: str, count: int) -> list[int]:
 
 
 def wait_known(data_dir: Path) -> None:
-    known = HighWatermarks(LocalDisk(), str(data_dir))
+    known = HighWatermarkFile(LocalDisk(), str(data_dir))
     eventually(lambda: RECORDS in known.read().values(), "what was committed is written down")
 
 
@@ -76,7 +76,7 @@ def test_a_lone_node_refuses_what_it_lost_until_the_loss_is_accepted(
     assert "offline" not in broker.log()
     assert send(broker.bootstrap, "old", 5) == [10, 11, 12, 13, 14]
     create_topic(broker.bootstrap, "new", 1)
-    known = HighWatermarks(LocalDisk(), str(broker.data_dir))
+    known = HighWatermarkFile(LocalDisk(), str(broker.data_dir))
     eventually(lambda: 15 in known.read().values(), "the high watermark is on disk")
     broker.kill()
     shutil.rmtree(directory(broker.data_dir, "old"))

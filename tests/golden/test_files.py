@@ -22,7 +22,7 @@ from penstock.cluster.metadata.recovery import LogReport, NodeReport
 from penstock.cluster.replication.high_watermark_checkpoint import (
     FORMAT,
     FORMAT_KEY,
-    HighWatermarks,
+    HighWatermarkFile,
 )
 from penstock.cluster.storage.log_directories import directory_of
 from penstock.log import expected_batches
@@ -118,7 +118,7 @@ def _write_log(disk: SimDisk, path: str, ring: Keyring | None) -> CleanState:
 def _write_node(disk: SimDisk, state: CleanState) -> None:
     data_directory.leave_clean_states(disk, DATA, {NAME: state}, LIFE)
     data_directory.write_life(disk, DATA, LIFE)
-    HighWatermarks(disk, DATA).write({FORMAT_KEY: FORMAT, NAME: 7})
+    HighWatermarkFile(disk, DATA).write({FORMAT_KEY: FORMAT, NAME: 7})
     known_metadata_file.write(disk, DATA, KNOWN)
 
 
@@ -189,7 +189,7 @@ def test_stored_files_of_a_node_are_read() -> None:
     disk = _restored("plain")
     assert data_directory.read(disk, DATA, 3, is_shared=True) == META
     assert data_directory.read_life(disk, DATA) == LIFE
-    assert HighWatermarks(disk, DATA).read() == {FORMAT_KEY: FORMAT, NAME: 7}
+    assert HighWatermarkFile(disk, DATA).read() == {FORMAT_KEY: FORMAT, NAME: 7}
     assert known_metadata_file.read(disk, DATA) == KNOWN
     states = data_directory.take_clean_states(disk, DATA, LIFE)
     assert states is not None

@@ -31,7 +31,7 @@ class Reign(RuleBasedStateMachine):
         """What the followers really have on disk."""
         self.brokers = {node: BrokerRecord(node, "h", 1, epoch=node) for node in replicas}
         self.known_revision = 1
-        self.leading = LeaderState(LEADER, self.stored, min_isr, start, self.now_s)
+        self.leader_state = LeaderState(LEADER, self.stored, min_isr, start, self.now_s)
         self.high_watermark = start
         self.under_way: list[tuple[int, PartitionRecord]] = []
 
@@ -48,13 +48,13 @@ class Reign(RuleBasedStateMachine):
 
     @rule(node=FOLLOWERS)
     def fetch(self, node: int) -> None:
-        self.leading.fetched(node, node, self.ends[node], self.end, self.now_s)
+        self.leader_state.fetched(node, node, self.ends[node], self.end, self.now_s)
         self.advance()
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 20.0]))
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
-        self.leading.note_time(self.end, self.now_s)
+        self.leader_state.note_time(self.end, self.now_s)
         self.advance()
 
     @rule(node=FOLLOWERS)
@@ -69,17 +69,17 @@ class Reign(RuleBasedStateMachine):
     # -- the leader ---------------------------------------------------------------------------
 
     def advance(self) -> None:
-        reached = self.leading.high_watermark(self.end, self.now_s)
+        reached = self.leader_state.high_watermark(self.end, self.now_s)
         self.high_watermark = max(self.high_watermark, reached)
 
     @rule()
     def propose(self) -> None:
-        wish = self.leading.wish(
+        wish = self.leader_state.wanted_isr(
             self.high_watermark, self.end, self.now_s, LAG_SECONDS, self.brokers
         )
-        after = elections.with_isr(self.leading.record, wish, self.min_isr)
+        after = elections.with_isr(self.leader_state.record, wish, self.min_isr)
         if after is not None:
-            self.leading.propose(after.isr)
+            self.leader_state.propose(after.isr)
             self.under_way.append((self.known_revision, after))
 
     @precondition(lambda self: self.under_way)
@@ -94,14 +94,14 @@ class Reign(RuleBasedStateMachine):
             if is_told:
                 self.learn()
         elif is_told and not self.under_way:
-            self.leading.refused()
+            self.leader_state.refused()
             self.advance()
 
     @precondition(lambda self: self.known_revision < self.revision)
     @rule()
     def learn(self) -> None:
         self.known_revision = self.revision
-        self.leading.adopt(self.stored, self.min_isr, self.now_s)
+        self.leader_state.adopt(self.stored, self.min_isr, self.now_s)
         self.advance()
 
     # -- what must hold -----------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Reign(RuleBasedStateMachine):
     @invariant()
     def the_leader_counts_at_least_the_recorded_isr(self) -> None:
         if self.known_revision == self.revision:
-            assert set(self.stored.isr) <= set(self.leading.maximal_isr)
+            assert set(self.stored.isr) <= set(self.leader_state.maximal_isr)
 
 
 TestReign = Reign.TestCase

@@ -18,7 +18,7 @@ from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication import isr, leader_state
 from penstock.cluster.replication.fetch_session import FollowerFetchSession
-from penstock.cluster.replication.isr import InSyncReplicas
+from penstock.cluster.replication.isr import IsrMaintenance
 from penstock.cluster.replication.leader_state import LeaderState
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.replica_follower import FollowerStatus, ReplicaFollower
@@ -98,7 +98,9 @@ def a_write_is_acknowledged_before_its_sync(patch: Patch) -> None:
 
 
 def a_follower_asks_on_before_its_sync(patch: Patch) -> None:
-    patch.setattr(ReplicaFollower, "_await_sync", lambda self: self._become(FollowerStatus.READY))
+    patch.setattr(
+        ReplicaFollower, "_await_sync", lambda self: self._set_status(FollowerStatus.READY)
+    )
 
 
 def the_leader_commits_what_is_durable_here(patch: Patch) -> None:
@@ -168,7 +170,7 @@ def a_follower_is_cut_to_its_high_watermark(patch: Patch) -> None:
     """As it was before KIP-101."""
 
     def planted(self: ReplicaFollower, before: ReplicaFollower | None = None) -> None:
-        self._begin(self._mending._cut_to(self.partition.high_watermark))
+        self._begin(self._repair._truncate_to(self.partition.high_watermark))
 
     patch.setattr(ReplicaFollower, "start", planted)
 
@@ -190,13 +192,13 @@ def an_unclean_return_keeps_its_place(patch: Patch) -> None:
 
 
 def the_isr_is_written_without_compare_and_swap(patch: Patch) -> None:
-    draft = InSyncReplicas._draft
+    draft = IsrMaintenance._proposal_for
 
-    def planted(self: InSyncReplicas, partition: Partition) -> Any:
+    def planted(self: IsrMaintenance, partition: Partition) -> Any:
         found = draft(self, partition)
         return found and isr.IsrProposal(found.partition, found.before, found.after, ())
 
-    patch.setattr(InSyncReplicas, "_draft", planted)
+    patch.setattr(IsrMaintenance, "_proposal_for", planted)
 
 
 def a_replica_joins_at_the_high_watermark(patch: Patch) -> None:
@@ -325,7 +327,7 @@ def producers_are_forgotten_by_a_new_leader(patch: Patch) -> None:
     lead = Partition.lead
 
     def planted(self: Partition, record: PartitionRecord, *rest: Any) -> None:
-        if self.leading is None:
+        if self.leader_state is None:
             self.log.producers = Producers(self.log.producers.expiration_ms)
         lead(self, record, *rest)
 

@@ -16,7 +16,7 @@ from penstock.cluster.controller import controller, elections
 from penstock.cluster.metadata import peer_reachability
 from penstock.cluster.metadata.peer_liveness import PeerLiveness
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
-from penstock.cluster.replication.leader_state import NOBODY, LeaderState
+from penstock.cluster.replication.leader_state import ALL_REACHABLE, LeaderState
 from simulation.network_cuts import Cut
 
 Patch = pytest.MonkeyPatch
@@ -60,7 +60,7 @@ def a_silent_follower_may_lag_as_long_as_a_slow_one(patch: Patch) -> None:
     real: Any = LeaderState._lags
 
     def planted(self: LeaderState, *arguments: Any) -> bool:
-        return bool(real(self, *arguments[:-1], NOBODY))
+        return bool(real(self, *arguments[:-1], ALL_REACHABLE))
 
     patch.setattr(LeaderState, "_lags", planted)
 

@@ -35,7 +35,7 @@ from penstock.cluster.metadata.peer_liveness import PeerLiveness
 from penstock.cluster.metadata.peer_reachability import PeerReachability
 from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.cluster.replication.fetchers import Fetchers
-from penstock.cluster.replication.isr import InSyncReplicas
+from penstock.cluster.replication.isr import IsrMaintenance
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.cluster.replication.throttle import Throttle
@@ -100,7 +100,7 @@ class Node:
     controller: Controller
     links: PeerLiveness
     reach: PeerReachability
-    isr: InSyncReplicas
+    isr: IsrMaintenance
     peers: PeerConnections
     fetchers: Fetchers
     groups: GroupCoordinator
@@ -310,7 +310,7 @@ class Node:
         self.links = PeerLiveness(
             node_id, report, losses, self.reach, self.random, *self.security.introduction
         )
-        self.isr = InSyncReplicas(
+        self.isr = IsrMaintenance(
             node_id, self.store, self.follower, self.partitions, configs, self.reach.away
         )
         self.fetchers = Fetchers(

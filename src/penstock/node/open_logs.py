@@ -36,7 +36,7 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
     image = await node.follower.start()
     node._follow_configs(image)
     node.memory = await metadata_check.remember(node.ports, config, node.follower, image)
-    is_all_gone = not is_new and not node.disk.exists(f"{data_dir}/logs")
+    are_logs_missing = not is_new and not node.disk.exists(f"{data_dir}/logs")
     last = await process_lives.last(node.store, config.node_id)
     here = data_directory.read_life(node.disk, data_dir)
     is_old = not is_new and process_lives.is_older(here, meta.directory_id, last)
@@ -48,7 +48,7 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
         await node.membership.vacate(meta.directory_id)
         await come_back(node.store, node.configs, config.node_id, is_empty=is_new, is_old=is_old)
         image = await node.follower.start()
-        if not is_new and not is_all_gone:
+        if not is_new and not are_logs_missing:
             # It may take long, and until then there is nothing else to be seen.
             log.warning("not stopped cleanly: logs are checked before this node serves")
     node.flusher = Flusher(node.disk, node.sync_workers, node._disk_failed, node.metrics.syncs)
@@ -65,7 +65,9 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
         keyring=node.unlocked.keyring,
         remember=node.memory.topics,
     )
-    await node.partitions.start(image, clean, is_all_gone=is_all_gone, has_lived=here > 0)
+    await node.partitions.start(
+        image, clean, are_logs_missing=are_logs_missing, has_run_before=here > 0
+    )
     lost = [key for key, one in node.partitions.items() if one.log.is_lost]
     if lost:
         await node.membership.vacate(meta.directory_id)

@@ -17,7 +17,7 @@ from penstock.cluster.metadata.image import EMPTY, Image
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 from penstock.cluster.replication.fetchers import Fetchers
-from penstock.cluster.replication.partition import Partition, PartitionHome, ProduceRules
+from penstock.cluster.replication.partition import Partition, ProduceRules, ReplicaContext
 from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
@@ -265,7 +265,7 @@ class Node:
         self.failures: list[OSError] = []
         self.sync_workers = SimWorkers(1, delay_s=(sync_s, sync_s))
         self.flusher = Flusher(self.disk, self.sync_workers, self.failures.append)
-        self.home = PartitionHome(NodeId(NODE), self.flusher)
+        self.home = ReplicaContext(NodeId(NODE), self.flusher)
         self.follower = MetadataWatcher(SimStore(SimEtcd(1)))
         self.peers = PeerConnections(NODE, self.follower)
         self.held: dict[Key, Partition] = {}

@@ -196,7 +196,7 @@ def test_a_parked_fetch_does_not_keep_a_node_from_stopping(tmp_path: Path) -> No
         waiting = asyncio.ensure_future(exchange(kafka, fetch_frame(1, wait_ms=60_000)))
         partition = node.partitions.get("t", 0)
         assert partition is not None
-        while not partition._reads:
+        while not partition._watchers:
             await asyncio.sleep(0.01)
         await node.stop()
         results = await asyncio.gather(waiting, return_exceptions=True)

@@ -48,14 +48,16 @@ def accept_loss(
     penstock cluster accept-loss --all --data /var/lib/penstock
     """
     from penstock.cluster.metadata import accepted_losses
-    from penstock.cluster.replication.high_watermark_checkpoint import FORMAT_KEY, HighWatermarks
+    from penstock.cluster.replication.high_watermark_checkpoint import FORMAT_KEY, HighWatermarkFile
     from penstock.runtime.disk import LocalDisk
 
     if is_all == (topic is not None) or (topic is None) != (partition is None):
         raise click.UsageError("give a topic and a partition, or --all")
     disk = LocalDisk()
     known = {
-        name: end for name, end in HighWatermarks(disk, data).read().items() if name != FORMAT_KEY
+        name: end
+        for name, end in HighWatermarkFile(disk, data).read().items()
+        if name != FORMAT_KEY
     }
     if topic is not None and partition is not None:
         found = _named(known, topic, partition, data)

@@ -54,51 +54,51 @@ class FollowerFetchSession:
         """True while the leader has no capacity for a session."""
         self._epoch = FULL
         self._ready: dict[FollowedPartition, ReplicaFollower] = {}
-        self._news: dict[FollowedPartition, ReplicaFollower] = {}
-        self._told: dict[FollowedPartition, None] = {}
-        self._unwanted: dict[FollowedPartition, None] = {}
+        self._added: dict[FollowedPartition, ReplicaFollower] = {}
+        self._sent: dict[FollowedPartition, None] = {}
+        self._removed: dict[FollowedPartition, None] = {}
 
     @property
     def is_open(self) -> bool:
         return self.id > 0
 
     @property
-    def has_news(self) -> bool:
+    def has_additions(self) -> bool:
         """True while a partition is ready that the leader does not have in the session."""
-        return bool(self._news)
+        return bool(self._added)
 
     @property
     def is_idle(self) -> bool:
         """True while there is nothing to ask for."""
         return not self._ready
 
-    def want(self, following: ReplicaFollower) -> None:
+    def include(self, replica: ReplicaFollower) -> None:
         """Adds a ready partition whose present offset the leader does not have yet."""
-        key = following.key
-        self._ready[key] = self._news[key] = following
-        self._unwanted.pop(key, None)
+        key = replica.key
+        self._ready[key] = self._added[key] = replica
+        self._removed.pop(key, None)
 
-    def leave_out(self, following: ReplicaFollower) -> None:
-        key = following.key
+    def exclude(self, replica: ReplicaFollower) -> None:
+        key = replica.key
         self._ready.pop(key, None)
-        self._news.pop(key, None)
-        if key in self._told:
-            self._unwanted[key] = None
+        self._added.pop(key, None)
+        if key in self._sent:
+            self._removed[key] = None
 
-    def repeat(self) -> None:
+    def name_all_again(self) -> None:
         """Names every partition again in the next request, for a new registration of this node."""
-        self._news = dict(self._ready)
+        self._added = dict(self._ready)
 
     def lost(self) -> None:
         """Starts over after the leader lost the session: the next request is a full one."""
         self.id, self._epoch = 0, FULL
         self.generation += 1
         self.is_refused = False
-        self._told.clear()
-        self._unwanted.clear()
-        self._news = dict(self._ready)
-        for following in self._ready.values():
-            following.asked_in = NOT_ASKED
+        self._sent.clear()
+        self._removed.clear()
+        self._added = dict(self._ready)
+        for replica in self._ready.values():
+            replica.asked_in = NOT_ASKED
 
     def opened(self, session_id: int) -> None:
         """Handles the response to a full fetch; 0: the leader has no capacity for a session."""
@@ -114,23 +114,23 @@ class FollowerFetchSession:
     ) -> FetchRequest:
         """Returns the next request, with all changes; the caller sends it."""
         is_full = self._epoch == FULL
-        for following in self._news.values():
-            following.asked_in = number
+        for replica in self._added.values():
+            replica.asked_in = number
         request = FetchRequest(
             max_wait_ms=terms.wait_ms,
             min_bytes=terms.bytes_min,
             max_bytes=terms.bytes_max,
             session_id=self.id,
             session_epoch=self._epoch,
-            topics=_topics(self._news.values(), terms.partition_bytes_max),
-            forgotten_topics_data=_forgotten(self._unwanted),
+            topics=_topics(self._added.values(), terms.partition_bytes_max),
+            forgotten_topics_data=_forgotten(self._removed),
             replica_state=state,
         )
-        self._told.update(dict.fromkeys(self._news))
-        for key in self._unwanted:
-            self._told.pop(key, None)
-        self._news.clear()
-        self._unwanted.clear()
+        self._sent.update(dict.fromkeys(self._added))
+        for key in self._removed:
+            self._sent.pop(key, None)
+        self._added.clear()
+        self._removed.clear()
         if not is_full:
             self._epoch = self._epoch % EPOCH_MAX + 1
         return request
@@ -138,8 +138,8 @@ class FollowerFetchSession:
 
 def _topics(wanted: Iterable[ReplicaFollower], bytes_max: int) -> list[FetchTopic]:
     rows: dict[TopicId, list[FetchPartition]] = {}
-    for following in wanted:
-        rows.setdefault(following.key[0], []).append(following.question(bytes_max))
+    for replica in wanted:
+        rows.setdefault(replica.key[0], []).append(replica.fetch_row(bytes_max))
     return [FetchTopic(topic_id=topic_id, partitions=cells) for topic_id, cells in rows.items()]
 
 

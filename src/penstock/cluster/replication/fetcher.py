@@ -36,7 +36,7 @@ from penstock.cluster.replication.replica_follower import (
     FollowedPartition,
     FollowerStatus,
     ReplicaFollower,
-    Replication,
+    ReplicationContext,
 )
 from penstock.cluster.replication.throttle import FollowerThrottle
 from penstock.wire.messages.fetch import FetchReplicaState, FetchResponse
@@ -71,7 +71,7 @@ class Fetcher:
         peers: PeerConnections,
         configs: BrokerConfigs,
         epoch: Callable[[], int],
-        around: Replication,
+        context: ReplicationContext,
         throttle: FollowerThrottle,
     ) -> None:
         self.leader = leader
@@ -81,12 +81,12 @@ class Fetcher:
         self._configs = configs
         self._epoch = epoch
         self._throttle = throttle
-        self._copied = around.copied
-        self._backoff = Backoff(around.random)
+        self._copied = context.copied
+        self._backoff = Backoff(context.random)
         self._attempt = 0
         self._followed: dict[FollowedPartition, ReplicaFollower] = {}
         self._session = FollowerFetchSession()
-        self._told_epoch = -1
+        self._sent_epoch = -1
         """This node's broker epoch in the latest request to the leader."""
         self._syncing: dict[FollowedPartition, None] = {}
         self._late_s = 0.0
@@ -97,7 +97,7 @@ class Fetcher:
         """Requests in flight by number."""
         self._arrived: deque[tuple[int, asyncio.Future[FetchResponse]]] = deque()
         self._wake = asyncio.Event()
-        self._hope = asyncio.Event()
+        self._retry_now = asyncio.Event()
         """Set when an immediate retry makes sense."""
 
     # -- partitions -------------------------------------------------------------------------
@@ -110,49 +110,49 @@ class Fetcher:
     def is_connected(self) -> bool:
         return self._main is not None and not self._main.is_closed
 
-    def add(self, following: ReplicaFollower, before: ReplicaFollower | None = None) -> None:
+    def add(self, replica: ReplicaFollower, before: ReplicaFollower | None = None) -> None:
         """Adds a partition; `before` is its previous, now retired, follower."""
-        self._followed[following.key] = following
-        following.changed = self._changed
-        following.start(before)
+        self._followed[replica.key] = replica
+        replica.changed = self._changed
+        replica.start(before)
 
-    def remove(self, following: ReplicaFollower) -> None:
-        following.retire()
-        if self._followed.get(following.key) is following:
-            del self._followed[following.key]
-        self._syncing.pop(following.key, None)
-        self._session.leave_out(following)
+    def remove(self, replica: ReplicaFollower) -> None:
+        replica.retire()
+        if self._followed.get(replica.key) is replica:
+            del self._followed[replica.key]
+        self._syncing.pop(replica.key, None)
+        self._session.exclude(replica)
         self._wake.set()
 
-    def encourage(self) -> None:
+    def retry_now(self) -> None:
         """Ends the backoff: the leader is new, or has registered again."""
         self._attempt = 0
-        self._hope.set()
+        self._retry_now.set()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Checks again for a request to send: this node's epoch may have changed."""
         self._wake.set()
 
-    def _changed(self, following: ReplicaFollower) -> None:
-        key = following.key
-        if following.condition is FollowerStatus.SYNCING:
+    def _changed(self, replica: ReplicaFollower) -> None:
+        key = replica.key
+        if replica.status is FollowerStatus.SYNCING:
             self._syncing[key] = None
         else:
             self._syncing.pop(key, None)
-        self._place(following)
+        self._place(replica)
         self._wake.set()
 
-    def _place(self, following: ReplicaFollower) -> None:
+    def _place(self, replica: ReplicaFollower) -> None:
         """Adds a ready partition to the session, and removes any other."""
-        if not following.is_ready or self._throttle.defers(following, self._place_again):
-            self._session.leave_out(following)
+        if not replica.is_ready or self._throttle.defers(replica, self._place_again):
+            self._session.exclude(replica)
         else:
-            self._session.want(following)
+            self._session.include(replica)
 
-    def _place_again(self, following: ReplicaFollower) -> None:
+    def _place_again(self, replica: ReplicaFollower) -> None:
         """Called when the throttle admits the partition."""
-        if self._followed.get(following.key) is following:
-            self._place(following)
+        if self._followed.get(replica.key) is replica:
+            self._place(replica)
             self._wake.set()
 
     # -- request loop -----------------------------------------------------------------------
@@ -161,22 +161,22 @@ class Fetcher:
         """Runs until cancelled."""
         while True:
             try:
-                await self._converse()
+                await self._exchange()
             except TROUBLE as error:
                 if self._attempt == 0:
                     log.info("fetching from node %d is interrupted: %s", self.leader, error)
             finally:
-                self._hang_up()
-            self._hope.clear()
+                self._disconnect()
+            self._retry_now.clear()
             delay_s = self._backoff.delay_s(self._attempt)
             self._attempt += 1
             try:
                 async with asyncio.timeout(delay_s):
-                    await self._hope.wait()
+                    await self._retry_now.wait()
             except TimeoutError:
                 pass
 
-    async def _converse(self) -> None:
+    async def _exchange(self) -> None:
         timeout_ms = self._configs.integer("replica.socket.timeout.ms")
         self._main = await self._peers.dial(self.leader, timeout_ms=timeout_ms)
         while True:
@@ -192,7 +192,7 @@ class Fetcher:
             self._wake.clear()
             await self._wake.wait()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         """Closes the connections without waiting: a cancelled wait would leave the rest open."""
         side, self._side = self._side, None
         main, self._main = self._main, None
@@ -218,17 +218,17 @@ class Fetcher:
         session, epoch = self._session, self._epoch()
         if session.is_idle or epoch < 0:
             return
-        if epoch != self._told_epoch:
+        if epoch != self._sent_epoch:
             # The leader's knowledge of this node counts only for the registration it was sent
             # under. A quiet partition that is not named again would never be in sync again.
-            self._told_epoch = epoch
-            session.repeat()
+            self._sent_epoch = epoch
+            session.name_all_again()
         # Requests of a lost session do not count: the leader may have parked one.
         awaited = sum(one.generation == session.generation for one in self._in_flight.values())
         if not awaited:
             if self._syncing and not self._is_late():
                 return
-        elif not session.has_news or not session.is_open or awaited == IN_FLIGHT_MAX:
+        elif not session.has_additions or not session.is_open or awaited == IN_FLIGHT_MAX:
             return
         connection = self._free_connection()
         if connection is not None:
@@ -315,15 +315,15 @@ class Fetcher:
         for topic in response.responses:
             topic_id = topic.topic_id
             for row in topic.partitions:
-                following = self._followed.get((topic_id, row.partition_index))
-                if following is None or number < following.asked_in or following.is_over:
+                replica = self._followed.get((topic_id, row.partition_index))
+                if replica is None or number < replica.asked_in or replica.is_over:
                     continue
-                copied = following.take(row)
+                copied = replica.take(row)
                 if copied:
                     self.fetched_bytes += copied
-                    self._throttle.record(following, copied)
-                if following.is_ready and following.asked_in > number:
-                    self._place(following)  # Its offset to fetch has changed.
+                    self._throttle.record(replica, copied)
+                if replica.is_ready and replica.asked_in > number:
+                    self._place(replica)  # Its offset to fetch has changed.
 
 
 def _discard(dialled: "asyncio.Task[Connection]") -> None:

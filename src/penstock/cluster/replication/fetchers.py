@@ -20,12 +20,16 @@ from penstock.cluster.metadata.store_keys import NO_LEADER
 from penstock.cluster.replication.fetcher import Fetcher
 from penstock.cluster.replication.log_repair import CopyCounters
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.replication.peer_connections import Life, PeerConnections, life_of
+from penstock.cluster.replication.peer_connections import (
+    Incarnation,
+    PeerConnections,
+    incarnation_of,
+)
 from penstock.cluster.replication.replica_follower import (
     FollowedPartition,
     FollowerStatus,
     ReplicaFollower,
-    Replication,
+    ReplicationContext,
 )
 from penstock.cluster.replication.throttle import FollowerThrottle, Throttle
 from penstock.wire.messages.list_offsets import (
@@ -71,32 +75,32 @@ class Fetchers:
         self._follower = follower
         self._configs = configs
         self._throttle = FollowerThrottle(Throttle("follower", node_id, configs, follower))
-        self._around = Replication(
+        self._context = ReplicationContext(
             workers, clock, random, self._spawn, self._ask_start, self._ask_end
         )
         self._fetchers: dict[int, tuple[Fetcher, asyncio.Task[None]]] = {}
         """Fetcher and its task by leader."""
-        self._followings: dict[FollowedPartition, ReplicaFollower] = {}
-        self._lives: dict[int, Life] = {}
+        self._replicas: dict[FollowedPartition, ReplicaFollower] = {}
+        self._incarnations: dict[int, Incarnation] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._failed.add_done_callback(_reveal_nothing)
+        self._failed.add_done_callback(_ignore_exception)
         self._is_closed = False
 
     @property
     def copied(self) -> CopyCounters:
-        return self._around.copied
+        return self._context.copied
 
     @property
     def fetchers(self) -> list[Fetcher]:
         return [fetcher for fetcher, _ in self._fetchers.values()]
 
-    def following(self, partition: Partition) -> ReplicaFollower | None:
-        return self._followings.get((partition.topic_id, partition.index))
+    def replica_follower(self, partition: Partition) -> ReplicaFollower | None:
+        return self._replicas.get((partition.topic_id, partition.index))
 
-    def count(self, condition: FollowerStatus) -> int:
+    def count(self, status: FollowerStatus) -> int:
         """Number of replicas with this status."""
-        return sum(one.condition is condition for one in self._followings.values())
+        return sum(one.status is status for one in self._replicas.values())
 
     # -- roles ------------------------------------------------------------------------------
 
@@ -110,31 +114,31 @@ class Fetchers:
                 continue
             wanted[partition.topic_id, partition.index] = partition
         retired: dict[FollowedPartition, ReplicaFollower] = {}
-        for key, following in list(self._followings.items()):
-            if wanted.get(key) is not following.partition or following.is_over:
-                self._fetchers[following.leader][0].remove(following)
-                del self._followings[key]
-                retired[key] = following
+        for key, replica in list(self._replicas.items()):
+            if wanted.get(key) is not replica.partition or replica.is_over:
+                self._fetchers[replica.leader][0].remove(replica)
+                del self._replicas[key]
+                retired[key] = replica
         for key, partition in wanted.items():
-            if key not in self._followings:
+            if key not in self._replicas:
                 self._take_on(partition, retired.get(key))
-            self._followings[key].reconsider()  # Its log may have been lost before it started.
+            self._replicas[key].reconsider()  # Its log may have been lost before it started.
         self._end_unneeded()
-        self._encourage()
+        self._retry_returned()
 
     def _take_on(self, partition: Partition, before: ReplicaFollower | None) -> None:
-        following = ReplicaFollower(partition, self._around)
+        replica = ReplicaFollower(partition, self._context)
         if before is not None and before.partition is not partition:
             before = None
-        self._followings[following.key] = following
-        self._fetcher(following.leader).add(following, before)
+        self._replicas[replica.key] = replica
+        self._fetcher(replica.leader).add(replica, before)
 
     def _fetcher(self, leader: int) -> Fetcher:
         found = self._fetchers.get(leader)
         if found is not None:
             return found[0]
         fetcher = Fetcher(
-            leader, self._peers, self._configs, self._epoch, self._around, self._throttle
+            leader, self._peers, self._configs, self._epoch, self._context, self._throttle
         )
         self._fetchers[leader] = fetcher, self._spawn(fetcher.run())
         return fetcher
@@ -145,15 +149,15 @@ class Fetchers:
                 task.cancel()
                 del self._fetchers[leader]
 
-    def _encourage(self) -> None:
+    def _retry_returned(self) -> None:
         """Ends the backoff for leaders that have registered again."""
         brokers = self._follower.image.brokers
-        lives = {node_id: life_of(record) for node_id, record in brokers.items()}
+        incarnations = {node_id: incarnation_of(record) for node_id, record in brokers.items()}
         for leader, (fetcher, _) in self._fetchers.items():
-            if lives.get(leader) != self._lives.get(leader):
-                fetcher.encourage()
-            fetcher.look_again()
-        self._lives = lives
+            if incarnations.get(leader) != self._incarnations.get(leader):
+                fetcher.retry_now()
+            fetcher.recheck()
+        self._incarnations = incarnations
 
     # -- running ----------------------------------------------------------------------------
 
@@ -169,9 +173,9 @@ class Fetchers:
         self._is_closed = True
         self._throttle.close()
         fetching = [task for _, task in self._fetchers.values()]
-        for following in self._followings.values():
-            following.retire()
-        self._followings.clear()
+        for replica in self._replicas.values():
+            replica.retire()
+        self._replicas.clear()
         self._fetchers.clear()
         for task in fetching:
             task.cancel()
@@ -191,27 +195,27 @@ class Fetchers:
         if error is not None:
             self._failed.set_exception(error)
 
-    async def _ask_start(self, following: ReplicaFollower) -> int:
+    async def _ask_start(self, replica: ReplicaFollower) -> int:
         """Start offset of the leader's log."""
-        partition = following.partition
+        partition = replica.partition
         cell = ListOffsetsPartition(
             partition_index=partition.index,
-            current_leader_epoch=following.leader_epoch,
+            current_leader_epoch=replica.leader_epoch,
             timestamp=EARLIEST,
         )
         request = ListOffsetsRequest(
             replica_id=self._node_id,
             topics=[ListOffsetsTopic(name=partition.topic, partitions=[cell])],
         )
-        response = await self._peers.ask(following.leader, request, ListOffsetsResponse)
+        response = await self._peers.ask(replica.leader, request, ListOffsetsResponse)
         answers = {
             (t.name, row.partition_index): row for t in response.topics for row in t.partitions
         }
-        return _answer_for(following, answers, "start").offset
+        return _answer_for(replica, answers, "start").offset
 
-    async def _ask_end(self, following: ReplicaFollower) -> int:
+    async def _ask_end(self, replica: ReplicaFollower) -> int:
         """End offset of the leader's log, committed or not."""
-        partition, epoch = following.partition, following.leader_epoch
+        partition, epoch = replica.partition, replica.leader_epoch
         cell = OffsetForLeaderPartition(
             partition=partition.index, current_leader_epoch=epoch, leader_epoch=epoch
         )
@@ -219,9 +223,9 @@ class Fetchers:
             replica_id=self._node_id,
             topics=[OffsetForLeaderTopic(topic=partition.topic, partitions=[cell])],
         )
-        response = await self._peers.ask(following.leader, request, OffsetForLeaderEpochResponse)
+        response = await self._peers.ask(replica.leader, request, OffsetForLeaderEpochResponse)
         answers = {(t.topic, row.partition): row for t in response.topics for row in t.partitions}
-        return _answer_for(following, answers, "end").end_offset
+        return _answer_for(replica, answers, "end").end_offset
 
 
 class PartitionAnswer(Protocol):
@@ -234,18 +238,18 @@ Answer = TypeVar("Answer", bound=PartitionAnswer)
 
 
 def _answer_for(
-    following: ReplicaFollower, answers: Mapping[tuple[str, int], Answer], about: str
+    replica: ReplicaFollower, answers: Mapping[tuple[str, int], Answer], about: str
 ) -> Answer:
     """Returns the leader's answer for one partition; raises its error."""
-    partition = following.partition
+    partition = replica.partition
     answer = answers.get((partition.topic, partition.index))
     if answer is None:
-        raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
+        raise PeerError(f"node {replica.leader} does not answer for {partition.topic}")
     check(answer.error_code, about=f"the {about} of {partition.topic}")
     return answer
 
 
-def _reveal_nothing(failed: "asyncio.Future[None]") -> None:
+def _ignore_exception(failed: "asyncio.Future[None]") -> None:
     """Marks the exception as seen: `run` raises it, and without `run` nothing reads it."""
     if not failed.cancelled():
         failed.exception()

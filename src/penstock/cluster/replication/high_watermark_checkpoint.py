@@ -35,7 +35,7 @@ FORMAT_KEY = "format"
 FORMAT = 2
 
 
-class HighWatermarks:
+class HighWatermarkFile:
     """The checkpoint file. Both methods block."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -62,33 +62,33 @@ class HighWatermarkCheckpoint:
     """Contents of the checkpoint file, written and pending. Runs on the event loop."""
 
     def __init__(self, disk: Disk, directory: str, workers: Workers) -> None:
-        self._watermarks = HighWatermarks(disk, directory)
+        self._watermarks = HighWatermarkFile(disk, directory)
         self._workers = workers
         self._ends: dict[str, int] = {}
         """Known end offsets by the partition's directory, as of the last refresh."""
         self._written: dict[str, int] | None = {}
         """Content of the file; None after a failed write."""
-        self._is_all_gone = False
+        self._are_logs_missing = False
         self._lock = asyncio.Lock()
         self._number = 0
 
     async def load(
-        self, clean: Mapping[str, CleanState], *, is_all_gone: bool, has_lived: bool
+        self, clean: Mapping[str, CleanState], *, are_logs_missing: bool, has_run_before: bool
     ) -> None:
         """Loads the file of the previous process; `clean` is what its clean stop left.
-        `is_all_gone`: the logs' folder is missing although the data directory is not new.
-        `has_lived`: there was a file, so without it no replica counts as new."""
+        `are_logs_missing`: the logs' folder is missing although the data directory is not new.
+        `has_run_before`: there was a file, so without it no replica counts as new."""
         self._written = await self._workers.run(self._watermarks.read)
         self._ends = dict(self._written)
         self._ends.pop(FORMAT_KEY, None)
         for name in clean:
             self._ends.setdefault(name, 0)  # Only the file tells how much was committed.
-        self._is_all_gone = is_all_gone or (has_lived and not self._written)
+        self._are_logs_missing = are_logs_missing or (has_run_before and not self._written)
 
     def retain(self, names: Collection[str]) -> None:
         """Drops the entries of all other replicas."""
         self._ends = {name: end for name, end in self._ends.items() if name in names}
-        if self._is_all_gone:
+        if self._are_logs_missing:
             self._ends = {**dict.fromkeys(names, 0), **self._ends}
 
     def known_end(self, name: str) -> int:
@@ -108,7 +108,7 @@ class HighWatermarkCheckpoint:
         """Removes a replica that is gone for good."""
         self._ends.pop(name, None)
 
-    def _look(self, partitions: Iterable[Partition]) -> dict[str, int]:
+    def _refresh(self, partitions: Iterable[Partition]) -> dict[str, int]:
         for one in partitions:
             self._ends[name_of(one)] = one.known_end
         return {FORMAT_KEY: FORMAT, **self._ends}
@@ -116,7 +116,7 @@ class HighWatermarkCheckpoint:
     async def save(self, partitions: Iterable[Partition]) -> None:
         """Writes the file if its content has changed. Raises OSError or Refused."""
         async with self._lock:
-            values = self._look(partitions)
+            values = self._refresh(partitions)
             if values == self._written:
                 return
             self._written = None
@@ -126,7 +126,7 @@ class HighWatermarkCheckpoint:
 
     def save_now(self, partitions: Iterable[Partition]) -> None:
         """As `save`, but blocking: for a node that stops."""
-        values = self._look(partitions)
+        values = self._refresh(partitions)
         if values != self._written:
             self._watermarks.write(values, self._number + 1)
 

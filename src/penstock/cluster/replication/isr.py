@@ -38,7 +38,7 @@ from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.peer_reachability import silence_seconds
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.leader_state import NOBODY, Away
+from penstock.cluster.replication.leader_state import ALL_REACHABLE, UnreachableNodes
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.partitions import Partitions
 
@@ -70,7 +70,7 @@ class IsrProposal:
         return Put(key, store_keys.encode(self.after))
 
 
-class InSyncReplicas:
+class IsrMaintenance:
     """ISR maintenance of one node, for the life of the process."""
 
     def __init__(
@@ -91,19 +91,19 @@ class InSyncReplicas:
         self._configs = configs
         # Dicts for their order.
         self._due: dict[Partition, None] = {}
-        self._doubts: dict[Partition, None] = {}
+        self._unresolved: dict[Partition, None] = {}
         """Partitions with a proposal whose outcome is unknown."""
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._revision = 0
         """Store revision of this node's last change."""
         self.shrinks = 0
         self.expands = 0
-        partitions.isr_due = self.want
+        partitions.isr_due = self.schedule
 
-    def want(self, partition: Partition) -> None:
+    def schedule(self, partition: Partition) -> None:
         """Schedules a check of this partition's ISR."""
         self._due[partition] = None
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -117,9 +117,9 @@ class InSyncReplicas:
     def _lag_seconds(self) -> float:
         return self._configs.integer("replica.lag.time.max.ms") / 1000
 
-    def _absent(self) -> Away:
+    def _absent(self) -> UnreachableNodes:
         nodes = self._away()
-        return Away(nodes, silence_seconds(self._configs)) if nodes else NOBODY
+        return UnreachableNodes(nodes, silence_seconds(self._configs)) if nodes else ALL_REACHABLE
 
     async def _watch_time(self) -> None:
         while True:
@@ -134,22 +134,22 @@ class InSyncReplicas:
         """Checks every partition; to be called several times within the allowed lag."""
         lag_seconds, away = self._lag_seconds, self._absent()
         for partition in tuple(self._partitions.replicas()):
-            leading = partition.leading
+            leader_state = partition.leader_state
             if self._should_withdraw(partition):
-                self.want(partition)
+                self.schedule(partition)
             elif partition.log.offline is not None:
                 continue
-            elif leading is None:
+            elif leader_state is None:
                 if self._should_reclaim(partition):
-                    self.want(partition)
-            elif leading.copies:
+                    self.schedule(partition)
+            elif leader_state.copies:
                 end_offset = partition.log.end_offset
-                leading.note_time(end_offset, now_s)
-                if leading.has_outsiders:
+                leader_state.note_time(end_offset, now_s)
+                if leader_state.has_candidates:
                     partition.advance()  # It may have waited for a replica that did not join.
                 high_watermark = partition.high_watermark
-                if leading.is_isr_due(high_watermark, end_offset, now_s, lag_seconds, away):
-                    self.want(partition)
+                if leader_state.is_isr_due(high_watermark, end_offset, now_s, lag_seconds, away):
+                    self.schedule(partition)
 
     # -- decisions --------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class InSyncReplicas:
         record, brokers = partition.record, self._follower.image.brokers
         if partition.log.is_lost:
             return elections.must_leave(record, self._node_id)
-        is_fit = partition.log.offline is None and not partition.is_starved
+        is_fit = partition.log.offline is None and not partition.is_unwritable
         if is_fit or self._node_id not in record.isr:
             return False
         eligible = record.isr + record.elr if partition.log.offline is not None else record.isr
@@ -177,7 +177,7 @@ class InSyncReplicas:
         return (
             record.leader == self._node_id
             and self._node_id in record.isr
-            and not partition.is_cutting
+            and not partition.is_under_repair
             and self._node_id in self._follower.image.brokers
         )
 
@@ -185,7 +185,7 @@ class InSyncReplicas:
         topic = self._follower.image.topics.get(partition.topic)
         return topic if topic is not None and topic.id == partition.topic_id else None
 
-    def _draft(self, partition: Partition) -> IsrProposal | None:
+    def _proposal_for(self, partition: Partition) -> IsrProposal | None:
         """Proposal for a partition, by the image; None if nothing is to change."""
         topic = self._topic_of(partition)
         if topic is None:
@@ -200,17 +200,17 @@ class InSyncReplicas:
         )
 
     def _next(self, partition: Partition, record: PartitionRecord) -> PartitionRecord | None:
-        leading = partition.leading
+        leader_state = partition.leader_state
         if record.partition_epoch < partition.record.partition_epoch:
             return None  # The image has not caught up with our own last change.
-        if leading is None:
+        if leader_state is None:
             if record != partition.record or not self._should_reclaim(partition):
                 return None
             return _touched(record, leader_epochs=1)
-        if record.leader_epoch != leading.record.leader_epoch:
+        if record.leader_epoch != leader_state.record.leader_epoch:
             return None
         now_s = asyncio.get_running_loop().time()
-        wish = leading.wish(
+        wanted = leader_state.wanted_isr(
             partition.high_watermark,
             partition.log.end_offset,
             now_s,
@@ -218,7 +218,7 @@ class InSyncReplicas:
             self._follower.image.brokers,
             self._absent(),
         )
-        return elections.with_isr(record, wish, leading.min_isr)
+        return elections.with_isr(record, wanted, leader_state.min_isr)
 
     def _guards(self, before: PartitionRecord, after: PartitionRecord) -> list[Expect]:
         """Guards a new ISR member, or the leader of a new epoch, by its present registration."""
@@ -233,25 +233,25 @@ class InSyncReplicas:
     async def _propose_all(self) -> None:
         retry = Retry(self._store.random, *PAUSE_SECONDS)
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             due, self._due = self._due, {}
             leaving = [p for p in due if self._should_withdraw(p)]
-            for partition in dict.fromkeys([*self._doubts, *leaving]):
+            for partition in dict.fromkeys([*self._unresolved, *leaving]):
                 await self._one(partition)
-            left = {*leaving, *self._doubts}
+            left = {*leaving, *self._unresolved}
             sound = [p for p in due if p.log.offline is None and p not in left]
             for start in range(0, len(sound), CHUNK):
                 await self._propose(sound[start : start + CHUNK])
             await self._catch_up()
-            if self._doubts:
+            if self._unresolved:
                 await retry.pause()
-                self._news.set()
+                self._wake.set()
             else:
                 retry.succeeded()
 
     async def _one(self, partition: Partition) -> None:
-        if partition in self._doubts:
+        if partition in self._unresolved:
             await self._resolve(partition)
         elif self._should_withdraw(partition):
             await self._withdraw(partition)
@@ -259,34 +259,36 @@ class InSyncReplicas:
     async def _propose(self, partitions: Sequence[Partition]) -> None:
         # Deciding and counting are one step: a high watermark that advanced in between could pass
         # a replica that is about to join the ISR.
-        chunk = [draft for one in partitions if (draft := self._draft(one)) is not None]
+        chunk = [
+            proposal for one in partitions if (proposal := self._proposal_for(one)) is not None
+        ]
         if not chunk:
             return
-        for draft in chunk:
-            if draft.partition.leading is not None:
-                draft.partition.leading.propose(draft.after.isr)
-        expects = list(dict.fromkeys(expect for draft in chunk for expect in draft.expects))
+        for proposal in chunk:
+            if proposal.partition.leader_state is not None:
+                proposal.partition.leader_state.propose(proposal.after.isr)
+        expects = list(dict.fromkeys(expect for proposal in chunk for expect in proposal.expects))
         try:
             async with asyncio.timeout(COMMIT_SECONDS):
-                revision = await self._store.commit(expects, [draft.put for draft in chunk])
+                revision = await self._store.commit(expects, [proposal.put for proposal in chunk])
         except TROUBLE:
-            self._doubts.update((draft.partition, None) for draft in chunk)
+            self._unresolved.update((proposal.partition, None) for proposal in chunk)
             return
         if revision is not None:
             self._revision = max(self._revision, revision)
-            for draft in chunk:
-                self._came_true(draft)
+            for proposal in chunk:
+                self._committed(proposal)
             return
-        for draft in chunk:
-            if draft.partition.leading is not None:
-                draft.partition.leading.refused()
+        for proposal in chunk:
+            if proposal.partition.leader_state is not None:
+                proposal.partition.leader_state.refused()
         if len(chunk) > 1:
             # One of many guards has failed: the other proposals need not wait for the next check.
-            for draft in chunk:
-                await self._propose([draft.partition])
+            for proposal in chunk:
+                await self._propose([proposal.partition])
 
-    def _came_true(self, draft: IsrProposal) -> None:
-        partition, before, after = draft.partition, draft.before, draft.after
+    def _committed(self, proposal: IsrProposal) -> None:
+        partition, before, after = proposal.partition, proposal.before, proposal.after
         if len(after.isr) != len(before.isr):
             grows = len(after.isr) > len(before.isr)
             self.expands += grows
@@ -314,22 +316,22 @@ class InSyncReplicas:
         """Finds the outcome of a proposal; changes the record if it has not changed."""
         topic = self._topic_of(partition)
         if topic is None:
-            del self._doubts[partition]
+            del self._unresolved[partition]
             return
         try:
             async with asyncio.timeout(COMMIT_SECONDS):
                 present = await partition_updates.read(self._store, topic, partition.index)
                 if present is None:
-                    del self._doubts[partition]
+                    del self._unresolved[partition]
                     return
                 if present.record.partition_epoch == partition.record.partition_epoch:
                     await self._move_on(partition, topic, present)
                     return
         except (*TROUBLE, Refused):
             return
-        del self._doubts[partition]
+        del self._unresolved[partition]
         self._partitions.learn(partition, present.record)
-        self.want(partition)
+        self.schedule(partition)
 
     async def _move_on(
         self, partition: Partition, topic: TopicImage, present: partition_updates.Present
@@ -337,12 +339,12 @@ class InSyncReplicas:
         """Increments the partition epoch: proposals that expect the old record become void."""
         after = _touched(present.record)
         expects = partition_updates.guards_of(topic, partition.index, present)
-        draft = IsrProposal(partition, present.record, after, tuple(expects))
-        revision = await self._store.commit(expects, [draft.put])
+        proposal = IsrProposal(partition, present.record, after, tuple(expects))
+        revision = await self._store.commit(expects, [proposal.put])
         if revision is not None:
-            del self._doubts[partition]
-            self._came_true(draft)
-            self.want(partition)
+            del self._unresolved[partition]
+            self._committed(proposal)
+            self.schedule(partition)
 
     async def _withdraw(self, partition: Partition) -> None:
         try:

@@ -35,14 +35,14 @@ ahead of the replica for ever."""
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class UnreachableNodes:
     """Unreachable nodes, and the lag that their replicas are allowed."""
 
     nodes: frozenset[int] = frozenset()
     lag_seconds: float = NEVER
 
 
-NOBODY = Away()
+ALL_REACHABLE = UnreachableNodes()
 
 
 @dataclass(slots=True)
@@ -81,9 +81,9 @@ class LeaderState:
 
     __slots__ = (
         "_counted",
-        "_doubtful",
         "_node_id",
         "_outside",
+        "_proposed",
         "copies",
         "epoch_start",
         "is_alone",
@@ -108,7 +108,7 @@ class LeaderState:
             for node in record.replicas
             if node != node_id
         }
-        self._doubtful: tuple[int, ...] = ()
+        self._proposed: tuple[int, ...] = ()
         """Not in the recorded ISR, but perhaps in the ISR of a proposal."""
         self.is_under_min = False
         """True while the ISR is too small for acks=all."""
@@ -130,7 +130,7 @@ class LeaderState:
         self.min_isr = min_isr
         if record.partition_epoch > before.partition_epoch:
             # Proposals were guarded by the record before: each took effect, or never will.
-            self._doubtful = ()
+            self._proposed = ()
             self.record = record
             known = self.copies
             self.copies = {
@@ -153,18 +153,18 @@ class LeaderState:
 
     def propose(self, isr: tuple[int, ...]) -> None:
         """Counts the members of an ISR that is about to be proposed."""
-        more = [node for node in isr if node not in self.record.isr and node not in self._doubtful]
-        self._doubtful = (*self._doubtful, *more)
+        more = [node for node in isr if node not in self.record.isr and node not in self._proposed]
+        self._proposed = (*self._proposed, *more)
         self._count()
 
     def refused(self) -> None:
         """Drops the proposals: none is unresolved, and none took effect."""
-        self._doubtful = ()
+        self._proposed = ()
         self._count()
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        return self.record.isr + self._doubtful
+        return self.record.isr + self._proposed
 
     def _count(self) -> None:
         """Divides the other replicas into those that count and those that may join."""
@@ -214,7 +214,7 @@ class LeaderState:
 
     def may_join(self, node_id: int, high_watermark: int) -> bool:
         """True if a replica outside the ISR has caught up far enough to join."""
-        if node_id in self.record.isr or node_id in self._doubtful:
+        if node_id in self.record.isr or node_id in self._proposed:
             return False
         copy = self.copies.get(node_id)
         return copy is not None and copy.end_offset >= max(high_watermark, self.epoch_start)
@@ -225,7 +225,7 @@ class LeaderState:
         leader_end: int,
         now_s: float,
         lag_seconds: float,
-        away: Away = NOBODY,
+        away: UnreachableNodes = ALL_REACHABLE,
     ) -> bool:
         """True if the ISR needs a check: a member lags, a replica may join, or the ELR is due."""
         isr = self.record.isr
@@ -239,11 +239,16 @@ class LeaderState:
         )
 
     @property
-    def has_outsiders(self) -> bool:
+    def has_candidates(self) -> bool:
         return bool(self._outside)
 
     def _lags(
-        self, node_id: int, leader_end: int, now_s: float, lag_seconds: float, away: Away
+        self,
+        node_id: int,
+        leader_end: int,
+        now_s: float,
+        lag_seconds: float,
+        away: UnreachableNodes,
     ) -> bool:
         copy = self.copies.get(node_id)
         if copy is None or copy.end_offset >= leader_end:
@@ -257,14 +262,14 @@ class LeaderState:
             lag_seconds = min(lag_seconds, away.lag_seconds * times)
         return now_s - copy.caught_up_s > lag_seconds
 
-    def wish(
+    def wanted_isr(
         self,
         high_watermark: int,
         leader_end: int,
         now_s: float,
         lag_seconds: float,
         brokers: Mapping[int, BrokerRecord],
-        away: Away = NOBODY,
+        away: UnreachableNodes = ALL_REACHABLE,
     ) -> tuple[int, ...]:
         """The ISR that the leader wants."""
         return tuple(

@@ -6,7 +6,7 @@ new epoch before its first batch, and replaces a damaged log by an empty one.
 Invariants:
 - a log is truncated by leader epoch, never to the high watermark: to the end of the last epoch that
   both logs have (KIP-595), repeatedly until they agree;
-- each step runs on workers, under `Partition.hold`, with `is_cutting` set, and only while the
+- each step runs on workers, under `Partition.hold`, with `is_under_repair` set, and only while the
   partition still follows: no other code appends to or reads from the log meanwhile;
 - a step that fails half way takes the log offline: the content of its files is no longer known;
 - no log is truncated, started over or copied anew below what is known to be committed (`known_end`,
@@ -21,31 +21,37 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.base.ports import WallClock, Workers
+from penstock.base.ports import Disk, WallClock, Workers
 from penstock.cluster.controller.elections import may_go_back
-from penstock.cluster.replication.log_replacement import rebuild
 from penstock.cluster.replication.partition import Partition
+from penstock.log.config import LogConfig
+from penstock.log.encryption import key_file
+from penstock.log.encryption.log_encryption import NO_KEY
 from penstock.log.log import Log
+from penstock.security.keyring import Keyring
 from penstock.wire.records import BATCH_OVERHEAD, BatchHeader, check_stored, read_header
 
 log = logging.getLogger("penstock.replication")
 
+DAMAGED = ".damaged"
+"""Suffix of a damaged log's directory while it is replaced."""
+
 
 @dataclass(slots=True)
 class CopyCounters:
-    """Replication counters of this node since it started."""
+    """ReplicationContext counters of this node since it started."""
 
     fetches: int = 0
     bytes: int = 0
     batches_refused: int = 0
-    cuts: int = 0
-    restarts: int = 0
+    truncations: int = 0
+    resets: int = 0
     restored: int = 0
-    cuts_refused: int = 0
+    truncations_refused: int = 0
     """Truncations refused because a leader lacked committed records."""
 
 
-class Withheld(Refused):
+class LeaderLacksRecords(Refused):
     """The leader lacks committed records that this log holds, so it is not followed."""
 
 
@@ -88,9 +94,9 @@ class LogRepair:
 
     async def forget_empty_epoch(self) -> None:
         if self.has_empty_epoch and not self._is_over():
-            await self._cut_to(self._partition.log.end_offset)
+            await self._truncate_to(self._partition.log.end_offset)
 
-    async def cut(self, epoch: int, leader_end: int) -> None:
+    async def truncate(self, epoch: int, leader_end: int) -> None:
         """Truncates the log to where the leader's last epoch not above ours ends."""
         held = self._partition.log
         _, own_end = held.epoch_end(epoch)
@@ -105,26 +111,26 @@ class LogRepair:
             leader_end,
         )
         self._check_kept(target)
-        self._copied.cuts += 1
-        await self._cut_to(target)
+        self._copied.truncations += 1
+        await self._truncate_to(target)
 
     def _check_kept(self, end_offset: int) -> None:
-        """Raises Withheld if the log would lose committed records by ending there."""
+        """Raises LeaderLacksRecords if the log would lose committed records by ending there."""
         partition = self._partition
         known = max(partition.known_end, partition.high_watermark)
         if end_offset >= known:
             return
         last_epoch = partition.log.epochs.latest if partition.log.offline is None else -1
         if not may_go_back(partition.record, partition.node_id, last_epoch):
-            self._copied.cuts_refused += 1
-            raise Withheld(
+            self._copied.truncations_refused += 1
+            raise LeaderLacksRecords(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"leader {self._leader} has no records from offset {end_offset} on, but this "
                 f"replica holds committed records up to {known}. Nothing is removed; let another "
                 "replica lead, or run an unclean election",
             )
 
-    async def _cut_to(self, offset: int) -> None:
+    async def _truncate_to(self, offset: int) -> None:
         held, now_ms = self._partition.log, self._clock.now_ms()
         await self._change(lambda: held.truncate_to(offset, now_ms), lowest=offset)
 
@@ -139,7 +145,7 @@ class LogRepair:
             held.end_offset,
         )
         self._check_kept(offset)
-        self._copied.restarts += 1
+        self._copied.resets += 1
         await self._change(lambda: held.start_over(offset), lowest=offset)
 
     async def copy(self, view: memoryview) -> bool:
@@ -192,7 +198,7 @@ class LogRepair:
         async with partition.hold():
             if self._is_over():
                 return
-            partition.is_cutting = True
+            partition.is_under_repair = True
             try:
                 fresh = await self._workers.run(
                     rebuild,
@@ -202,14 +208,14 @@ class LogRepair:
                     self._clock.now_ms(),
                     held.cipher.keyring,
                 )
-                await partition.lower_known(0)
+                await partition.lower_known_end(0)
                 partition.adopt(fresh)
                 self._copied.restored += 1
             except (OSError, Corrupt) as error:
                 raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             finally:
-                partition.is_cutting = False
-                partition.was_cut()
+                partition.is_under_repair = False
+                partition.repair_ended()
 
     async def _change(self, *steps: Callable[[], None], lowest: int) -> None:
         """Runs steps that change the log and its files; a failed step takes the log offline.
@@ -218,18 +224,52 @@ class LogRepair:
         async with partition.hold():
             if self._is_over():
                 return
-            partition.is_cutting = True
+            partition.is_under_repair = True
             try:
-                await partition.lower_known(lowest)
+                await partition.lower_known_end(lowest)
                 for step in steps:
                     await self._workers.run(step)
             except (OSError, Corrupt) as error:
                 partition.log.fail(f"it could not be brought in line with the leader: {error}")
                 raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             finally:
-                partition.is_cutting = False
-                partition.was_cut()
+                partition.is_under_repair = False
+                partition.repair_ended()
 
     @property
     def _name(self) -> tuple[str, int]:
         return self._partition.topic, self._partition.index
+
+
+def rebuild(
+    disk: Disk, path: str, config: LogConfig, now_ms: int, keyring: Keyring | None = None
+) -> Log:
+    """Replaces a damaged log by an empty one, durable on return. Blocks: for Workers.
+
+    Only for a replica outside ISR and ELR: the rest of its files is of no use then, and is removed.
+    The old directory is renamed first, so a crash leaves either the damaged log or a new one, never
+    a mixture. What a crash leaves of the old one goes with the next repair, or with the topic.
+
+    Raises Corrupt, with nothing changed, if a new log could not be used either.
+    """
+    if config.encrypted and keyring is None:
+        raise Corrupt(NO_KEY)
+    parent, _, _ = path.rpartition("/")
+    aside = path + DAMAGED
+    _remove(disk, aside)
+    if disk.exists(path):
+        disk.rename(path, aside)
+        disk.sync_dir(parent)
+    fresh = Log.open(disk, path, config, now_ms, keyring=keyring)
+    disk.sync_dir(parent)
+    _remove(disk, aside)
+    return fresh
+
+
+def _remove(disk: Disk, path: str) -> None:
+    if not disk.exists(path):
+        return
+    key_file.shred(disk, path)
+    for name in disk.listdir(path):
+        disk.unlink(f"{path}/{name}")
+    disk.rmdir(path)

@@ -33,7 +33,7 @@ from penstock.log.log import Appended, Log
 from penstock.wire.records import BatchHeader
 
 
-class Acknowledged(Protocol):
+class CommitWaiter(Protocol):
     """A request that waits for an append to be committed."""
 
     def committed(self, row: object, code: ErrorCode) -> None: ...
@@ -58,11 +58,11 @@ class Always:
 ALWAYS = Always()
 
 
-def nobody(partition: "Partition") -> None:
+def ignore_partition(partition: "Partition") -> None:
     pass
 
 
-def everyone(node_id: int) -> bool:
+def always_reachable(node_id: int) -> bool:
     return True
 
 
@@ -71,19 +71,19 @@ async def nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionHome:
+class ReplicaContext:
     """Services and callbacks that all replicas of a node share."""
 
     node_id: NodeId
     flusher: Flusher
     validity: Validity = ALWAYS
-    isr_due: Callable[["Partition"], None] = nobody
+    isr_due: Callable[["Partition"], None] = ignore_partition
     """Callback: the ISR of a partition needs a check; see `isr`."""
-    role_due: Callable[["Partition"], None] = nobody
+    role_due: Callable[["Partition"], None] = ignore_partition
     """Callback: a log under repair is ready for the role that its record gives it."""
     save_known: Callable[[], Awaitable[None]] = nothing
     """Writes the high watermark checkpoint (`high_watermark_checkpoint`)."""
-    hears: Callable[[int], bool] = everyone
+    hears: Callable[[int], bool] = always_reachable
     """True while that node answers; see `peer_reachability`."""
 
 
@@ -120,20 +120,20 @@ class Partition:
 
     __slots__ = (
         "_acks",
-        "_copiers",
+        "_append_watchers",
+        "_context",
         "_durables",
         "_flusher",
-        "_home",
-        "_reads",
+        "_watchers",
         "_written",
         "high_watermark",
         "index",
         "is_compacting",
-        "is_cutting",
-        "is_starved",
-        "known_max",
+        "is_under_repair",
+        "is_unwritable",
+        "known_end_max",
         "leader_epoch",
-        "leading",
+        "leader_state",
         "log",
         "lost_end",
         "record",
@@ -150,7 +150,7 @@ class Partition:
         log: Log,
         record: PartitionRecord,
         rules: ProduceRules,
-        home: PartitionHome,
+        context: ReplicaContext,
         *,
         high_watermark: int = 0,
     ) -> None:
@@ -162,52 +162,52 @@ class Partition:
         self.record = record
         self.leader_epoch = record.leader_epoch
         self.rules = rules
-        self.leading: LeaderState | None = None
+        self.leader_state: LeaderState | None = None
         """State of this node's leadership; None while it follows."""
-        self.is_cutting = False
+        self.is_under_repair = False
         """True while a worker changes the log's files to match the leader's: no reads and no
-        leadership until `was_cut`."""
+        leadership until `repair_ended`."""
         self.is_compacting = False
         """True while a worker rewrites sealed segments: retention leaves them alone until then;
         see `compaction_schedule`."""
-        self.is_starved = False
+        self.is_unwritable = False
         """True after a failed append to a sound log: the disk is full, for example."""
         self.high_watermark: int = max(log.start_offset, min(high_watermark, log.end_offset))
         self.lost_end = high_watermark if log.offline is not None else 0
         """For an offline log: everything below it is known to have been committed and held."""
-        self.known_max: int | None = None
+        self.known_end_max: int | None = None
         """Offset at which the log is about to be truncated, although it held more that was
         committed."""
-        self._home = home
-        self._flusher = home.flusher
-        self._acks: deque[tuple[int, Acknowledged, object]] = deque()
-        self._written: deque[tuple[int, Acknowledged, object]] = deque()
+        self._context = context
+        self._flusher = context.flusher
+        self._acks: deque[tuple[int, CommitWaiter, object]] = deque()
+        self._written: deque[tuple[int, CommitWaiter, object]] = deque()
         self._durables: deque[tuple[int, Callable[[], None]]] = deque()
         # Dicts for their order: fetches are woken in the order in which they came.
-        self._reads: dict[Callable[[], None], None] = {}
-        self._copiers: dict[Callable[[], None], None] = {}
+        self._watchers: dict[Callable[[], None], None] = {}
+        self._append_watchers: dict[Callable[[], None], None] = {}
         log.on_durable = self.advance
 
     @property
     def node_id(self) -> NodeId:
-        return self._home.node_id
+        return self._context.node_id
 
     @property
     def is_leader(self) -> bool:
-        return self.leading is not None
+        return self.leader_state is not None
 
     @property
     def is_settled(self) -> bool:
         """True once the leader's high watermark has reached its epoch's start: only then does it
         cover everything committed before (KIP-207)."""
-        leading = self.leading
-        return leading is not None and self.high_watermark >= leading.epoch_start
+        leader_state = self.leader_state
+        return leader_state is not None and self.high_watermark >= leader_state.epoch_start
 
     @property
     def known_end(self) -> int:
         """All records below it were committed and on this disk; see `high_watermark_checkpoint`."""
         known = max(self.lost_end, min(self.high_watermark, self.log.synced_offset))
-        return known if self.known_max is None else min(known, self.known_max)
+        return known if self.known_end_max is None else min(known, self.known_end_max)
 
     @property
     def last_stable_offset(self) -> int:
@@ -217,28 +217,30 @@ class Partition:
 
     def lead(self, record: PartitionRecord, min_isr: int, now_s: float) -> None:
         """Becomes leader with `record`, or applies a newer record of the same epoch."""
-        assert not self.is_cutting, "a log under repair cannot lead"
-        leading = self.leading
-        if leading is None or record.leader_epoch > self.leader_epoch:
+        assert not self.is_under_repair, "a log under repair cannot lead"
+        leader_state = self.leader_state
+        if leader_state is None or record.leader_epoch > self.leader_epoch:
             # Producers that wait since an earlier epoch of this node keep waiting: their batches
             # are in this log, and it is now the leader's log.
             self.record, self.leader_epoch = record, record.leader_epoch
             end_offset = self.log.end_offset
-            self.leading = LeaderState(self._home.node_id, record, min_isr, end_offset, now_s)
+            self.leader_state = LeaderState(
+                self._context.node_id, record, min_isr, end_offset, now_s
+            )
             self._wake_all()
         else:
-            has_left = leading.adopt(record, min_isr, now_s)
-            self.record = leading.record
+            has_left = leader_state.adopt(record, min_isr, now_s)
+            self.record = leader_state.record
             if has_left:
-                for wake in tuple(self._copiers):
+                for wake in tuple(self._append_watchers):
                     wake()
-            if leading.is_under_min:
+            if leader_state.is_under_min:
                 self._tell(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._acks)
         self.advance()
 
     def follow(self, record: PartitionRecord) -> None:
         """Follows another leader, or none; requests that need this leader fail."""
-        was_leader, self.leading = self.leading is not None, None
+        was_leader, self.leader_state = self.leader_state is not None, None
         is_news = record.leader_epoch != self.leader_epoch
         self.record, self.leader_epoch = record, record.leader_epoch
         if was_leader:
@@ -258,7 +260,7 @@ class Partition:
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """Last epoch at or below `epoch`, and its end offset; (-1, -1) if unknown here."""
         found = self.log.epoch_end(epoch)
-        if found[1] < 0 <= epoch <= self.leader_epoch and self.leading is not None:
+        if found[1] < 0 <= epoch <= self.leader_epoch and self.leader_state is not None:
             # Newer than any in the log, in which this leader has written nothing yet: batches of
             # such an epoch on other replicas were never committed.
             return self.log.epochs.latest, self.log.end_offset
@@ -266,9 +268,9 @@ class Partition:
 
     def is_valid(self) -> bool:
         """True while this node may still act as the leader."""
-        if self.leading is None:
+        if self.leader_state is None:
             return False
-        valid_until = self._home.validity.valid_until
+        valid_until = self._context.validity.valid_until
         return valid_until == FOREVER or asyncio.get_running_loop().time() < valid_until
 
     def is_in_touch(self) -> bool:
@@ -276,11 +278,11 @@ class Partition:
 
         A leader that was replaced because other nodes cannot reach it may learn of it last.
         """
-        leading = self.leading
-        if leading is None or not self.is_valid():
+        leader_state = self.leader_state
+        if leader_state is None or not self.is_valid():
             return False
-        record = leading.record
-        others = sum(node != self.node_id and self._home.hears(node) for node in record.isr)
+        record = leader_state.record
+        others = sum(node != self.node_id and self._context.hears(node) for node in record.isr)
         return others + 1 >= min(majority(record), len(record.isr))
 
     # -- appends as leader ------------------------------------------------------------------
@@ -289,7 +291,7 @@ class Partition:
         self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
     ) -> Appended:
         """Appends one checked batch. It may be acknowledged once `when_committed` says so."""
-        if self.leading is None:
+        if self.leader_state is None:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
         try:
@@ -298,26 +300,26 @@ class Partition:
             )
         except OSError:
             self.advance()  # If the log went offline, waiting requests fail.
-            self.starve()
+            self.mark_unwritable()
             raise
-        self.is_starved = False
+        self.is_unwritable = False
         if not appended.duplicate:
             if log.config.page_cache:
                 self.advance()
             else:
                 self._flusher.mark(log)
-            for wake in self._copiers:
+            for wake in self._append_watchers:
                 wake()
         return appended
 
-    def when_committed(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
+    def when_committed(self, end_offset: int, waiter: CommitWaiter, row: object) -> bool:
         """True if everything below `end_offset` is committed; else `waiter` is notified later."""
         if end_offset <= self.high_watermark:
             return True
         self._acks.append((end_offset, waiter, row))
         return False
 
-    def when_written(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
+    def when_written(self, end_offset: int, waiter: CommitWaiter, row: object) -> bool:
         """As `when_committed`, for producers that need this node's disk only (acks=1)."""
         if end_offset <= self.log.durable_offset:
             return True
@@ -330,21 +332,21 @@ class Partition:
         self, node_id: int, broker_epoch: int, offset: int, now_s: float, *, start_offset: int = -1
     ) -> None:
         """Handles a follower's fetch from `offset`: it has everything below on its disk."""
-        leading = self.leading
-        if leading is None:
+        leader_state = self.leader_state
+        if leader_state is None:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        copy = leading.fetched(node_id, broker_epoch, offset, self.log.end_offset, now_s)
+        copy = leader_state.fetched(node_id, broker_epoch, offset, self.log.end_offset, now_s)
         if copy is None:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {node_id} has no replica of it")
         copy.start_offset = start_offset
         self.advance()
-        if leading.may_join(node_id, self.high_watermark):
-            self._home.isr_due(self)
+        if leader_state.may_join(node_id, self.high_watermark):
+            self._context.isr_due(self)
 
-    def starve(self) -> None:
+    def mark_unwritable(self) -> None:
         """Marks the replica as unwritable after a failed append; it may have to leave the ISR."""
-        self.is_starved = True
-        self._home.isr_due(self)
+        self.is_unwritable = True
+        self._context.isr_due(self)
 
     def copied(self) -> None:
         """Makes batches durable that were copied from the leader."""
@@ -364,52 +366,52 @@ class Partition:
     def learn_high_watermark(self, offset: int) -> None:
         """Applies the leader's high watermark, as far as records have been copied."""
         reached = min(offset, self.log.end_offset)
-        if self.leading is None and reached > self.high_watermark:
+        if self.leader_state is None and reached > self.high_watermark:
             self.high_watermark = reached
-            for wake in tuple(self._reads):
+            for wake in tuple(self._watchers):
                 wake()
 
     def adopt(self, log: Log) -> None:
-        """Replaces a damaged log by another; `was_cut` follows."""
+        """Replaces a damaged log by another; `repair_ended` follows."""
         self.log.on_durable = None
         self.lost_end = 0
         self.log = log
         log.on_durable = self.advance
 
-    async def lower_known(self, offset: int) -> None:
+    async def lower_known_end(self, offset: int) -> None:
         """Lowers the checkpoint before the log is truncated to `offset`: otherwise a restart after
         a crash in between would report lost records. Raises errors of the disk."""
         if offset < self.known_end:
-            self.known_max = offset
-            await self._home.save_known()
+            self.known_end_max = offset
+            await self._context.save_known()
 
-    def was_cut(self) -> None:
+    def repair_ended(self) -> None:
         """Continues with a log that was truncated, started over or replaced."""
-        self.known_max = None
+        self.known_end_max = None
         start, end = self.log.start_offset, self.log.end_offset
         self.high_watermark = max(start, min(self.high_watermark, end))
-        self._release_durables(everyone=True)
+        self._release_durables(release_all=True)
         self._wake_all()
-        self._home.role_due(self)
+        self._context.role_due(self)
 
     # -- waiting requests -------------------------------------------------------------------
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Calls `wake` whenever the high watermark advances, until `unwatch`."""
-        self._reads[wake] = None
+        self._watchers[wake] = None
 
     def unwatch(self, wake: Callable[[], None]) -> None:
-        self._reads.pop(wake, None)
+        self._watchers.pop(wake, None)
 
     def watch_appends(self, wake: Callable[[], None]) -> None:
         """Calls `wake` at every append and change of role, until `unwatch_appends`.
 
         `wake` runs within the append, so it must not call back: it makes a note and acts later.
         """
-        self._copiers[wake] = None
+        self._append_watchers[wake] = None
 
     def unwatch_appends(self, wake: Callable[[], None]) -> None:
-        self._copiers.pop(wake, None)
+        self._append_watchers.pop(wake, None)
 
     def advance(self) -> None:
         """Advances the high watermark after progress of this log or of a replica."""
@@ -419,26 +421,26 @@ class Partition:
             return
         if self._durables:
             self._release_durables()
-        leading = self.leading
-        if leading is None:
+        leader_state = self.leader_state
+        if leader_state is None:
             return
         reached = log.durable_offset
         if self._written:
             self._release(self._written, reached)
-        if not leading.is_alone:
-            reached = leading.high_watermark(reached, asyncio.get_running_loop().time())
+        if not leader_state.is_alone:
+            reached = leader_state.high_watermark(reached, asyncio.get_running_loop().time())
         if reached <= self.high_watermark:
             return
         self.high_watermark = reached
         if self._acks:
             self._release(self._acks, reached)
-        if self._reads:
-            for wake in tuple(self._reads):
+        if self._watchers:
+            for wake in tuple(self._watchers):
                 wake()
 
-    def _release(self, acks: deque[tuple[int, Acknowledged, object]], reached: int) -> None:
+    def _release(self, acks: deque[tuple[int, CommitWaiter, object]], reached: int) -> None:
         """Acknowledges requests that wait for an offset up to `reached`."""
-        valid_until = self._home.validity.valid_until
+        valid_until = self._context.validity.valid_until
         if valid_until != FOREVER and asyncio.get_running_loop().time() >= valid_until:
             self._tell(ErrorCode.NOT_LEADER_OR_FOLLOWER, acks)
             return
@@ -446,12 +448,12 @@ class Partition:
             _, waiter, row = acks.popleft()
             waiter.committed(row, ErrorCode.NONE)
 
-    def _release_durables(self, *, everyone: bool = False) -> None:
+    def _release_durables(self, *, release_all: bool = False) -> None:
         durables = self._durables
-        while durables and (everyone or durables[0][0] <= self.log.durable_offset):
+        while durables and (release_all or durables[0][0] <= self.log.durable_offset):
             durables.popleft()[1]()
 
-    def _tell(self, code: ErrorCode, acks: deque[tuple[int, Acknowledged, object]]) -> None:
+    def _tell(self, code: ErrorCode, acks: deque[tuple[int, CommitWaiter, object]]) -> None:
         """Ends the requests that wait now with `code`; requests added meanwhile stay."""
         for _ in range(len(acks)):
             if not acks:
@@ -460,7 +462,7 @@ class Partition:
             waiter.committed(row, code)
 
     def _wake_all(self) -> None:
-        for wake in (*self._reads, *self._copiers):
+        for wake in (*self._watchers, *self._append_watchers):
             wake()
 
     def fence(self) -> None:
@@ -472,7 +474,7 @@ class Partition:
         """Fails all waiting requests with `code`."""
         self._tell(code, self._written)
         self._tell(code, self._acks)
-        self._release_durables(everyone=True)
+        self._release_durables(release_all=True)
         self._wake_all()
 
     # -- the log ----------------------------------------------------------------------------
@@ -504,7 +506,7 @@ class Partition:
         self.log.require_online()
 
     def truncated(self) -> None:
-        """Wakes fetches after the start of the log has advanced: those below it are out of range."""
+        """Wakes fetches below a start of the log that has advanced: they are out of range."""
         self.high_watermark = max(self.high_watermark, self.log.start_offset)
         self._wake_all()
 
@@ -513,5 +515,5 @@ class Partition:
         self.log.fail(reason)
         # The log and its open files are freed with the last reference, so there must be no cycle.
         self.log.on_durable = None
-        self.leading = None
+        self.leader_state = None
         self.fail(code)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.base.ports import Disk, Store, WallClock, Workers
-from penstock.cluster.configs.configs import BrokerConfigs, resolve_topic
+from penstock.cluster.configs.configs import BrokerConfigs, TopicConfig, resolve_topic
 from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
 from penstock.cluster.metadata.known_metadata_file import Remember, trust_the_store
@@ -30,12 +30,12 @@ from penstock.cluster.replication.high_watermark_checkpoint import HighWatermark
 from penstock.cluster.replication.partition import (
     ALWAYS,
     Partition,
-    PartitionHome,
+    ProduceRules,
+    ReplicaContext,
     Validity,
-    everyone,
-    nobody,
+    always_reachable,
+    ignore_partition,
 )
-from penstock.cluster.replication.produce_rules import rules_of
 from penstock.cluster.storage.log_directories import (
     LogDirectories,
     Opening,
@@ -48,6 +48,7 @@ from penstock.cluster.storage.write_pressure import WritePressure
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
 from penstock.security.keyring import Keyring
+from penstock.wire.compression import Codec
 
 log = logging.getLogger("penstock.partitions")
 
@@ -78,7 +79,7 @@ class Partitions:
         self._remember = remember
         self._node_id = node_id
         self._workers = workers
-        self._home = PartitionHome(
+        self._context = ReplicaContext(
             node_id,
             flusher,
             validity,
@@ -89,10 +90,10 @@ class Partitions:
         )
         self._configs = configs
         self._directories = LogDirectories(disk, clock, root, keyring)
-        self._clearing = OrphanCleanup(node_id, store, workers, self._directories)
+        self._orphans = OrphanCleanup(node_id, store, workers, self._directories)
         self._disk = disk
         self._data_dir = root.rpartition("/")[0] or "."
-        self._holdings = HighWatermarkCheckpoint(disk, self._data_dir, workers)
+        self._checkpoint = HighWatermarkCheckpoint(disk, self._data_dir, workers)
         self._partitions: dict[PartitionName, Partition] = {}
         self._led: dict[PartitionName, Partition] = {}
         self._min_isr: dict[str, int] = {}
@@ -103,19 +104,19 @@ class Partitions:
         self._is_unsaved = False
         self._accepted: dict[PartitionName, int] = {}
         """Replicas with an accepted loss, and where their logs begin if nothing is left."""
-        self._abstained: dict[tuple[TopicId, int], int] = {}
+        self._given_up_epochs: dict[tuple[TopicId, int], int] = {}
         """Leader epochs of this node that it does not continue."""
         self._image: Image | None = None
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._unopened: dict[PartitionName, str] = {}
         """Replicas that could not be opened, with the reason."""
         self._is_unfinished = False
         self._revision = -1
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._listeners: list[Callable[[], None]] = []
-        self.isr_due: Callable[[Partition], None] = nobody
+        self.isr_due: Callable[[Partition], None] = ignore_partition
         """Callback: the ISR of a partition needs a check; see `isr`."""
-        self.hears: Callable[[int], bool] = everyone
+        self.hears: Callable[[int], bool] = always_reachable
         """True while that node answers; see `peer_reachability`."""
         self.pressure = WritePressure()
         """Reasons to refuse writes: a disk nearly full, backlogs."""
@@ -155,17 +156,19 @@ class Partitions:
         image: Image,
         clean: Mapping[str, CleanState] | None,
         *,
-        is_all_gone: bool = False,
-        has_lived: bool = False,
+        are_logs_missing: bool = False,
+        has_run_before: bool = False,
     ) -> None:
         """Opens the logs on disk; after a crash (`clean` is None) with recovery. The other
         parameters: see `high_watermark_checkpoint`."""
         self._image = image
         self._clean = dict(clean or {})
-        self._abstain(image)
+        self._give_up_unclean_epochs(image)
         await self._workers.run(self._directories.make_root)
-        await self._holdings.load(self._clean, is_all_gone=is_all_gone, has_lived=has_lived)
-        self._holdings.retain(
+        await self._checkpoint.load(
+            self._clean, are_logs_missing=are_logs_missing, has_run_before=has_run_before
+        )
+        self._checkpoint.retain(
             {
                 f"{directory_of(topic.name, topic.id)}/{index}": None
                 for topic in image.topics.values()
@@ -173,7 +176,7 @@ class Partitions:
                 if self._node_id in record.replicas
             }
         )
-        await self._clearing.look(image)
+        await self._orphans.look(image)
         await self._reconcile(image)
         self._clean.clear()
         await self._workers.run(self._directories.report_strays, image)
@@ -185,17 +188,17 @@ class Partitions:
             self._drop_gone(after)
             if self._take_roles(after):
                 self._tell()
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Reconciles with each new image until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(RETRY_SECONDS if self._is_unfinished else None):
-                    await self._news.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 pass
-            self._news.clear()
+            self._wake.clear()
             assert self._image is not None
             await self._reconcile(self._image)
 
@@ -221,7 +224,7 @@ class Partitions:
         self._generation = self._configs.generation
         self._drop_gone(image)
         accepted = await self._accept_losses()
-        self._is_unfinished |= not await self._clearing.clear_moved(image)
+        self._is_unfinished |= not await self._orphans.clear_moved(image)
         retried = {name for name, _ in self._unopened}
         missing: list[Opening] = []
         for name, topic in image.topics.items():
@@ -234,7 +237,7 @@ class Partitions:
             await self._workers.run(accepted_losses.done, self._disk, self._data_dir, accepted)
         self._is_unfinished |= any(one.log.is_lost for one in self._partitions.values())
         self._done(image.revision)
-        self._is_unfinished |= not await self._clearing.clear_deleted(image)
+        self._is_unfinished |= not await self._orphans.clear_deleted(image)
 
     def _apply(self, topic: TopicImage) -> list[Opening]:
         """Applies a topic's state to open partitions; returns the replicas to open."""
@@ -244,12 +247,12 @@ class Partitions:
         for index, record in enumerate(topic.partitions):
             partition = self._partitions.get((topic.name, index))
             if partition is not None:
-                partition.configure(config.log, rules_of(config))
+                partition.configure(config.log, produce_rules(config))
                 self._assume(partition, record)
             elif self._node_id in record.replicas:
                 leads = self._leads(topic.id, index, record)
                 opening = Opening(topic, index, config, leads)
-                known_end = self._holdings.known_end(opening.name)
+                known_end = self._checkpoint.known_end(opening.name)
                 begins_at = self._accepted.get((topic.name, index), 0)
                 missing.append(replace(opening, known_end=known_end, begins_at=begins_at))
         self._topics[topic.name] = topic
@@ -298,7 +301,10 @@ class Partitions:
         if self._node_id not in record.replicas:
             self._leave(key, partition)
             return True
-        if self._leads(partition.topic_id, partition.index, record) and not partition.is_cutting:
+        if (
+            self._leads(partition.topic_id, partition.index, record)
+            and not partition.is_under_repair
+        ):
             min_isr = self._min_isr[partition.topic]
             partition.lead(record, min_isr, asyncio.get_running_loop().time())
             self._led[key] = partition
@@ -308,10 +314,10 @@ class Partitions:
         return before != (partition.is_leader, partition.leader_epoch)
 
     def _leads(self, topic_id: TopicId, index: int, record: PartitionRecord) -> bool:
-        abstained = self._abstained.get((topic_id, index), -1)
-        return record.leader == self._node_id and record.leader_epoch > abstained
+        given_up = self._given_up_epochs.get((topic_id, index), -1)
+        return record.leader == self._node_id and record.leader_epoch > given_up
 
-    def _abstain(self, image: Image) -> None:
+    def _give_up_unclean_epochs(self, image: Image) -> None:
         """Gives up leader epochs of logs that were not closed cleanly. A single replica may
         continue its epoch if the log was synced."""
         for topic in image.topics.values():
@@ -322,7 +328,7 @@ class Partitions:
                     continue
                 config = config or resolve_topic(topic.configs, self._configs)
                 if len(record.replicas) > 1 or config.log.page_cache:
-                    self._abstained[topic.id, index] = record.leader_epoch
+                    self._given_up_epochs[topic.id, index] = record.leader_epoch
 
     def _role_due(self, partition: Partition) -> None:
         """Applies the record of a partition whose log is ready again."""
@@ -365,7 +371,7 @@ class Partitions:
             del self._partitions[key]
             self._accepted[key] = one.lost_end
             self._unopened[key] = "its loss was accepted"
-            self._holdings.forget(name)
+            self._checkpoint.forget(name)
             one.close("its loss was accepted", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if accepted:
             log.warning("loss accepted for %s: they continue without it", listed(accepted))
@@ -386,7 +392,7 @@ class Partitions:
             pairs = [(one, logs[at % OPENERS][at // OPENERS]) for at, one in enumerate(missing)]
             # Persist before serving: a replica that was served and is missing later is lost, not
             # new.
-            if self._holdings.enter(one.name for one, found in pairs if isinstance(found, Log)):
+            if self._checkpoint.enter(one.name for one, found in pairs if isinstance(found, Log)):
                 await self._save_known()
         except (OSError, Refused) as error:
             log.warning("partitions are opened later: %s", error)
@@ -424,8 +430,8 @@ class Partitions:
             opening.index,
             opened,
             record,
-            rules_of(opening.config),
-            self._home,
+            produce_rules(opening.config),
+            self._context,
             high_watermark=max(opening.known_end, 0),
         )
         self._assume(partition, record)
@@ -444,7 +450,7 @@ class Partitions:
             self._unopened.pop((topic.name, index), None)
             self._led.pop((topic.name, index), None)
             partition = self._partitions.pop((topic.name, index), None)
-            self._holdings.forget(f"{directory_of(topic.name, topic.id)}/{index}")
+            self._checkpoint.forget(f"{directory_of(topic.name, topic.id)}/{index}")
             if partition is not None:
                 partition.close("the topic was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -453,8 +459,8 @@ class Partitions:
         self._led.pop(key, None)
         del self._partitions[key]
         partition.close("the replica was moved away", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._holdings.forget(name_of(partition))
-        self._clearing.leave(partition.topic_id, partition.index)
+        self._checkpoint.forget(name_of(partition))
+        self._orphans.leave(partition.topic_id, partition.index)
 
     # -- failures ---------------------------------------------------------------------------
 
@@ -477,7 +483,7 @@ class Partitions:
     # -- high watermarks --------------------------------------------------------------------
 
     async def _save_known(self) -> None:
-        await self._holdings.save(self._partitions.values())
+        await self._checkpoint.save(self._partitions.values())
 
     async def save_watermarks(self) -> None:
         """Writes the high watermark checkpoint if it has changed."""
@@ -508,10 +514,31 @@ class Partitions:
             if state is not None:
                 states[name_of(partition)] = state
         try:
-            self._holdings.save_now(self._partitions.values())
+            self._checkpoint.save_now(self._partitions.values())
         except OSError as error:
             log.warning("the high watermarks were not written: %s", error)
         return states
 
     def items(self) -> Iterator[tuple[PartitionName, Partition]]:
         yield from self._partitions.items()
+
+
+def produce_rules(config: TopicConfig) -> ProduceRules:
+    codec = None
+    if config.compression_type != "producer":
+        codec = (
+            Codec.NONE
+            if config.compression_type == "uncompressed"
+            else Codec[config.compression_type.upper()]
+        )
+    return ProduceRules(
+        message_bytes_max=config.log.message_bytes_max,
+        append_time=config.append_time,
+        timestamp_before_max_ms=config.timestamp_before_max_ms,
+        timestamp_after_max_ms=config.timestamp_after_max_ms,
+        keys_required=config.log.cleanup_compact,
+        codec=codec,
+        level=config.compression_level,
+        key_schema=config.key_schema,
+        value_schema=config.value_schema,
+    )

@@ -30,7 +30,7 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord
 
 Answer = TypeVar("Answer")
-Life: TypeAlias = tuple[int, str, int]
+Incarnation: TypeAlias = tuple[int, str, int]
 """Incarnation of a node: epoch, host and port of its registration."""
 
 TROUBLE = (OSError, PeerError, Refused)
@@ -41,7 +41,7 @@ REUSED_BYTES_MAX = 16 << 20
 GENERAL = "general"
 
 
-def life_of(record: BrokerRecord) -> Life:
+def incarnation_of(record: BrokerRecord) -> Incarnation:
     return record.epoch, record.host, record.port
 
 
@@ -65,7 +65,7 @@ class PeerConnections:
         )
         self._authenticate = authenticate
         self._shared: dict[tuple[int, str], asyncio.Task[Connection]] = {}
-        self._open: dict[Connection, tuple[int, Life]] = {}
+        self._open: dict[Connection, tuple[int, Incarnation]] = {}
         """All connections with their node and incarnation, oldest first."""
 
     @property
@@ -82,11 +82,11 @@ class PeerConnections:
             config = replace(config, request_timeout_ms=timeout_ms)
         connection = await connect(Address(record.host, record.port), config, self._authenticate)
         known = self._follower.image.brokers.get(node_id)
-        if known is None or life_of(known) != life_of(record):
+        if known is None or incarnation_of(known) != incarnation_of(record):
             connection.close()
             raise Unreachable(f"node {node_id} has registered again")
         self._forget_closed()
-        self._open[connection] = node_id, life_of(record)
+        self._open[connection] = node_id, incarnation_of(record)
         return connection
 
     async def connection(self, node_id: int, lane: str = GENERAL) -> Connection:
@@ -95,7 +95,7 @@ class PeerConnections:
         task = self._shared.get(key)
         if task is None or (task.done() and not _is_usable(task)):
             task = asyncio.get_running_loop().create_task(self.dial(node_id))
-            task.add_done_callback(_reveal_nothing)
+            task.add_done_callback(_ignore_exception)
             self._shared[key] = task
         # Other callers wait for the same task, so a cancelled caller must not cancel it.
         return await asyncio.shield(task)
@@ -134,9 +134,9 @@ class PeerConnections:
         """Closes connections to incarnations that have ended; called at every image change."""
         if before.brokers is after.brokers:
             return
-        for connection, (node_id, life) in list(self._open.items()):
+        for connection, (node_id, incarnation) in list(self._open.items()):
             record = after.brokers.get(node_id)
-            if record is None or life_of(record) != life:
+            if record is None or incarnation_of(record) != incarnation:
                 connection.close()
         self._forget_closed()
 
@@ -171,7 +171,7 @@ def _is_usable(task: "asyncio.Task[Connection]") -> bool:
     return not task.result().is_closed
 
 
-def _reveal_nothing(task: "asyncio.Task[Connection]") -> None:
+def _ignore_exception(task: "asyncio.Task[Connection]") -> None:
     """Marks the exception as seen: waiting callers got it, and there may be none."""
     if not task.cancelled():
         task.exception()

@@ -26,7 +26,7 @@ from penstock.base.ids import TopicId
 from penstock.base.ports import Random, WallClock, Workers
 from penstock.base.retry import Backoff
 from penstock.client.errors import code_of
-from penstock.cluster.replication.log_repair import CopyCounters, LogRepair, Withheld
+from penstock.cluster.replication.log_repair import CopyCounters, LeaderLacksRecords, LogRepair
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.peer_connections import TROUBLE
 from penstock.wire.messages.fetch import FetchPartition, FetchPartitionData
@@ -67,7 +67,7 @@ class FollowerStatus(enum.Enum):
 
 
 @dataclass(slots=True)
-class Replication:
+class ReplicationContext:
     """Services of the node that every replica follower uses."""
 
     workers: Workers
@@ -86,50 +86,50 @@ class ReplicaFollower:
     """Follower of one partition's leader in one leader epoch."""
 
     __slots__ = (
-        "_around",
         "_attempt",
         "_backoff",
-        "_complained",
-        "_has_withheld",
+        "_context",
         "_is_asking",
-        "_mending",
+        "_is_lack_reported",
+        "_repair",
+        "_reported",
         "_task",
         "_timer",
         "asked_in",
         "changed",
-        "condition",
         "is_retired",
         "key",
         "leader",
         "leader_epoch",
         "partition",
+        "status",
     )
 
-    def __init__(self, partition: Partition, around: Replication) -> None:
+    def __init__(self, partition: Partition, context: ReplicationContext) -> None:
         self.partition = partition
         self.key: FollowedPartition = (partition.topic_id, partition.index)
         self.leader = partition.record.leader
         self.leader_epoch = partition.record.leader_epoch
-        self.condition = FollowerStatus.BUSY
+        self.status = FollowerStatus.BUSY
         self.asked_in = NOT_ASKED
         """Number of the request that carried the present offset; see `fetcher`."""
         self.changed: Callable[[ReplicaFollower], None] | None = None
-        """Called after every change of `condition`."""
+        """Called after every change of `status`."""
         self.is_retired = False
-        self._around = around
-        self._backoff = Backoff(around.random, base_s=0.02)
+        self._context = context
+        self._backoff = Backoff(context.random, base_s=0.02)
         self._attempt = 0
-        self._complained: ErrorCode | None = None
+        self._reported: ErrorCode | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_asking = False
-        self._has_withheld = False
-        self._mending = LogRepair(
+        self._is_lack_reported = False
+        self._repair = LogRepair(
             partition,
             self.leader,
-            around.workers,
-            around.clock,
-            around.copied,
+            context.workers,
+            context.clock,
+            context.copied,
             lambda: self.is_over,
         )
 
@@ -138,8 +138,8 @@ class ReplicaFollower:
         task = before._task if before is not None else None
         if task is not None and task.done():
             task = None
-        if task is not None or self._mending.has_empty_epoch:
-            self._begin(self._tidy_up(task))
+        if task is not None or self._repair.has_empty_epoch:
+            self._begin(self._prepare_log(task))
         else:
             self._await_sync()
 
@@ -162,7 +162,7 @@ class ReplicaFollower:
 
     @property
     def is_ready(self) -> bool:
-        return self.condition is FollowerStatus.READY
+        return self.status is FollowerStatus.READY
 
     @property
     def is_in_sync(self) -> bool:
@@ -171,12 +171,12 @@ class ReplicaFollower:
     def reconsider(self) -> None:
         """Restores a broken log if the partition's record allows it by now."""
         record, node_id = self.partition.record, self.partition.node_id
-        if self.condition is not FollowerStatus.BROKEN or self.is_over:
+        if self.status is not FollowerStatus.BROKEN or self.is_over:
             return
         if node_id not in record.isr and node_id not in record.elr and self._timer is None:
-            self._begin(self._mending.restore(lambda: self._around.leader_end(self)))
+            self._begin(self._repair.restore(lambda: self._context.leader_end(self)))
 
-    def question(self, bytes_max: int) -> FetchPartition:
+    def fetch_row(self, bytes_max: int) -> FetchPartition:
         held = self.partition.log
         offset = held.end_offset
         return FetchPartition(
@@ -193,18 +193,18 @@ class ReplicaFollower:
 
     def take(self, row: FetchPartitionData) -> int:
         """Applies the leader's response; returns the number of bytes copied."""
-        assert self.condition is FollowerStatus.READY
+        assert self.status is FollowerStatus.READY
         if self.partition.log.offline is not None:
-            self._become(FollowerStatus.BROKEN)
+            self._set_status(FollowerStatus.BROKEN)
             return 0
         if row.error_code:
             self._refused(code_of(row.error_code))
             return 0
         diverging = row.diverging_epoch
         if diverging is not None and diverging.end_offset >= 0:
-            self._begin(self._mending.cut(diverging.epoch, diverging.end_offset))
+            self._begin(self._repair.truncate(diverging.epoch, diverging.end_offset))
             return 0
-        self._complained = None
+        self._reported = None
         if not row.records:
             self._attempt = 0
             self._learn(row)
@@ -222,24 +222,24 @@ class ReplicaFollower:
     def _copy(self, view: memoryview, row: FetchPartitionData) -> int:
         held = self.partition.log
         try:
-            if held.start_offset == held.end_offset and _is_astride(view, held.end_offset):
+            if held.start_offset == held.end_offset and _spans(view, held.end_offset):
                 taken = 0
             else:
-                taken = held.append_replica(view, self._around.clock.now_ms(), waits=False)
+                taken = held.append_replica(view, self._context.clock.now_ms(), waits=False)
         except (Refused, OSError) as error:
             self._append_failed(error)
             return 0
         if not taken:
             self._begin(self._copy_slowly(view, row))
             return len(view)
-        self._around.copied.bytes += taken
+        self._context.copied.bytes += taken
         self._settle(row)
         return taken
 
     def _settle(self, row: FetchPartitionData) -> None:
         """Syncs the appended batches before the next fetch."""
         self._attempt = 0
-        self.partition.is_starved = False
+        self.partition.is_unwritable = False
         self.partition.copied()
         self._learn(row)
         self._await_sync()
@@ -247,11 +247,11 @@ class ReplicaFollower:
     def _await_sync(self) -> None:
         held = self.partition.log
         if held.offline is not None:
-            self._become(FollowerStatus.BROKEN)
+            self._set_status(FollowerStatus.BROKEN)
         elif held.durable_offset >= held.end_offset:
-            self._become(FollowerStatus.READY)
+            self._set_status(FollowerStatus.READY)
         else:
-            self._become(FollowerStatus.SYNCING)
+            self._set_status(FollowerStatus.SYNCING)
             self.partition.when_durable(held.end_offset, self._synced)
 
     def _synced(self) -> None:
@@ -274,15 +274,15 @@ class ReplicaFollower:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._begin(self._move_into_range())
             return
-        if code not in BEHIND and code is not self._complained:
-            self._complained = code
+        if code not in BEHIND and code is not self._reported:
+            self._reported = code
             log.warning("node %d does not give us %s-%d: %s", self.leader, *self._name, code.name)
         self.pause()
 
     # -- status -----------------------------------------------------------------------------
 
-    def _become(self, condition: FollowerStatus) -> None:
-        self.condition = condition
+    def _set_status(self, status: FollowerStatus) -> None:
+        self.status = status
         self.asked_in = NOT_ASKED
         if self.changed is not None:
             self.changed(self)
@@ -291,45 +291,47 @@ class ReplicaFollower:
         """Fetches again after a delay that grows with each failed attempt."""
         delay_s = self._backoff.delay_s(self._attempt)
         self._attempt += 1
-        self._become(FollowerStatus.PAUSED)
+        self._set_status(FollowerStatus.PAUSED)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._resume)
 
     def _resume(self) -> None:
         self._timer = None
-        if not self.is_over and self.condition is FollowerStatus.PAUSED:
+        if not self.is_over and self.status is FollowerStatus.PAUSED:
             self._await_sync()
         self.reconsider()
 
     def _append_failed(self, error: Refused | OSError) -> None:
         if isinstance(error, Refused):
-            self._around.copied.batches_refused += 1
-        if not self.partition.is_starved:
+            self._context.copied.batches_refused += 1
+        if not self.partition.is_unwritable:
             words = "batches of node %d for %s-%d are rejected: %s"
             log.error(words, self.leader, *self._name, error)
         # Batches before the rejected one may have been appended.
         self.partition.copied()
         if self.partition.log.offline is not None:
-            self._become(FollowerStatus.BROKEN)
+            self._set_status(FollowerStatus.BROKEN)
             return
         if isinstance(error, OSError):
-            self.partition.starve()
+            self.partition.mark_unwritable()
         self.pause()
 
     # -- disk work --------------------------------------------------------------------------
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._become(FollowerStatus.BUSY)
-        self._task = self._around.spawn(self._carry_out(work))
+        self._set_status(FollowerStatus.BUSY)
+        self._task = self._context.spawn(self._carry_out(work))
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Withheld as withheld:
-            if not self._has_withheld:
-                self._has_withheld = True
-                log.error("%s-%d is not followed: %s", *self._name, withheld)
+        except LeaderLacksRecords as lack:
+            if not self._is_lack_reported:
+                self._is_lack_reported = True
+                log.error("%s-%d is not followed: %s", *self._name, lack)
             if not self.is_over:
-                self._become(FollowerStatus.BROKEN if self._is_offline else FollowerStatus.PAUSED)
+                self._set_status(
+                    FollowerStatus.BROKEN if self._is_offline else FollowerStatus.PAUSED
+                )
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
             return
@@ -338,27 +340,27 @@ class ReplicaFollower:
         except TROUBLE:
             pass  # The leader is unreachable; the fetcher retries.
         else:
-            if not self.is_over and self.condition is FollowerStatus.BUSY:
+            if not self.is_over and self.status is FollowerStatus.BUSY:
                 self._await_sync()
             return
         if not self.is_over:
             if self._is_offline:
-                self._become(FollowerStatus.BROKEN)
+                self._set_status(FollowerStatus.BROKEN)
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
             else:
                 self.pause()
 
-    async def _tidy_up(self, unfinished: "asyncio.Task[None] | None") -> None:
+    async def _prepare_log(self, unfinished: "asyncio.Task[None] | None") -> None:
         if unfinished is not None:
             await asyncio.wait([unfinished])
-        await self._mending.forget_empty_epoch()
+        await self._repair.forget_empty_epoch()
 
     async def _move_into_range(self) -> None:
         """Handles an offset that the leader lacks: its log begins later, or this one is empty."""
         self._is_asking = True
         try:
-            start_offset = await self._around.leader_start(self)
+            start_offset = await self._context.leader_start(self)
         finally:
             self._is_asking = False
         held = self.partition.log
@@ -367,12 +369,12 @@ class ReplicaFollower:
             if not self.is_over:
                 self.pause()
             return
-        await self._mending.start_over(start_offset)
+        await self._repair.start_over(start_offset)
 
     async def _copy_slowly(self, view: memoryview, row: FetchPartitionData) -> None:
-        if await self._mending.copy(view):
+        if await self._repair.copy(view):
             self._attempt = 0
-            self.partition.is_starved = False
+            self.partition.is_unwritable = False
             self._learn(row)
 
     @property
@@ -384,7 +386,7 @@ class ReplicaFollower:
         return self.partition.topic, self.partition.index
 
 
-def _is_astride(view: memoryview, offset: int) -> bool:
+def _spans(view: memoryview, offset: int) -> bool:
     """True if the first batch begins before `offset` and ends after it."""
     if len(view) < BATCH_OVERHEAD:
         return False

@@ -1,4 +1,4 @@
-"""Replication throttles: rate limits for copying replicas that are not in sync (KIP-73).
+"""ReplicationContext throttles: rate limits for copying replicas that are not in sync (KIP-73).
 
 A topic's `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` name
 the throttled replicas, as `partition:node` pairs or `*`. Each node limits its own, to `leader.` or
@@ -79,20 +79,20 @@ class FollowerThrottle:
         ] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def defers(self, following: ReplicaFollower, go: Callable[[ReplicaFollower], None]) -> bool:
+    def defers(self, replica: ReplicaFollower, go: Callable[[ReplicaFollower], None]) -> bool:
         """True if the partition must wait; `go` is called when it may be fetched."""
-        if not self._holds_back(following):
+        if not self._holds_back(replica):
             return False
         wait_s = self._throttle.wait_s()
         if wait_s <= 0:
             return False
-        self._deferred[following.key] = following, go
+        self._deferred[replica.key] = replica, go
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._let_go)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._release)
         return True
 
-    def record(self, following: ReplicaFollower, count: int) -> None:
-        if self._holds_back(following):
+    def record(self, replica: ReplicaFollower, count: int) -> None:
+        if self._holds_back(replica):
             self._throttle.record(count)
 
     def close(self) -> None:
@@ -101,17 +101,17 @@ class FollowerThrottle:
             self._timer.cancel()
             self._timer = None
 
-    def _holds_back(self, following: ReplicaFollower) -> bool:
-        partition = following.partition
+    def _holds_back(self, replica: ReplicaFollower) -> bool:
+        partition = replica.partition
         if not self._throttle.names(partition.topic, partition.index):
             return False
-        return not following.is_in_sync
+        return not replica.is_in_sync
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._timer = None
         deferred, self._deferred = self._deferred, {}
-        for following, go in deferred.values():
-            go(following)
+        for replica, go in deferred.values():
+            go(replica)
 
 
 @lru_cache(maxsize=1024)

@@ -43,10 +43,10 @@ async def come_back(
     while the store does not answer.
     """
 
-    def wish(image: Image) -> list[partition_updates.PartitionWish]:
-        return _wishes(image, configs, node_id, is_empty, is_old)
+    def changes_for(image: Image) -> list[partition_updates.PartitionWish]:
+        return _changes(image, configs, node_id, is_empty, is_old)
 
-    changed = await _insist(store, wish)
+    changed = await _apply_all(store, changes_for)
     if changed:
         log.info("unclean restart: left the in-sync replicas of %d partitions", changed)
     return changed
@@ -57,8 +57,8 @@ async def give_up(
 ) -> int:
     """Leaves the ISRs of replicas that have lost records; returns how many."""
 
-    def wish(image: Image) -> list[partition_updates.PartitionWish]:
-        wishes = []
+    def changes_for(image: Image) -> list[partition_updates.PartitionWish]:
+        changes = []
         for name, index in lost:
             topic = image.topics.get(name)
             if topic is not None and index < len(topic.partitions):
@@ -68,10 +68,10 @@ async def give_up(
                     brokers=image.brokers,
                     rules=elections.rules_of(topic, configs),
                 )
-                wishes.append(partition_updates.PartitionWish(topic, index, decide))
-        return wishes
+                changes.append(partition_updates.PartitionWish(topic, index, decide))
+        return changes
 
-    changed = await _insist(store, wish)
+    changed = await _apply_all(store, changes_for)
     if changed:
         log.warning("%d replicas here are lost: they cannot lead until copied anew", changed)
     return changed
@@ -97,8 +97,8 @@ def _without_lost(
     return elections.without(record, node_id, brokers, rules)
 
 
-async def _insist(
-    store: Store, wish: Callable[[Image], list[partition_updates.PartitionWish]]
+async def _apply_all(
+    store: Store, changes_for: Callable[[Image], list[partition_updates.PartitionWish]]
 ) -> int:
     """Applies the changes, however long the store takes; returns how many records changed."""
     changed = 0
@@ -106,8 +106,7 @@ async def _insist(
     while True:
         try:
             image = load(*await store.range(store_keys.ALL))
-            wishes = wish(image)
-            outcomes = await partition_updates.change(store, wishes)
+            outcomes = await partition_updates.change(store, changes_for(image))
         except partition_updates.TROUBLE as error:
             log.warning("the metadata store does not answer: %r", error)
             await retry.pause()
@@ -118,10 +117,10 @@ async def _insist(
         await retry.pause()
 
 
-def _wishes(
+def _changes(
     image: Image, configs: BrokerConfigs, node_id: int, is_empty: bool, is_old: bool
 ) -> list[partition_updates.PartitionWish]:
-    wishes = []
+    changes = []
     for topic in image.topics.values():
         decide = functools.partial(
             _come_back,
@@ -131,9 +130,9 @@ def _wishes(
             is_empty=is_empty,
             is_old=is_old,
         )
-        wishes += [
+        changes += [
             partition_updates.PartitionWish(topic, index, decide)
             for index, record in enumerate(topic.partitions)
             if node_id in record.replicas
         ]
-    return wishes
+    return changes

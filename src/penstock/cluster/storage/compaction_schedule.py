@@ -170,7 +170,7 @@ class Compactor:
         held = partition.log
         if not held.config.cleanup_compact or held.offline is not None or held.path in self._jobs:
             return False
-        if partition.is_cutting or held.held:
+        if partition.is_under_repair or held.held:
             return False
         trouble = self._troubles.get(held.path)
         return trouble is None or trouble.until_s <= asyncio.get_running_loop().time()
@@ -255,7 +255,7 @@ class Compactor:
         self, partition: Partition, held: Log, error: Exception, plan: CompactionPlan | None = None
     ) -> None:
         is_valid = plan is None or compaction.is_valid(held, plan)
-        if partition.log is not held or partition.is_cutting or not is_valid:
+        if partition.log is not held or partition.is_under_repair or not is_valid:
             self.abandoned += 1  # Segments went while they were read: the log itself is sound.
             return
         self.failures += 1

@@ -187,7 +187,7 @@ class Housekeeping:
         only what `is_settled`: else its queues may not have said yet what they wait for."""
         if partition.log.offline is not None or partition.log.held:
             return
-        if partition.is_cutting or partition.is_compacting:
+        if partition.is_under_repair or partition.is_compacting:
             return
         before = partition.log.start_offset
         try:
@@ -213,7 +213,7 @@ class Housekeeping:
 
     def failed(self, what: str, partition: Partition, error: Exception) -> None:
         """Reports what went wrong with one partition, and takes it offline if it is damaged."""
-        if partition.is_cutting:
+        if partition.is_under_repair:
             return  # Segments went while they were read: the next round finds what is left.
         if isinstance(error, Corrupt):
             self._partitions.read_failed(partition, error)

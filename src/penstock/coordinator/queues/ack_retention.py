@@ -146,4 +146,4 @@ def needing(there: list[GroupPosition], named: Collection[str]) -> list[GroupPos
 
 
 def _has_something(partition: Partition) -> bool:
-    return partition.log.start_offset < partition.high_watermark and not partition.is_cutting
+    return partition.log.start_offset < partition.high_watermark and not partition.is_under_repair

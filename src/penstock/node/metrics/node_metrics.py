@@ -104,7 +104,8 @@ NODE_READINGS = (
         "gauge",
         "Partitions led by this node with fewer in-sync replicas than min.insync.replicas.",
         lambda node: sum(
-            p.leading is not None and p.leading.is_under_min for p in node.partitions.led()
+            p.leader_state is not None and p.leader_state.is_under_min
+            for p in node.partitions.led()
         ),
     ),
     GaugeReading(
@@ -152,10 +153,10 @@ NODE_READINGS = (
         "Times that a replica's log was cut, started over, or replaced because it was damaged; "
         "refused: a leader lacked committed records that the replica holds.",
         lambda node: [
-            (("cut",), node.fetchers.copied.cuts),
-            (("start over",), node.fetchers.copied.restarts),
+            (("cut",), node.fetchers.copied.truncations),
+            (("start over",), node.fetchers.copied.resets),
             (("restore",), node.fetchers.copied.restored),
-            (("refused",), node.fetchers.copied.cuts_refused),
+            (("refused",), node.fetchers.copied.truncations_refused),
         ],
         labels=("how",),
     ),

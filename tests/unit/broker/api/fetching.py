@@ -89,4 +89,4 @@ async def fill(node: Node, sizes: Iterable[int], topic: str = "t", index: int = 
 
 
 def watchers(node: Node, topic: str = "t") -> int:
-    return len(partition_of(node, topic)._reads)
+    return len(partition_of(node, topic)._watchers)

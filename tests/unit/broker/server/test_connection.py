@@ -361,10 +361,10 @@ async def test_a_lost_connection_leaves_no_parked_fetch_behind(world: World) -> 
     peer = await world.connect()
     peer.send(fetch_frame(1, wait_ms=250_000))
     await asyncio.sleep(0.5)
-    assert len(partition_of(world)._reads) == 1
+    assert len(partition_of(world)._watchers) == 1
     peer.transport.close()
     await asyncio.sleep(0.5)
-    assert len(partition_of(world)._reads) == 0
+    assert len(partition_of(world)._watchers) == 0
     assert world.listener.connections == 0
 
 

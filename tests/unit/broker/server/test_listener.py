@@ -320,7 +320,7 @@ async def test_when_it_stops_parked_fetches_do_not_keep_it(world: World) -> None
         await peer.lost()
     partition = world.node.ctx.partitions.get("t", 0)
     assert partition is not None
-    assert not partition._reads
+    assert not partition._watchers
 
 
 @run_with(in_world)

@@ -10,7 +10,7 @@ from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.replication.high_watermark_checkpoint import (
     FORMAT,
     FORMAT_KEY,
-    HighWatermarks,
+    HighWatermarkFile,
 )
 from penstock.runtime.disk import LocalDisk
 
@@ -18,7 +18,7 @@ from penstock.runtime.disk import LocalDisk
 def known(tmp_path: Path) -> LocalDisk:
     disk = LocalDisk()
     ends = {FORMAT_KEY: FORMAT, "a.b.AAAAAAAAAAAAAAAAAAAAAA/0": 7, "a.BBBBBBBBBBBBBBBBBBBBBB/0": 3}
-    HighWatermarks(disk, str(tmp_path)).write(ends)
+    HighWatermarkFile(disk, str(tmp_path)).write(ends)
     return disk
 
 
@@ -69,7 +69,7 @@ def test_all_asks_for_every_replica_without_a_log_file_and_for_no_other(tmp_path
 def test_all_names_some_of_many_and_counts_the_others(tmp_path: Path) -> None:
     disk = LocalDisk()
     names = [f"t.BBBBBBBBBBBBBBBBBBBBBB/{index}" for index in range(50)]
-    HighWatermarks(disk, str(tmp_path)).write({FORMAT_KEY: FORMAT, **dict.fromkeys(names, 1)})
+    HighWatermarkFile(disk, str(tmp_path)).write({FORMAT_KEY: FORMAT, **dict.fromkeys(names, 1)})
     _, said = call("--all", "--data", str(tmp_path))
     assert "of 50 replicas on this node (t-0, " in said
     assert "and 30 more)?" in said
@@ -82,7 +82,9 @@ def test_all_says_when_nothing_is_missing(tmp_path: Path) -> None:
     code, said = call("--all", "--data", str(tmp_path), "--yes")
     assert code != 0
     assert "does not know of any replica" in said
-    HighWatermarks(disk, str(tmp_path)).write({FORMAT_KEY: FORMAT, "t.BBBBBBBBBBBBBBBBBBBBBB/0": 1})
+    HighWatermarkFile(disk, str(tmp_path)).write(
+        {FORMAT_KEY: FORMAT, "t.BBBBBBBBBBBBBBBBBBBBBB/0": 1}
+    )
     (tmp_path / "logs" / "t.BBBBBBBBBBBBBBBBBBBBBB" / "0").mkdir(parents=True)
     (tmp_path / "logs" / "t.BBBBBBBBBBBBBBBBBBBBBB" / "0" / f"{0:020d}.log").touch()
     code, said = call("--all", "--data", str(tmp_path), "--yes")

@@ -19,7 +19,7 @@ class Copy:
         self.asked_in = NOT_ASKED
         self.offset = 0
 
-    def question(self, bytes_max: int) -> FetchPartition:
+    def fetch_row(self, bytes_max: int) -> FetchPartition:
         return FetchPartition(
             partition=self.key[1], fetch_offset=self.offset, partition_max_bytes=bytes_max
         )
@@ -30,13 +30,13 @@ class Talk:
         self.session = FollowerFetchSession()
         self.number = 0
         for copy in copies:
-            self.want(copy)
+            self.include(copy)
 
-    def want(self, copy: Copy) -> None:
-        self.session.want(cast("ReplicaFollower", copy))
+    def include(self, copy: Copy) -> None:
+        self.session.include(cast("ReplicaFollower", copy))
 
-    def leave_out(self, copy: Copy) -> None:
-        self.session.leave_out(cast("ReplicaFollower", copy))
+    def exclude(self, copy: Copy) -> None:
+        self.session.exclude(cast("ReplicaFollower", copy))
 
     def ask(self) -> FetchRequest:
         self.number += 1
@@ -71,10 +71,10 @@ def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
 def test_later_requests_count_up_and_name_what_changed() -> None:
     copies = [Copy(0), Copy(1)]
     talk = opened(copies)
-    assert not talk.session.has_news
+    assert not talk.session.has_additions
     copies[1].offset = 5
-    talk.want(copies[1])
-    assert talk.session.has_news
+    talk.include(copies[1])
+    assert talk.session.has_additions
     request = talk.ask()
     assert (request.session_id, request.session_epoch) == (77, 1)
     assert named(request) == [1]
@@ -89,11 +89,11 @@ def test_one_that_is_not_ready_is_taken_out_unless_it_is_back_in_time() -> None:
     copies = [Copy(0), Copy(1)]
     talk = opened(copies)
     for copy in copies:
-        talk.leave_out(copy)
-    talk.want(copies[0])
+        talk.exclude(copy)
+    talk.include(copies[0])
     request = talk.ask()
     assert (named(request), forgotten(request)) == ([0], [1])
-    talk.want(copies[1])
+    talk.include(copies[1])
     request = talk.ask()
     assert (named(request), forgotten(request)) == ([1], [])
 
@@ -102,15 +102,15 @@ def test_one_that_the_leader_never_knew_is_not_taken_out() -> None:
     copy = Copy(0)
     talk = opened([copy])
     late = Copy(1)
-    talk.want(late)
-    talk.leave_out(late)
+    talk.include(late)
+    talk.exclude(late)
     assert forgotten(talk.ask()) == []
 
 
 def test_a_lost_session_begins_anew_with_all_that_is_ready() -> None:
     copies = [Copy(0), Copy(1), Copy(2)]
     talk = opened(copies)
-    talk.leave_out(copies[1])
+    talk.exclude(copies[1])
     generation = talk.session.generation
     talk.session.lost()
     assert talk.session.generation > generation
@@ -144,7 +144,7 @@ def test_nothing_is_ready_when_everything_is_left_out() -> None:
     copy = Copy(0)
     talk = opened([copy])
     was_idle = talk.session.is_idle
-    talk.leave_out(copy)
+    talk.exclude(copy)
     assert (was_idle, talk.session.is_idle) == (False, True)
 
 
@@ -152,8 +152,8 @@ def test_everything_is_named_again_in_the_same_session_when_that_is_asked_for() 
     copies = [Copy(0), Copy(1)]
     talk = opened(copies)
     assert named(talk.ask()) == []
-    talk.leave_out(copies[1])
-    talk.session.repeat()
+    talk.exclude(copies[1])
+    talk.session.name_all_again()
     request = talk.ask()
     assert named(request) == [0]
     assert request.session_id == 77

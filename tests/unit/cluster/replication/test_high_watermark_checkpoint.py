@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.cluster.replication.high_watermark_checkpoint import FILE, HighWatermarks
+from penstock.cluster.replication.high_watermark_checkpoint import FILE, HighWatermarkFile
 from simulation.disk import SimDisk
 
 
@@ -17,28 +17,28 @@ def new_disk() -> SimDisk:
 
 def test_what_is_written_is_read_even_after_a_power_cut() -> None:
     disk = new_disk()
-    HighWatermarks(disk, "data").write({"t.id/0": 7, "t.id/1": 0})
+    HighWatermarkFile(disk, "data").write({"t.id/0": 7, "t.id/1": 0})
     disk.crash(random.Random(1))
-    assert HighWatermarks(disk, "data").read() == {"t.id/0": 7, "t.id/1": 0}
+    assert HighWatermarkFile(disk, "data").read() == {"t.id/0": 7, "t.id/1": 0}
 
 
 def test_a_missing_file_says_nothing() -> None:
-    assert HighWatermarks(new_disk(), "data").read() == {}
+    assert HighWatermarkFile(new_disk(), "data").read() == {}
 
 
 def test_a_damaged_file_says_nothing() -> None:
     disk = new_disk()
-    HighWatermarks(disk, "data").write({"t.id/0": 7})
+    HighWatermarkFile(disk, "data").write({"t.id/0": 7})
     file = disk.open(f"data/{FILE}")
     file.truncate(file.size() - 2)
     file.append([b"9}"])
-    assert HighWatermarks(disk, "data").read() == {}
+    assert HighWatermarkFile(disk, "data").read() == {}
 
 
 def test_replacements_at_the_same_time_are_each_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is cancelled leaves its worker writing, while the next one begins."""
     disk = new_disk()
-    marks, rename = HighWatermarks(disk, "data"), disk.rename
+    marks, rename = HighWatermarkFile(disk, "data"), disk.rename
     between = [lambda: marks.write({"t.id/0": 8}, 2)]
 
     def late(source: str, target: str) -> None:

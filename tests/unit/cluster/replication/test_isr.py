@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from penstock.base.ports import Delete, Put
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
-from penstock.cluster.replication.isr import InSyncReplicas
+from penstock.cluster.replication.isr import IsrMaintenance
 from penstock.cluster.replication.leader_state import LeaderState
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
@@ -23,14 +23,14 @@ class Leader:
     def __init__(self, node: Node) -> None:
         self.node = node
         ctx = node.ctx
-        self.isr = InSyncReplicas(1, node.store, ctx.follower, ctx.partitions, node.configs)
+        self.isr = IsrMaintenance(1, node.store, ctx.follower, ctx.partitions, node.configs)
         node.background(self.isr.run())
 
     @property
-    def leading(self) -> LeaderState:
-        leading = led(self.node).leading
-        assert leading is not None
-        return leading
+    def leader_state(self) -> LeaderState:
+        leader_state = led(self.node).leader_state
+        assert leader_state is not None
+        return leader_state
 
     def fetched(self, node_id: int, offset: int, index: int = 0) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -92,10 +92,10 @@ async def test_a_follower_that_has_caught_up_joins_at_once(leader: Leader) -> No
     await synced(leader.node)
     leader.fetched(2, 1)
     leader.fetched(3, 1)
-    assert 3 not in leader.leading.maximal_isr
+    assert 3 not in leader.leader_state.maximal_isr
     await asyncio.sleep(0.02)
     assert (await leader.stored()).isr == (1, 2, 3)
-    assert leader.leading.maximal_isr == (1, 2, 3)
+    assert leader.leader_state.maximal_isr == (1, 2, 3)
     assert leader.isr.expands == 1
 
 
@@ -112,7 +112,7 @@ async def test_a_follower_does_not_join_under_a_registration_that_has_changed(
     assert node.ctx.image.brokers[3].epoch == 103
     await asyncio.sleep(1)
     assert (await leader.stored()).isr == (1, 2)
-    assert leader.leading.maximal_isr == (1, 2)
+    assert leader.leader_state.maximal_isr == (1, 2)
 
 
 @run_with(on_leader)
@@ -136,7 +136,7 @@ async def test_below_the_minimum_who_leaves_stays_eligible(leader: Leader) -> No
     await asyncio.sleep(2)
     record = await leader.stored()
     assert (record.isr, record.elr) == ((1,), (2, 3))
-    assert leader.leading.is_under_min
+    assert leader.leader_state.is_under_min
     leader.fetched(2, 1)
     await asyncio.sleep(0.1)
     record = await leader.stored()
@@ -159,7 +159,7 @@ async def test_while_the_answer_is_out_the_proposal_counts_and_the_record_is_mov
     await synced(node)
     leader.fetched(2, 2)
     await asyncio.sleep(1)
-    assert 3 in leader.leading.maximal_isr
+    assert 3 in leader.leader_state.maximal_isr
     assert led(node).high_watermark == 1, "it may be in sync by now"
     node.etcd.down = False
     await asyncio.sleep(12)
@@ -181,8 +181,8 @@ def test_results_that_are_unknown_or_late_end_in_agreement() -> None:
                 behind = 2 + round_number % 2
                 keeping_up = 5 - behind
                 await leader.keep_fetching(keeping_up, seconds=1.5)
-                maximal, stored = leader.leading.maximal_isr, await leader.stored()
-                if stored.partition_epoch == leader.leading.record.partition_epoch:
+                maximal, stored = leader.leader_state.maximal_isr, await leader.stored()
+                if stored.partition_epoch == leader.leader_state.record.partition_epoch:
                     assert set(stored.isr) <= set(maximal)
             node.etcd.unknown_ratio = 0.0
             await leader.keep_fetching(2, 3, seconds=15)

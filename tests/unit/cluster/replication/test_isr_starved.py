@@ -52,7 +52,7 @@ async def test_a_follower_that_cannot_write_leaves_the_isr_by_itself(leader: Lea
     replica = node.ctx.partitions.replica("t", 0)
     assert replica is not None
     assert not replica.is_leader
-    replica.starve()
+    replica.mark_unwritable()
     await asyncio.sleep(0.1)
     record = await leader.stored()
     assert (record.leader, record.isr, record.leader_epoch) == (2, (2, 3), 4)
@@ -80,7 +80,7 @@ async def test_one_that_is_down_does_not_count_as_able_to_go_on(leader: Leader) 
     revision = await node.store.commit([], [Delete(store_keys.broker_key(3))])
     assert revision is not None
     await node.ctx.reached(revision)
-    led(node).starve()
+    led(node).mark_unwritable()
     await asyncio.sleep(0.3)
     assert (await leader.stored()).leader == 1
 
@@ -89,9 +89,9 @@ async def test_one_that_is_down_does_not_count_as_able_to_go_on(leader: Leader) 
 async def test_a_leader_with_room_again_stays(leader: Leader) -> None:
     node = leader.node
     await replicate(node, isr=(1, 2), partition_epoch=11)
-    led(node).starve()
+    led(node).mark_unwritable()
     append(node)
-    assert not led(node).is_starved
+    assert not led(node).is_unwritable
     await replicate(node, isr=(1, 2, 3), partition_epoch=12)
     await asyncio.sleep(0.3)
     assert (await leader.stored()).leader == 1

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.cluster.replication.log_replacement import rebuild
+from penstock.cluster.replication.log_repair import rebuild
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.wire.records import Record, encode, read_header

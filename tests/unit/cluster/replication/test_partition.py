@@ -9,7 +9,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.partition import Partition, PartitionHome, ProduceRules
+from penstock.cluster.replication.partition import Partition, ProduceRules, ReplicaContext
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Appended, Log
@@ -42,7 +42,7 @@ class Bench:
         workers = SimWorkers(loop.seed, delay_s=(1.0, 1.0))
         flusher = Flusher(self.disk, workers, self.failures.append)
         log = Log.open(self.disk, "data/t-0", config, 0)
-        home = PartitionHome(NodeId(1), flusher)
+        home = ReplicaContext(NodeId(1), flusher)
         record = PartitionRecord((1,), 1, (1,), leader_epoch=4)
         self.partition = Partition("t", TopicId(bytes(16)), 0, log, record, RULES, home)
         self.partition.lead(record, 1, loop.time())

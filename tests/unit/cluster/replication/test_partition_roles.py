@@ -8,7 +8,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.partition import Partition, PartitionHome
+from penstock.cluster.replication.partition import Partition, ReplicaContext
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
@@ -40,7 +40,7 @@ class Bench:
         self.ready: list[Partition] = []
         self.silent: set[int] = set()
         flusher = Flusher(self.disk, self.workers, lambda error: None)
-        home = PartitionHome(
+        home = ReplicaContext(
             NodeId(1),
             flusher,
             self.validity,
@@ -267,10 +267,10 @@ async def test_after_a_cut_nobody_waits_for_what_is_gone_and_the_role_is_due(ben
     told: list[int] = []
     partition.when_durable(3, lambda: told.append(bench.log.end_offset))
     async with partition.hold():
-        partition.is_cutting = True
+        partition.is_under_repair = True
         bench.log.truncate_to(0, 0)
-        partition.is_cutting = False
-        partition.was_cut()
+        partition.is_under_repair = False
+        partition.repair_ended()
     assert told == [0]
     assert partition.high_watermark == 0
     assert bench.ready == [partition]
@@ -322,7 +322,7 @@ async def test_the_high_watermark_of_an_earlier_life_is_taken_as_far_as_the_log_
     bench: Bench,
 ) -> None:
     bench.log.append_replica(_stamped(bench, 0, 3), 0)
-    home = PartitionHome(NodeId(1), Flusher(bench.disk, bench.workers, lambda error: None))
+    home = ReplicaContext(NodeId(1), Flusher(bench.disk, bench.workers, lambda error: None))
     for known, taken in ((2, 2), (7, 3), (0, 0)):
         partition = Partition(
             "t", TopicId(bytes(16)), 0, bench.log, THREE, RULES, home, high_watermark=known

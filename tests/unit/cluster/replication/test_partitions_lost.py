@@ -8,7 +8,11 @@ from msgspec.structs import replace
 
 from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
-from penstock.cluster.replication.high_watermark_checkpoint import FILE, FORMAT_KEY, HighWatermarks
+from penstock.cluster.replication.high_watermark_checkpoint import (
+    FILE,
+    FORMAT_KEY,
+    HighWatermarkFile,
+)
 from penstock.cluster.replication.partitions import RETRY_SECONDS
 from penstock.cluster.storage.log_directories import directory_of
 from simulation.disk import Fault, SimDisk
@@ -31,7 +35,7 @@ async def test_a_replica_is_written_down_before_it_is_served(bench: Bench) -> No
     served: list[bool] = []
 
     def look() -> None:
-        known = HighWatermarks(bench.disk, "data").read()
+        known = HighWatermarkFile(bench.disk, "data").read()
         served.extend(
             name_of(bench, one.topic, one.index) in known for one in bench.partitions.replicas()
         )
@@ -42,7 +46,7 @@ async def test_a_replica_is_written_down_before_it_is_served(bench: Bench) -> No
     disk_of(bench).on_operation = None
     assert len(bench.partitions) == 4
     assert all(served)
-    known = HighWatermarks(bench.disk, "data").read()
+    known = HighWatermarkFile(bench.disk, "data").read()
     assert sorted(known) == sorted(
         [FORMAT_KEY, *(name_of(bench, "t", index) for index in range(3)), name_of(bench, "u")]
     )
@@ -55,7 +59,7 @@ async def test_a_replica_that_cannot_be_written_down_is_not_served(bench: Bench)
     assert bench.partitions.replica("t", 0) is None
     await asyncio.sleep(RETRY_SECONDS + 1)
     assert not bench.get("t").log.is_lost
-    assert name_of(bench) in HighWatermarks(bench.disk, "data").read()
+    assert name_of(bench) in HighWatermarkFile(bench.disk, "data").read()
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -123,7 +127,7 @@ async def test_a_replica_that_moved_away_and_back_is_not_lost(bench: Bench) -> N
     await bench.partitions.save_watermarks()
     await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
     await bench.partitions.save_watermarks()
-    assert name_of(bench) not in HighWatermarks(bench.disk, "data").read()
+    assert name_of(bench) not in HighWatermarkFile(bench.disk, "data").read()
     await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
     replica = bench.partitions.replica("t", 0)
     assert replica is not None
@@ -200,7 +204,7 @@ def test_many_replicas_that_are_lost_are_told_in_one_line(
             one.log.offline is None for one in later.partitions.replicas() if one.topic == "t"
         )
         (line,) = told(logging.WARNING)
-        assert "and 20 more: they go on without it" in line
+        assert "and 20 more: they continue without it" in line
         await later.stop()
 
     def told(level: int = logging.ERROR) -> list[str]:

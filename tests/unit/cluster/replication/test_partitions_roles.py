@@ -8,7 +8,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ports import Put
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.isr import InSyncReplicas
+from penstock.cluster.replication.isr import IsrMaintenance
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.storage.log_directories import directory_of
 from penstock.wire.records import Record, encode, read_header
@@ -88,8 +88,8 @@ async def test_what_a_leader_knows_of_its_own_change_is_not_undone_by_an_older_i
     bench.partitions.learn(partition, replace(OURS, isr=(1, 2), partition_epoch=9))
     await become(bench, replace(OURS, isr=(1, 3), partition_epoch=8))
     assert partition.record.isr == (1, 2)
-    assert partition.leading is not None
-    assert partition.leading.record.isr == (1, 2)
+    assert partition.leader_state is not None
+    assert partition.leader_state.record.isr == (1, 2)
 
 
 @run_with(on_bench)
@@ -129,7 +129,7 @@ async def test_such_a_leader_asks_for_a_new_epoch_once_it_is_registered(bench: B
     await bench.create("t")
     await become(bench, replace(OURS, isr=(1, 2)))
     later = await again(bench, clean=False)
-    isr = InSyncReplicas(1, later.store, later.follower, later.partitions, later.configs)
+    isr = IsrMaintenance(1, later.store, later.follower, later.partitions, later.configs)
     later.tasks.append(asyncio.ensure_future(isr.run()))
     await asyncio.sleep(3)
     partition = later.get("t")
@@ -163,12 +163,12 @@ async def test_a_log_that_is_being_cut_leads_when_that_is_done(bench: Bench) -> 
     await become(bench, THEIRS)
     replica = bench.partitions.replica("t", 0)
     assert replica is not None
-    replica.is_cutting = True
+    replica.is_under_repair = True
     await become(bench, replace(OURS, leader_epoch=3, partition_epoch=3))
     assert bench.partitions.get("t", 0) is None
     assert replica.leader_epoch == 3, "but those who ask with an older epoch are fenced"
-    replica.is_cutting = False
-    replica.was_cut()
+    replica.is_under_repair = False
+    replica.repair_ended()
     assert bench.get("t") is replica
 
 

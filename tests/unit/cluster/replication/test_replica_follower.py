@@ -45,9 +45,9 @@ async def agree(copy: Partition, led: Led, seconds: float = 10.0) -> None:
 
 
 def condition(node: Node, copy: Partition) -> FollowerStatus:
-    following = node.fetchers.following(copy)
+    following = node.fetchers.replica_follower(copy)
     assert following is not None
-    return following.condition
+    return following.status
 
 
 # -- cutting ----------------------------------------------------------------------------------
@@ -110,11 +110,11 @@ async def test_a_partition_that_leads_before_its_log_could_be_cut_keeps_it(
         write(copy.log, 1, value)
     async with node.flusher.hold(copy.log):
         node.follow()
-        await until(lambda: node.fetchers.copied.cuts == 1)
+        await until(lambda: node.fetchers.copied.truncations == 1)
         node.elect(copy, NODE, 3)
     await asyncio.sleep(1)
     assert copy.is_leader
-    assert not copy.is_cutting
+    assert not copy.is_under_repair
     assert copy.log.end_offset == 2
 
 
@@ -129,7 +129,7 @@ async def test_the_next_leader_is_followed_when_the_cut_for_the_last_one_is_made
         write(copy.log, 1, value)
     async with node.flusher.hold(copy.log):
         node.follow()
-        await until(lambda: node.fetchers.copied.cuts == 1)
+        await until(lambda: node.fetchers.copied.truncations == 1)
         led.epoch = 3
         led.append(b"c")
         node.elect(copy, 1, 3)
@@ -156,7 +156,7 @@ async def test_a_follower_that_was_left_behind_starts_over_where_the_leader_begi
     node.follow()
     await until(lambda: copy.log.durable_offset == 30)
     assert copy.log.start_offset == led.log.start_offset == 20
-    assert node.fetchers.copied.restarts == 1
+    assert node.fetchers.copied.resets == 1
 
 
 @run_with(replicate)

@@ -29,7 +29,7 @@ async def test_a_follower_is_not_cut_below_its_high_watermark(
 ) -> None:
     copy, _ = behind(node, leader)
     node.follow()
-    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    await until(lambda: node.fetchers.copied.truncations_refused > 0)
     before = len(leader.seen)
     await asyncio.sleep(20)
     assert len(leader.seen) - before < 10, "it does not ask again and again"
@@ -68,7 +68,7 @@ async def test_an_unclean_election_that_a_follower_took_part_in_allows_no_cut_la
     copy, _ = behind(node, leader)
     copy.follow(elected_uncleanly(copy.record, 1))
     node.follow()
-    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    await until(lambda: node.fetchers.copied.truncations_refused > 0)
     assert copy.log.end_offset == 3
 
 
@@ -85,7 +85,7 @@ async def test_a_follower_that_was_in_sync_since_an_unclean_election_keeps_what_
     if is_damaged:
         copy.log.quarantine("a bit has flipped")
     node.follow()
-    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    await until(lambda: node.fetchers.copied.truncations_refused > 0)
     await asyncio.sleep(20)
     assert copy.log.end_offset == 3
     assert node.fetchers.copied.restored == 0
@@ -116,10 +116,10 @@ async def test_a_log_that_is_empty_does_not_move_back_behind_its_high_watermark(
     leader.lead("t", epoch=9).append(b"a", epoch=1)
     copy = node.open("t", 1, epoch=9)
     copy.log.start_over(5)
-    copy.was_cut()
+    copy.repair_ended()
     assert copy.high_watermark == 5
     node.follow()
-    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    await until(lambda: node.fetchers.copied.truncations_refused > 0)
     assert (copy.log.start_offset, copy.log.end_offset) == (5, 5)
 
 
@@ -131,7 +131,7 @@ async def test_a_damaged_log_is_kept_while_the_leader_lacks_what_was_committed(
     copy.log.quarantine("a bit has flipped")
     expel(copy)
     node.follow()
-    await until(lambda: node.fetchers.copied.cuts_refused > 0)
+    await until(lambda: node.fetchers.copied.truncations_refused > 0)
     await asyncio.sleep(20)
     assert node.fetchers.copied.restored == 0
     assert node.disk.exists("data/t-0"), "its files may hold what nobody else has"

@@ -329,9 +329,9 @@ async def test_a_log_that_is_cut_during_a_compaction_is_as_it_was_cut(
     await house.compactor.look()
     async with house.partition.hold():
         await asyncio.sleep(2 * LONG_S[1] if is_rewritten else 0)
-        house.partition.is_cutting = True
+        house.partition.is_under_repair = True
         house.log.truncate_to(end_offset, house.clock.now_ms())
-        house.partition.is_cutting = False
+        house.partition.is_under_repair = False
     left = keys_in(house.log)
     await house.settle()
     found = house.compactor

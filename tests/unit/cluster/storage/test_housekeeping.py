@@ -11,7 +11,7 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.partition import Partition, PartitionHome, ProduceRules
+from penstock.cluster.replication.partition import Partition, ProduceRules, ReplicaContext
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.storage.compaction_schedule import Compactor
 from penstock.cluster.storage.housekeeping import Housekeeping
@@ -110,7 +110,7 @@ class House:
 
     def _open(self, index: int, config: LogConfig) -> Partition:
         log = Log.open(self.disk, f"data/topic-{index}", config, self.clock.now_ms())
-        home = PartitionHome(NodeId(1), self.flusher)
+        home = ReplicaContext(NodeId(1), self.flusher)
         record = PartitionRecord((1,), 1, (1,), leader_epoch=1)
         partition = Partition("topic", TopicId(bytes(16)), index, log, record, RULES, home)
         partition.lead(record, 1, 0.0)

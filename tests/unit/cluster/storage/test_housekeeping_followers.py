@@ -40,7 +40,7 @@ async def test_a_follower_removes_what_lies_below_its_leaders_start(loop: object
 async def test_a_log_that_is_being_cut_is_left_alone(loop: object) -> None:
     house = House(BY_SIZE)
     await house.fill(40)
-    house.partition.is_cutting = True
+    house.partition.is_under_repair = True
     segments = len(house.log.segments)
     house.upkeep.retain(house.partition, house.clock.now_ms())
     assert len(house.log.segments) == segments

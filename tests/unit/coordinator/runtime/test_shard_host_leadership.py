@@ -95,8 +95,8 @@ async def test_a_node_that_is_not_sure_of_leading_coordinates_nothing(node: Node
     host = await hosted(node)
     seat = host.seat(0)
     doubt = Doubt()
-    home = seat.partition._home
-    seat.partition._home = type(home)(home.node_id, home.flusher, doubt)
+    home = seat.partition._context
+    seat.partition._context = type(home)(home.node_id, home.flusher, doubt)
     count(seat, b"a", [])
     await asyncio.sleep(0.1)
     doubt.valid_until = 0.0

@@ -71,7 +71,7 @@ async def test_a_cluster_at_rest_is_well_and_the_same_everywhere(scene: Scene) -
 @run_with(play)
 async def test_two_leaders_in_one_epoch_are_found(scene: Scene) -> None:
     leader, follower, _ = scene.replicas()
-    follower.leading = leader.leading
+    follower.leader_state = leader.leader_state
     assert scene.found() == ["two-leaders"]
 
 

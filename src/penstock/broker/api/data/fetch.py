@@ -217,7 +217,7 @@ class Attempt:
             log.require_online()
         if followed.last_fetched_epoch >= 0:
             epoch, end = partition.epoch_end(followed.last_fetched_epoch)
-            if epoch < 0 and partition.leading is None:
+            if epoch < 0 and partition.leader_state is None:
                 raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
             if epoch < 0:
                 raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "an epoch that is not known here")
@@ -230,7 +230,7 @@ class Attempt:
             limit = found.stable
         offset = followed.offset
         if offset > log.end_offset or offset < log.start_offset:
-            if offset >= log.start_offset and partition.leading is None:
+            if offset >= log.start_offset and partition.leader_state is None:
                 raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
             raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
         if self._request.rack_id and ctx.replicas.has_selector:
@@ -252,7 +252,7 @@ class Attempt:
         ):
             replica = self._ctx.partitions.replica(name, followed.index)
             if replica is not None:
-                if replica.is_cutting:
+                if replica.is_under_repair:
                     raise Refused(ErrorCode.REPLICA_NOT_AVAILABLE)
                 return replica
         return led_partition(self._ctx, name, followed.index)

@@ -265,10 +265,10 @@ async def _everywhere(
     """Waits until no replica that is up has a record below `offset`; answers where they begin."""
     loop = asyncio.get_running_loop()
     while True:
-        leading = partition.leading
-        if leading is None:
+        leader_state = partition.leader_state
+        if leader_state is None:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        low = leading.low_watermark(partition.log.start_offset, ctx.image.brokers)
+        low = leader_state.low_watermark(partition.log.start_offset, ctx.image.brokers)
         if low >= offset:
             return low
         if loop.time() >= deadline_s:

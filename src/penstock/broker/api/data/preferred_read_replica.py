@@ -20,16 +20,16 @@ def selects(name: str | None) -> bool:
 
 def nearest(ctx: FetchContext, partition: Partition, offset: int, rack: str) -> int:
     """The node to read from instead of this one, or -1."""
-    leading = partition.leading
-    if leading is None:
+    leader_state = partition.leader_state
+    if leader_state is None:
         return NO_REPLICA
     brokers = ctx.image.brokers
     own = brokers.get(ctx.node_id)
     if own is not None and own.rack == rack:
         return NO_REPLICA
     best, best_end = NO_REPLICA, -1
-    for node in leading.record.isr:
-        broker, copy = brokers.get(node), leading.copies.get(node)
+    for node in leader_state.record.isr:
+        broker, copy = brokers.get(node), leader_state.copies.get(node)
         if broker is None or copy is None or broker.rack != rack or broker.is_draining:
             continue
         if copy.start_offset <= offset <= copy.end_offset and copy.end_offset > best_end:

@@ -146,7 +146,11 @@ def _append_all(
                 partition = _partition(ctx, call, topic, data.index)
                 if is_fenced:
                     raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                if acks < 0 and partition.leading is not None and partition.leading.is_under_min:
+                if (
+                    acks < 0
+                    and partition.leader_state is not None
+                    and partition.leader_state.is_under_min
+                ):
                     raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
                 if in_txn:
                     _check_transaction(ctx, call, request, partition, data, prepared, admitted)
@@ -270,7 +274,7 @@ def _append(
 def _check_pressure(ctx: ProduceContext, partition: Partition) -> None:
     pressure = ctx.partitions.pressure
     if pressure.refusal is not None:
-        partition.starve()
+        partition.mark_unwritable()
     pressure.check(partition.topic, partition.index)
 
 

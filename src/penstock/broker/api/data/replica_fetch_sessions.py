@@ -75,10 +75,10 @@ class Cursor(Followed):
         partition, session = self.partition, self.session
         if partition is None or session is None:
             return
-        if partition.leading is None or partition.leader_epoch != self.leader_epoch:
+        if partition.leader_state is None or partition.leader_epoch != self.leader_epoch:
             self.detach()  # The partition may be gone for good: nothing holds on to it.
             self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif partition.leading.is_unheard(session.node_id):
+        elif partition.leader_state.is_unheard(session.node_id):
             session.unheard[self] = None
         if self.rests_since < 0 and self not in session.ready and self.has_news():
             session.ready[self] = None

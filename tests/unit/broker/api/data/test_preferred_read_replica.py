@@ -166,5 +166,5 @@ async def test_a_log_that_is_being_cut_is_not_read(node: Node) -> None:
     await follow(node)
     replica = node.ctx.partitions.replica("t", 0)
     assert replica is not None
-    replica.is_cutting = True
+    replica.is_under_repair = True
     assert (await read(node, rack="r1")).error_code == ErrorCode.REPLICA_NOT_AVAILABLE

@@ -130,9 +130,9 @@ async def test_a_log_that_departs_from_ours_is_told_where_and_does_not_count(nod
     assert row.diverging_epoch is not None
     assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (EPOCH, 1)
     assert not row.records
-    leading = led(node).leading
-    assert leading is not None
-    assert leading.copies[2].end_offset == -1
+    leader_state = led(node).leader_state
+    assert leader_state is not None
+    assert leader_state.copies[2].end_offset == -1
 
 
 @run_with(on_node)
@@ -224,8 +224,8 @@ async def test_the_end_of_a_role_answers_a_parked_fetch(node: Node) -> None:
     await replicate(node, leader=3, epoch=EPOCH + 1, partition_epoch=11)
     (row,) = rows(await pending.reply())
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert not partition._copiers
-    assert not partition._reads
+    assert not partition._append_watchers
+    assert not partition._watchers
 
 
 @run_with(on_node)
@@ -238,7 +238,7 @@ async def test_a_deleted_topic_is_let_go_of(node: Node) -> None:
     await node.delete("t")
     (row,) = rows(await pending.reply())
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert not partition._copiers
+    assert not partition._append_watchers
 
 
 @run_with(on_node)
@@ -287,7 +287,7 @@ async def test_without_a_session_nothing_is_kept(node: Node) -> None:
     response = await node.ask(fetch, VERSION, copier.request(copier.part(0)))
     assert response.session_id == 0
     assert offsets(rows(response)[0]) == [0]
-    assert not led(node)._copiers
+    assert not led(node)._append_watchers
     assert len(node.ctx.fetch.replicas.sessions) == 0
 
 
@@ -341,10 +341,10 @@ async def test_a_follower_that_left_the_isr_comes_back_over_a_quiet_partition(no
     await replicate(node, isr=(1, 3), partition_epoch=11)
     due: list[int] = []
     node.ctx.partitions.isr_due = lambda partition: due.append(partition.index)
-    leading = led(node).leading
-    assert leading is not None
-    assert not leading.may_join(2, 0)
+    leader_state = led(node).leader_state
+    assert leader_state is not None
+    assert not leader_state.may_join(2, 0)
     # A request that names nothing says that all is as it was.
     await copier.send()
-    assert leading.may_join(2, 0)
+    assert leader_state.may_join(2, 0)
     assert due == [0]

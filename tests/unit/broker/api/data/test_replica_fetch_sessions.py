@@ -45,7 +45,7 @@ async def test_a_forgotten_partition_is_not_answered_and_not_watched(node: Node)
     append(node, index=1)
     (row,) = rows(await pending.reply())
     assert row.partition_index == 1
-    assert not led(node)._copiers
+    assert not led(node)._append_watchers
 
 
 @run_with(on_node)
@@ -73,7 +73,7 @@ async def test_a_new_session_takes_the_place_of_the_last_one(node: Node) -> None
     assert parked.is_answered
     assert copier.session_id != first
     assert len(node.ctx.fetch.replicas.sessions) == 1
-    assert len(led(node)._copiers) == 1
+    assert len(led(node)._append_watchers) == 1
     copier.session_id, copier.session_epoch = first, 2
     response = await copier.ask()
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
