@@ -110,7 +110,7 @@ async def _live(loop: SimLoop, day: Day, count: int, partitions: int, console: C
             OutgoingMessage(b"%d" % number, deliver_at_ms=due_ms[number])
             for number in range(start, min(start + PUBLISHED_AT_ONCE, count))
         ]
-        placed = await host.node.door.publish(Principal(), TOPIC, some)
+        placed = await host.node.gateway.publish(Principal(), TOPIC, some)
         assert not any(isinstance(one, Refused) for one in placed)
     assert clock.now_ms() < began_ms, "publishing took longer than the first delay"
     takers = _Takers(clock, count)
@@ -131,7 +131,7 @@ async def _live(loop: SimLoop, day: Day, count: int, partitions: int, console: C
 
 def _start(takers: _Takers, host: SimHost) -> list[asyncio.Task[None]]:
     assert host.node is not None
-    return [asyncio.ensure_future(takers.run(host.node.door)) for _ in range(TAKERS)]
+    return [asyncio.ensure_future(takers.run(host.node.gateway)) for _ in range(TAKERS)]
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

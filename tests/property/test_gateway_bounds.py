@@ -203,7 +203,7 @@ def encoded_in_every_version(answer: Any) -> None:
 
 async def require_listings(web: Web) -> None:
     """Everything that lists what is kept still says it to everybody."""
-    ask, nobody = web.door.handlers.ask, Principal()
+    ask, nobody = web.gateway.handlers.ask, Principal()
     listed = await ask(nobody, ListGroupsRequest(), ListGroupsResponse)
     encoded_in_every_version(listed)
     encoded_in_every_version(await ask(nobody, MetadataRequest(topics=None), MetadataResponse))

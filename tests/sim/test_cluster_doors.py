@@ -48,7 +48,7 @@ async def create(node: Node, *replicas: tuple[int, ...]) -> None:
         configs=(),
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-    response = await node.door.handlers.ask(WHO, request, CreateTopicsResponse)
+    response = await node.gateway.handlers.ask(WHO, request, CreateTopicsResponse)
     assert not response.topics[0].error_code, response
     await asyncio.sleep(1)
 
@@ -64,13 +64,13 @@ def play(scene: Callable[[SimCluster], Awaitable[None]], seed: int = 0, **overri
     run(main, seed=seed, time_max=2_000.0)
 
 
-async def publish(door: Gateway, *payloads: bytes) -> None:
-    placed = await door.publish(WHO, "t", [OutgoingMessage(one, key=one) for one in payloads])
+async def publish(gateway: Gateway, *payloads: bytes) -> None:
+    placed = await gateway.publish(WHO, "t", [OutgoingMessage(one, key=one) for one in payloads])
     assert all(isinstance(one, Placed) for one in placed), placed
 
 
-async def accept(door: Gateway, receipts: list[str]) -> list[Refused | None]:
-    return await door.settle(
+async def accept(gateway: Gateway, receipts: list[str]) -> list[Refused | None]:
+    return await gateway.settle(
         WHO, [Settlement(receipt, SettleAction.ACCEPT) for receipt in receipts]
     )
 
@@ -81,20 +81,20 @@ async def test_a_node_that_leads_nothing_publishes_receives_and_settles(
 ) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,), (2,), (1,), (2,))
-    door = nodes[2].door
+    gateway = nodes[2].gateway
     wanted = {b"%d" % n for n in range(40)}
-    await publish(door, *sorted(wanted))
+    await publish(gateway, *sorted(wanted))
     found: set[bytes | None] = set()
     while len(found) < len(wanted):
-        some = await door.receive(WHO, "t", "g", records_max=7, wait_ms=5_000)
+        some = await gateway.receive(WHO, "t", "g", records_max=7, wait_ms=5_000)
         assert some, "nothing came although there is more"
         assert not found & {one.payload for one in some}
         found |= {one.payload for one in some}
         # Whichever node is asked, the lease is found.
-        elsewhere = random.Random(len(found)).choice(nodes).door
+        elsewhere = random.Random(len(found)).choice(nodes).gateway
         assert await accept(elsewhere, [one.receipt for one in some]) == [None] * len(some)
     assert found == wanted
-    assert await door.receive(WHO, "t", "g", records_max=7, wait_ms=100) == []
+    assert await gateway.receive(WHO, "t", "g", records_max=7, wait_ms=100) == []
 
 
 @run_with(play)
@@ -103,15 +103,17 @@ async def test_whoever_waits_at_any_node_hears_at_once(cluster: SimCluster) -> N
     await create(nodes[0], (1,), (2,))
     loop = asyncio.get_running_loop()
     for number in range(10):
-        door = nodes[number % 3].door
-        waiting = asyncio.ensure_future(door.receive(WHO, "t", "g", records_max=10, wait_ms=60_000))
+        gateway = nodes[number % 3].gateway
+        waiting = asyncio.ensure_future(
+            gateway.receive(WHO, "t", "g", records_max=10, wait_ms=60_000)
+        )
         await asyncio.sleep(3)
         at = loop.time()
-        await publish(nodes[(number + 1) % 3].door, b"%d" % number)
+        await publish(nodes[(number + 1) % 3].gateway, b"%d" % number)
         (one,) = await waiting
         assert loop.time() - at < 1, "it was not told"
         assert (one.payload, one.delivery_count) == (b"%d" % number, 1)
-        assert await accept(door, [one.receipt]) == [None]
+        assert await accept(gateway, [one.receipt]) == [None]
 
 
 @run_with(play)
@@ -120,12 +122,14 @@ async def test_what_is_given_to_whoever_has_gone_is_given_back_uncounted(
 ) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,), (2,))
-    door = nodes[2].door
+    gateway = nodes[2].gateway
     chance = random.Random(1)
     for number in range(20):
-        waiting = asyncio.ensure_future(door.receive(WHO, "t", "g", records_max=10, wait_ms=60_000))
+        waiting = asyncio.ensure_future(
+            gateway.receive(WHO, "t", "g", records_max=10, wait_ms=60_000)
+        )
         await asyncio.sleep(1)
-        publishing = asyncio.ensure_future(publish(door, b"a%d" % number, b"b%d" % number))
+        publishing = asyncio.ensure_future(publish(gateway, b"a%d" % number, b"b%d" % number))
         await asyncio.sleep(chance.uniform(0, 0.05))
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -133,11 +137,11 @@ async def test_what_is_given_to_whoever_has_gone_is_given_back_uncounted(
         # It may have received, if it was not cancelled soon enough.
         found = [] if waiting.cancelled() else waiting.result()
         while len(found) < 2:
-            some = await door.receive(WHO, "t", "g", records_max=10, wait_ms=3_000)
+            some = await gateway.receive(WHO, "t", "g", records_max=10, wait_ms=3_000)
             assert some, "it is still held for somebody"
             found += some
         assert all(one.delivery_count == 1 for one in found), found
-        assert await accept(door, [one.receipt for one in found]) == [None, None]
+        assert await accept(gateway, [one.receipt for one in found]) == [None, None]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -145,19 +149,19 @@ def test_what_several_nodes_give_at_once_is_taken_or_given_back_uncounted(seed: 
     async def scene(cluster: SimCluster) -> None:
         nodes = cluster.nodes()
         await create(nodes[0], (1,), (2,))
-        door = nodes[2].door
+        gateway = nodes[2].gateway
         for number in range(10):
             waiting = asyncio.ensure_future(
-                door.receive(WHO, "t", "g", records_max=1, wait_ms=60_000)
+                gateway.receive(WHO, "t", "g", records_max=1, wait_ms=60_000)
             )
             await asyncio.sleep(1)
             messages = [OutgoingMessage(b"%d" % number, partition=index) for index in range(2)]
-            await door.publish(WHO, "t", messages)
+            await gateway.publish(WHO, "t", messages)
             found = await waiting
-            found += await door.receive(WHO, "t", "g", records_max=1, wait_ms=3_000)
+            found += await gateway.receive(WHO, "t", "g", records_max=1, wait_ms=3_000)
             assert {one.partition for one in found} == {0, 1}, "one is held for nobody"
             assert [one.delivery_count for one in found] == [1, 1]
-            assert await accept(door, [one.receipt for one in found]) == [None, None]
+            assert await accept(gateway, [one.receipt for one in found]) == [None, None]
 
     play(scene, seed)
 
@@ -166,12 +170,12 @@ def test_what_several_nodes_give_at_once_is_taken_or_given_back_uncounted(seed: 
 async def test_an_expired_lease_is_refused_wherever_it_is_shown(cluster: SimCluster) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,))
-    door = nodes[2].door
-    await publish(door, b"v")
-    (one,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=5_000, lock_ms=2_000)
+    gateway = nodes[2].gateway
+    await publish(gateway, b"v")
+    (one,) = await gateway.receive(WHO, "t", "g", records_max=1, wait_ms=5_000, lock_ms=2_000)
     await asyncio.sleep(3)
     for node in nodes:
-        (refused,) = await accept(node.door, [one.receipt])
+        (refused,) = await accept(node.gateway, [one.receipt])
         assert refused is not None
         assert refused.code.name == "INVALID_RECORD_STATE"
 
@@ -182,7 +186,7 @@ def test_doors_outlive_the_death_of_any_other_node(seed: int) -> None:
         chance = random.Random(seed)
         nodes = cluster.nodes()
         await create(nodes[0], (1, 2, 3), (2, 3, 1), (3, 1, 2))
-        door = nodes[2].door
+        gateway = nodes[2].gateway
         acknowledged: set[bytes | None] = set()
         accepted: set[bytes | None] = set()
         is_over = False
@@ -192,7 +196,7 @@ def test_doors_outlive_the_death_of_any_other_node(seed: int) -> None:
             while not is_over:
                 payload = b"%d" % number
                 try:
-                    (placed,) = await door.publish(WHO, "t", [OutgoingMessage(payload)])
+                    (placed,) = await gateway.publish(WHO, "t", [OutgoingMessage(payload)])
                     if isinstance(placed, Placed):
                         acknowledged.add(payload)
                 except Refused:
@@ -203,11 +207,11 @@ def test_doors_outlive_the_death_of_any_other_node(seed: int) -> None:
         async def read() -> None:
             while not (is_over and accepted >= acknowledged):
                 try:
-                    found = await door.receive(WHO, "t", "g", records_max=5, wait_ms=2_000)
+                    found = await gateway.receive(WHO, "t", "g", records_max=5, wait_ms=2_000)
                 except Refused:
                     await asyncio.sleep(0.2)
                     continue
-                answers = await accept(door, [one.receipt for one in found])
+                answers = await accept(gateway, [one.receipt for one in found])
                 for one, refused in zip(found, answers, strict=True):
                     if refused is None:
                         accepted.add(one.payload)
@@ -234,36 +238,36 @@ async def test_every_node_reads_logs_keeps_positions_and_knows_all_groups(
 ) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,), (2,), (3,))
-    await publish(nodes[0].door, *(b"%d" % n for n in range(30)))
-    topic = nodes[0].door.topic("t")
+    await publish(nodes[0].gateway, *(b"%d" % n for n in range(30)))
+    topic = nodes[0].gateway.topic("t")
     for number, node in enumerate(nodes):
         # Some of these groups are coordinated here, some by another node.
         for group in (f"log-{number}-{n}" for n in range(4)):
-            positions = await node.door.log.group_positions(WHO, topic, group, "earliest")
-            found = await node.door.log.read(WHO, topic, positions, records_max=100)
+            positions = await node.gateway.log.group_positions(WHO, topic, group, "earliest")
+            found = await node.gateway.log.read(WHO, topic, positions, records_max=100)
             assert {one.value for one in found} == {b"%d" % n for n in range(30)}
             ends = [Commit("t", index, offset) for index, offset in sorted(positions.items())]
-            assert await node.door.groups.commit(WHO, group, ends) == [None] * 3
-            assert await node.door.groups.positions(WHO, group, topic) == positions
-            assert await node.door.log.read(WHO, topic, positions, records_max=100) == []
-        found_here = await node.door.receive(
+            assert await node.gateway.groups.commit(WHO, group, ends) == [None] * 3
+            assert await node.gateway.groups.positions(WHO, group, topic) == positions
+            assert await node.gateway.log.read(WHO, topic, positions, records_max=100) == []
+        found_here = await node.gateway.receive(
             WHO, "t", f"queue-{number}", records_max=100, wait_ms=5_000
         )
         assert found_here
     for node in nodes:
-        names = {row.group: row.kind for row in await node.door.groups.all(WHO)}
+        names = {row.group: row.kind for row in await node.gateway.groups.all(WHO)}
         assert sum(kind == "share" for kind in names.values()) == 3
         assert sum(kind == "classic" for kind in names.values()) == 12
-        assert (await node.door.groups.one(WHO, "queue-1")).kind == "share"
-        assert await node.door.queues.all(WHO, group="queue-2") == [("t", "queue-2")]
-        standing = await node.door.queues.one(WHO, "t", "queue-0")
+        assert (await node.gateway.groups.one(WHO, "queue-1")).kind == "share"
+        assert await node.gateway.queues.all(WHO, group="queue-2") == [("t", "queue-2")]
+        standing = await node.gateway.queues.one(WHO, "t", "queue-0")
         assert standing.unfinished == 30
         assert standing.leased > 0
-        offsets = await node.door.topics.offsets(WHO, topic)
+        offsets = await node.gateway.topics.offsets(WHO, topic)
         assert sum(offsets.end.values()) == 30
-    await nodes[1].door.groups.delete(WHO, "queue-0")
-    await nodes[2].door.groups.delete(WHO, "log-0-0")
-    left = {row.group for row in await nodes[0].door.groups.all(WHO)}
+    await nodes[1].gateway.groups.delete(WHO, "queue-0")
+    await nodes[2].gateway.groups.delete(WHO, "log-0-0")
+    left = {row.group for row in await nodes[0].gateway.groups.all(WHO)}
     assert not left & {"queue-0", "log-0-0"}
     assert len(left) == 13
 
@@ -272,13 +276,13 @@ async def test_every_node_reads_logs_keeps_positions_and_knows_all_groups(
 async def test_whoever_waits_for_a_log_led_elsewhere_hears_soon(cluster: SimCluster) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,))
-    door = nodes[2].door
-    topic = door.topic("t")
+    gateway = nodes[2].gateway
+    topic = gateway.topic("t")
     reading = asyncio.ensure_future(
-        door.log.read(WHO, topic, {0: 0}, records_max=10, wait_ms=60_000)
+        gateway.log.read(WHO, topic, {0: 0}, records_max=10, wait_ms=60_000)
     )
     await asyncio.sleep(3)
-    await publish(nodes[1].door, b"v")
+    await publish(nodes[1].gateway, b"v")
     at = asyncio.get_running_loop().time()
     assert [one.value for one in await reading] == [b"v"]
     assert asyncio.get_running_loop().time() - at < 1
@@ -289,20 +293,20 @@ def test_a_lease_is_settled_although_its_leader_dies(seed: int) -> None:
     async def scene(cluster: SimCluster) -> None:
         nodes = cluster.nodes()
         await create(nodes[0], (1, 2, 3))
-        door = nodes[2].door
-        await publish(door, b"a", b"b")
-        found = await door.receive(WHO, "t", "g", records_max=2, wait_ms=5_000, lock_ms=60_000)
+        gateway = nodes[2].gateway
+        await publish(gateway, b"a", b"b")
+        found = await gateway.receive(WHO, "t", "g", records_max=2, wait_ms=5_000, lock_ms=60_000)
         cluster.hosts[1].kill()
         await asyncio.sleep(random.Random(seed).uniform(0, 2))
         receipts = [one.receipt for one in found]
         async with asyncio.timeout(45):
             while receipts:
-                answers = await accept(door, receipts)
+                answers = await accept(gateway, receipts)
                 lost = [one for one in answers if one and one.code.name == "INVALID_RECORD_STATE"]
                 assert not lost, "the lease was not known to the next leader"
                 pairs = zip(receipts, answers, strict=True)
                 receipts = [receipt for receipt, refused in pairs if refused is not None]
         await asyncio.sleep(70)
-        assert await door.receive(WHO, "t", "g", records_max=2, wait_ms=100) == []
+        assert await gateway.receive(WHO, "t", "g", records_max=2, wait_ms=100) == []
 
     play(scene, seed, **{"min.insync.replicas": "2", "default.replication.factor": "3"})

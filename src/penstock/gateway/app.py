@@ -73,7 +73,7 @@ class HttpState:
     """None while the process works; else one sentence on why it should be restarted."""
     readiness_problem: Callable[[], str | None]
     """None while clients are welcome; else one sentence on why they should go elsewhere."""
-    door: Gateway | None = None
+    gateway: Gateway | None = None
     """The way to topics and queues; None: this port serves no more than the pages about itself."""
     waits: Waits = field(default_factory=Waits)
     """Requests that wait for something: they are told when the server stops."""
@@ -104,7 +104,7 @@ def build_app(state: HttpState) -> ASGIApp:
         "kafka": state.kafka_address,
     }
 
-    turns = state.door.ctx.metadata.turns if state.door is not None else FairTurns()
+    turns = state.gateway.ctx.metadata.turns if state.gateway is not None else FairTurns()
     scrapes = Scrapes(state.catalogue, turns)
 
     async def landing(request: Request) -> Response:
@@ -114,7 +114,7 @@ def build_app(state: HttpState) -> ASGIApp:
         links = dict(PAGES)
         if state.annex is not None and state.annex.home is not None:
             links[state.annex.home] = "the console: everything at a glance, in a browser"
-        if state.door is not None:
+        if state.gateway is not None:
             links |= {f"{row.method} {row.path}": row.summary for row in ENDPOINTS}
         return JSONResponse({"name": "penstock", **about, "links": links})
 
@@ -153,12 +153,12 @@ def build_app(state: HttpState) -> ASGIApp:
         Route("/metrics", metrics),
         Route("/version", version),
     ]
-    if state.door is not None:
+    if state.gateway is not None:
         routes = [
-            counted(row, state.door, state.door, [p.name for p in row.parameters])
+            counted(row, state.gateway, state.gateway, [p.name for p in row.parameters])
             for row in ENDPOINTS
         ] + routes
-        routes = [*registry_routes(state.door), *routes]
+        routes = [*registry_routes(state.gateway), *routes]
     if state.annex is not None:
         routes = [*state.annex.routes, *routes]
     app = Starlette(
@@ -171,9 +171,9 @@ def build_app(state: HttpState) -> ASGIApp:
         },
     )
     app.state.waits = state.waits
-    if state.door is None or state.moves is None:
+    if state.gateway is None or state.moves is None:
         return app
-    return AwsFront(app, state.door, state.moves)
+    return AwsFront(app, state.gateway, state.moves)
 
 
 class Scrapes:
@@ -195,10 +195,10 @@ class Scrapes:
 
 
 def _may_describe_cluster(state: HttpState, request: Request) -> bool:
-    if state.door is None:
+    if state.gateway is None:
         return True
     who, cluster = principal_of(request), ResourceType.CLUSTER
-    return may(state.door.ctx, who, Operation.DESCRIBE, cluster, CLUSTER_NAME)
+    return may(state.gateway.ctx, who, Operation.DESCRIBE, cluster, CLUSTER_NAME)
 
 
 def _verdict(problem: str | None) -> Response:

@@ -115,8 +115,8 @@ async def start_http(
     # A peer's bad request is answered, not logged: strangers do not get to write our log.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     proxies: list[Network] = []
-    if state.door is not None:
-        proxies = read_networks(state.door.ctx.configs.items("http.trusted.proxies"))
+    if state.gateway is not None:
+        proxies = read_networks(state.gateway.ctx.configs.items("http.trusted.proxies"))
     config = Config(
         _wrapped(state, host, proxies),
         http=BoundedProtocol,
@@ -134,7 +134,7 @@ async def start_http(
     server_state = ServerState()
     server_state.default_headers = headers_of(_hsts_seconds(state, open_tls))
     drained = asyncio.Event()
-    admission = ConnectionLimiter(state.door, proxies)
+    admission = ConnectionLimiter(state.gateway, proxies)
 
     def connect() -> BoundedProtocol:
         return BoundedProtocol(
@@ -152,26 +152,26 @@ async def start_http(
 
 
 def _hsts_seconds(state: HttpState, open_tls: OpenTls | None) -> int | None:
-    if open_tls is None or state.door is None:
+    if open_tls is None or state.gateway is None:
         return None
-    return state.door.ctx.configs.integer("http.hsts.seconds")
+    return state.gateway.ctx.configs.integer("http.hsts.seconds")
 
 
 def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
     """The application, and what every request goes through before it."""
-    app: ASGIApp = BodyLimit(build_app(state), state.door)
-    door = state.door
+    app: ASGIApp = BodyLimit(build_app(state), state.gateway)
+    gateway = state.gateway
     if state.users is not None:
-        assert door is not None
+        assert gateway is not None
         app = Authentication(
             app,
             state.users,
-            door.ctx,
-            lambda peer: tell_stranger(door, peer),
+            gateway.ctx,
+            lambda peer: tell_stranger(gateway, peer),
         )
     if state.annex is not None:
         app = state.annex.wrap(app)
     app = ResponseBudget(app)
-    if door is not None:
-        app = ForwardedFor(CsrfCheck(Metering(app, door), door, host, proxies), proxies)
+    if gateway is not None:
+        app = ForwardedFor(CsrfCheck(Metering(app, gateway), gateway, host, proxies), proxies)
     return app

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState, Console]:
     logins = node.security.logins
-    console = Console(node.door, About(__version__, cluster_id, kafka_address), logins)
+    console = Console(node.gateway, About(__version__, cluster_id, kafka_address), logins)
     state = HttpState(
         version=__version__,
         node_id=node.config.node_id,
@@ -22,7 +22,7 @@ def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState
         catalogue=node.metrics.catalogue,
         health_problem=lambda: "the node has failed" if node.failed.done() else None,
         readiness_problem=node.readiness_problem,
-        door=node.door,
+        gateway=node.gateway,
         users=logins,
         moves=node.moves,
         annex=ConsoleMount(console),

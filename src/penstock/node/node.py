@@ -91,7 +91,7 @@ class Node:
     # What exists once it has started.
     follower: MetadataWatcher
     ctx: Context
-    door: Gateway
+    gateway: Gateway
     moves: MoveTasks
     flusher: Flusher
     partitions: Partitions
@@ -165,8 +165,8 @@ class Node:
         self._to_stop.push_async_callback(self.peers.close)
         self._coordinate()
         self.ctx = self._context()
-        self.door = Gateway(self.ctx, self.ports.tracer(self.configs.flag("tracing.enable")))
-        self.moves = MoveTasks(self.door)
+        self.gateway = Gateway(self.ctx, self.ports.tracer(self.configs.flag("tracing.enable")))
+        self.moves = MoveTasks(self.gateway)
         self._follow()
         self._replicate()
         self._to_stop.push_async_callback(self._cancel_tasks)

@@ -30,29 +30,29 @@ class About:
 
 
 class Console:
-    def __init__(self, door: Gateway, about: About, users: Users | None = None) -> None:
+    def __init__(self, gateway: Gateway, about: About, users: Users | None = None) -> None:
         """`users`: those who may log in; None: nobody has to, and everybody is anonymous."""
-        self.door = door
+        self.gateway = gateway
         self.about = about
         self.users = users
-        self.cookie = f"penstock-session-{door.ctx.node_id}"
+        self.cookie = f"penstock-session-{gateway.ctx.node_id}"
         """Browsers do not tell the ports of one host apart."""
-        self.sessions = Sessions(door.ctx.random, lambda name: door.ctx.image.users.get(name))
-        self.sampler = Sampler(door)
-        self.answers = ResponseCache(door.ctx, self.sampler)
+        self.sessions = Sessions(gateway.ctx.random, lambda name: gateway.ctx.image.users.get(name))
+        self.sampler = Sampler(gateway)
+        self.answers = ResponseCache(gateway.ctx, self.sampler)
         self.views = Views()
-        self.browser = Browser(door)
-        self.decoder = Decoder(door.ctx)
-        self.searches = Searches(door)
-        self.tails = Tails(door, self.decoder)
-        self.redrives = Redrives(door)
+        self.browser = Browser(gateway)
+        self.decoder = Decoder(gateway.ctx)
+        self.searches = Searches(gateway)
+        self.tails = Tails(gateway, self.decoder)
+        self.redrives = Redrives(gateway)
 
     own_principal = SELF
     """For what every node may know; who is told of it is decided before."""
 
     @property
     def ctx(self) -> Context:
-        return self.door.ctx
+        return self.gateway.ctx
 
     async def run(self) -> None:
         """Until cancelled: what goes on while somebody looks."""

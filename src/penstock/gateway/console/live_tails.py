@@ -58,8 +58,8 @@ class Watcher:
 
 
 class Tails:
-    def __init__(self, door: Gateway, decoder: Decoder) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway, decoder: Decoder) -> None:
+        self._gateway = gateway
         self._decoder = decoder
         self._tails: dict[str, _Tail] = {}
         self._topics = FairPool(TAILS_MAX, TAILS_EACH_MAX)
@@ -133,12 +133,12 @@ class Tails:
 class _Tail:
     """The one reader of a topic."""
 
-    def __init__(self, door: Gateway, decoder: Decoder, name: str, holder: str) -> None:
+    def __init__(self, gateway: Gateway, decoder: Decoder, name: str, holder: str) -> None:
         """`holder`: for whom it was begun, and is counted."""
         self.holder = holder
         self.watchers: dict[Watcher, Visibility] = {}
         self.is_over = False
-        self._gateway = door
+        self._gateway = gateway
         self._decoder = decoder
         self._name = name
         self._positions: dict[int, int] = {}

@@ -41,8 +41,8 @@ class MessagePage:
 
 
 class Browser:
-    def __init__(self, door: Gateway) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     def topic(self, principal: Principal, name: str) -> TopicImage:
         """A topic that the caller may read, internal ones too."""

@@ -103,8 +103,8 @@ def _pattern(text: str) -> Callable[[bytes], bool]:
 
 
 class Searches:
-    def __init__(self, door: Gateway) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._places = FairPool(SEARCHES_MAX, EACH_MAX)
 
     async def run(

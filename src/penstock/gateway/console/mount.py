@@ -43,7 +43,7 @@ class ConsoleMount:
 
         console = self._console
         return [
-            *(counted(_Whole(row), console, console.door) for row in ROWS),
+            *(counted(_Whole(row), console, console.gateway) for row in ROWS),
             Route(ROOT, page),
             Route(f"{ROOT}/", slash),
             Route(f"{ROOT}/static/{{name:path}}", asset),

@@ -52,7 +52,7 @@ async def plan(
 ) -> tuple[GroupDescription, list[OffsetReset]]:
     """What a reset would do; `topics`: only these, none of them means all that the group reads."""
     require_group(console.ctx, principal, Operation.READ, group)
-    described = await console.door.groups.one(principal, group)
+    described = await console.gateway.groups.one(principal, group)
     try:
         position = parse_position(to, console.ctx.clock.now_ms())
     except OffsetSyntaxError as error:
@@ -70,7 +70,7 @@ async def plan(
     moves: list[OffsetReset] = []
     for name in topics or sorted(own):
         require_topic(console.ctx, principal, Operation.READ, name)
-        topic = console.door.topics.one(principal, name)
+        topic = console.gateway.topics.one(principal, name)
         moves += await _moves(console, principal, described, topic, position)
     if not moves:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{group} has read nothing: name a topic for it")
@@ -86,7 +86,7 @@ async def _moves(
     topic: TopicImage,
     position: OffsetPosition,
 ) -> list[OffsetReset]:
-    topics = console.door.topics
+    topics = console.gateway.topics
     offsets = await topics.offsets(principal, topic)
     if position.anchor is Anchor.TIME:
         at_time = await topics.offsets_at(principal, topic, position.value)
@@ -99,10 +99,10 @@ async def _moves(
         ends = offsets.start if is_start else offsets.end
         wanted = {at: offset + distance for at, offset in ends.items()}
     if group.kind == SHARE:
-        queue = await console.door.queues.one(principal, topic.name, group.group)
+        queue = await console.gateway.queues.one(principal, topic.name, group.group)
         old = {row.partition: row.start_offset for row in queue.partitions if row.start_offset >= 0}
     else:
-        old = await console.door.groups.positions(principal, group.group, topic)
+        old = await console.gateway.groups.positions(principal, group.group, topic)
     return [
         OffsetReset(
             topic.name,
@@ -128,7 +128,7 @@ async def apply(
         await _move_share_group(console, principal, group.group, moves)
         return
     commits = [Commit(move.topic, move.partition, move.new) for move in moves]
-    for refused in await console.door.groups.commit(principal, group.group, commits):
+    for refused in await console.gateway.groups.commit(principal, group.group, commits):
         if refused is not None:
             raise refused
 
@@ -149,7 +149,7 @@ async def _move_share_group(
             for name, rows in topics.items()
         ],
     )
-    answer = await console.door.coordinators.ask(
+    answer = await console.gateway.coordinators.ask(
         principal,
         group,
         request,

@@ -50,8 +50,8 @@ class Redrive:
 
 
 class Redrives:
-    def __init__(self, door: Gateway) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._redrives: dict[str, Redrive] = {}
 
     def all(self) -> Sequence[Redrive]:
@@ -80,10 +80,11 @@ class Redrives:
     ) -> "tuple[Redrive, asyncio.Task[None]]":
         """Whoever stops the node has to cancel the task."""
         if any(
-            one.topic == topic and one.status == RUNNING for one in self._gateway.errands.of(topic)
+            one.topic == topic and one.status == RUNNING
+            for one in self._gateway.background_jobs.of(topic)
         ):
             raise Refused(ErrorCode.INVALID_REQUEST, f"an errand of {topic} is already under way")
-        letters = self._gateway.letters
+        letters = self._gateway.dead_letters
         letters.check_limit(limit)
         counted = await letters.kinds(principal, topic, "class", chosen)
         copies: list[RedrivenRecord] = []
@@ -101,7 +102,7 @@ class Redrives:
                 on_copied=lambda some: copies.extend(some[: COPIES_MAX - len(copies)]),
             )
 
-        errand, task = self._gateway.errands.start(topic, "redrive", work)
+        errand, task = self._gateway.background_jobs.start(topic, "redrive", work)
         total = min(counted.count, limit, DEAD_LETTERS_MAX)
         redrive = Redrive(principal.name, to, rate, total, errand, copies)
         while len(self._redrives) >= KEPT_MAX:
@@ -110,7 +111,7 @@ class Redrives:
         return redrive, task
 
     async def stop(self, redrive: Redrive) -> None:
-        await self._gateway.errands.cancel(redrive.errand.topic, redrive.errand.name)
+        await self._gateway.background_jobs.cancel(redrive.errand.topic, redrive.errand.name)
 
     async def undo(self, principal: Principal, redrive: Redrive) -> None:
         """Takes back what was not delivered yet; once: what fails half way is not done again."""
@@ -123,4 +124,4 @@ class Redrives:
         redrive.copies.clear()
         redrive.is_undone = True
         topic = redrive.errand.topic
-        redrive.taken_back += await self._gateway.letters.take_back(principal, topic, copies)
+        redrive.taken_back += await self._gateway.dead_letters.take_back(principal, topic, copies)

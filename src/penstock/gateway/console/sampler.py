@@ -89,8 +89,8 @@ class Detail:
 
 
 class Sampler:
-    def __init__(self, door: Gateway) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._attention = ScrapeActivity()
         self._looking = asyncio.Lock()
         self._slow_s = float("-inf")
@@ -233,9 +233,9 @@ class Sampler:
 
     async def _look_at_groups(self, detail: Detail) -> None:
         """Positions of consumer groups, queues of share groups, and dead letters."""
-        door = self._gateway
-        letters = [topic.name for topic in door.letters.topics()][:QUEUES_MAX]
-        listing = await door.ctx.queue.positions.everywhere(None)
+        gateway = self._gateway
+        letters = [topic.name for topic in gateway.dead_letters.topics()][:QUEUES_MAX]
+        listing = await gateway.ctx.queue.positions.everywhere(None)
         queues: dict[TopicReader, None] = {}
         for row in listing.positions:
             if row.kind is PositionKind.CONSUMER and not row.group.startswith("__"):

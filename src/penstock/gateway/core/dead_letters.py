@@ -89,9 +89,9 @@ class ReplayResult:
 class DeadLetterAdmin:
     """Administers the dead letters of the cluster, and replays records."""
 
-    def __init__(self, ctx: Context, charging: GatewayQuota) -> None:
+    def __init__(self, ctx: Context, quota: GatewayQuota) -> None:
         self._ctx = ctx
-        self._charging = charging
+        self._quota = quota
         self._places = FairPool(OPERATIONS_MAX, EACH_MAX)
 
     @asynccontextmanager
@@ -246,7 +246,7 @@ class DeadLetterAdmin:
             check_target=lambda target: require_topic(
                 self._ctx, principal, Operation.WRITE, target
             ),
-            charge=lambda size: self._charging.pass_on(principal, size, (QuotaKind.PRODUCE,)),
+            charge=lambda size: self._quota.pass_on(principal, size, (QuotaKind.PRODUCE,)),
         )
         async with self._connected() as cluster:
             redriver = Redriver(cluster, self._ctx.clock, request)
@@ -269,7 +269,7 @@ class DeadLetterAdmin:
         return await self._carry_out(principal, request, limit)
 
     def _charge_to(self, principal: Principal) -> Callable[[int], Awaitable[None]]:
-        return lambda size: self._charging.pass_on(principal, size)
+        return lambda size: self._quota.pass_on(principal, size)
 
     async def _carry_out(
         self,

@@ -84,7 +84,7 @@ class Gateway:
     def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
         self.ctx = ctx
         self._tracing = GatewayTracing(tracer) if tracer is not None else None
-        self.charging = GatewayQuota(ctx.meter)
+        self.quota = GatewayQuota(ctx.meter)
         self.handlers = InProcessCalls(ctx)
         self.coordinators = CoordinatorCalls(ctx, self.handlers)
         self.leaders = LeaderCalls(ctx, self.handlers)
@@ -93,13 +93,13 @@ class Gateway:
         self.groups = Groups(ctx, self.handlers, self.coordinators, self.share_groups)
         self.queues = Queues(ctx, self.leaders)
         self.scaling = GroupScaling(ctx, self.coordinators, self.topics, self.groups, self.queues)
-        self.letters = DeadLetterAdmin(ctx, self.charging)
-        self.errands = BackgroundJobs(ctx.clock, ctx.random)
+        self.dead_letters = DeadLetterAdmin(ctx, self.quota)
+        self.background_jobs = BackgroundJobs(ctx.clock, ctx.random)
         self.configs = Configs(ctx)
         self.fanouts = Fanouts(ctx)
-        self.log = GatewayLogReader(ctx, self.topics, self.groups, self.leaders, self.charging)
-        self._publishing = Publisher(ctx, self.handlers)
-        self._reach = ctx.queue.queue_reach
+        self.log = GatewayLogReader(ctx, self.topics, self.groups, self.leaders, self.quota)
+        self._publisher = Publisher(ctx, self.handlers)
+        self._router = ctx.queue.queue_reach
         self._receipts = Receipts(ctx.image.cluster_id)
         self._prefetches: dict[str, Prefetch] = {}
         self._turn = 0
@@ -131,11 +131,11 @@ class Gateway:
         Creates the topic if `auto.create.topics.enable` is set. `all_or_none`: one message with
         invalid values refuses all, before anything is written.
         """
-        charging = self.charging
-        charging.require(principal, QuotaKind.PRODUCE)
+        quota = self.quota
+        quota.require(principal, QuotaKind.PRODUCE)
         placed = await self._publish(principal, topic, messages, all_or_none)
-        if charging.is_on:
-            charging.charge(principal, QuotaKind.PRODUCE, sum(map(size_of, messages)))
+        if quota.is_on:
+            quota.charge(principal, QuotaKind.PRODUCE, sum(map(size_of, messages)))
         return placed
 
     async def _publish(
@@ -146,10 +146,10 @@ class Gateway:
         all_or_none: bool,
     ) -> list[Placed | Refused]:
         if self._tracing is None:
-            return await self._publishing.publish(principal, topic, messages, all_or_none)
+            return await self._publisher.publish(principal, topic, messages, all_or_none)
         span, messages = self._tracing.publishing(topic, messages)
         try:
-            placed = await self._publishing.publish(principal, topic, messages, all_or_none)
+            placed = await self._publisher.publish(principal, topic, messages, all_or_none)
             self._tracing.published(span, placed)
             return placed
         except BaseException as error:
@@ -186,13 +186,13 @@ class Gateway:
         ctx = self.ctx
         _check_receive(records_max, wait_ms, lock_ms)
         there = self.queue_topic(principal, topic, group)
-        self.charging.require(principal, QuotaKind.FETCH)
+        self.quota.require(principal, QuotaKind.FETCH)
         await self.begin(principal, there, group)
         member = new_member(ctx.random.random_bytes(MEMBER_BYTES))
         wanted = ReceiveRequest(
             member,
             records_max,
-            self.charging.fetch_bytes_max(principal, bytes_max),
+            self.quota.fetch_bytes_max(principal, bytes_max),
             wait_ms=wait_ms,
             lock_ms=lock_ms,
             fills=True,
@@ -201,16 +201,16 @@ class Gateway:
             with_followers=with_followers,
             unpacks=True,
         )
-        taken = await self._reach.take(self._keys(there, group), wanted, on_wait)
+        taken = await self._router.take(self._keys(there, group), wanted, on_wait)
         if taken.refused and not taken.found:
             raise next(iter(taken.refused.values()))
-        self.charging.charge(
+        self.quota.charge(
             principal, QuotaKind.FETCH, sum(leased.size for leased in taken.found.values())
         )
         not_handed_out: list[SettleCommand] = []
         found = list(self._received(there, member, taken, not_handed_out))
         if not_handed_out:
-            await self._reach.settle(not_handed_out)
+            await self._router.settle(not_handed_out)
         if len(found) > 1 and any(one.headers for one in found):
             found.sort(key=_urgency)
         if self._tracing is not None:
@@ -224,7 +224,7 @@ class Gateway:
         """
         if await self.share_groups.ensure(principal, group, topic.name):
             wanted = ReceiveRequest("", 0, 1, reset=self._reset_of(group))
-            await self._reach.open(self._keys(topic, group), wanted)
+            await self._router.open(self._keys(topic, group), wanted)
 
     async def catch_up(self, topic: TopicImage, group: str) -> None:
         """Lets a group's queues read up to the log's end, so that duplicates are not counted.
@@ -232,7 +232,7 @@ class Gateway:
         Waits at most `CATCH_UP_MS`. The caller has checked the permissions.
         """
         wanted = ReceiveRequest("", 0, 1, wait_ms=CATCH_UP_MS, reset=self._reset_of(group))
-        await self._reach.open(self._keys(topic, group), wanted)
+        await self._router.open(self._keys(topic, group), wanted)
 
     def _reset_of(self, group: str) -> str | None:
         """Returns where a group without a position starts: None if the group's config says so."""
@@ -370,7 +370,7 @@ class Gateway:
                 commands.append(command)
                 places.append(at)
         if commands:
-            for at, answer in zip(places, await self._reach.settle(commands), strict=True):
+            for at, answer in zip(places, await self._router.settle(commands), strict=True):
                 answers[at] = answer
         self._tell_prefetches(settlements, answers)
         return answers

@@ -69,13 +69,13 @@ class GatewayLogReader:
         topics: TopicAdmin,
         groups: Groups,
         leaders: LeaderCalls,
-        charging: GatewayQuota,
+        quota: GatewayQuota,
     ) -> None:
         self._ctx = ctx
         self._topics = topics
         self._groups = groups
         self._leaders = leaders
-        self._charging = charging
+        self._quota = quota
         self._turn = 0
 
     async def read(
@@ -94,7 +94,7 @@ class GatewayLogReader:
         Calls `on_wait` before it waits, not if there are records.
         """
         require_topic(self._ctx, principal, Operation.READ, topic.name)
-        self._charging.require(principal, QuotaKind.FETCH)
+        self._quota.require(principal, QuotaKind.FETCH)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         watch = _Watch(self._ctx, topic, positions)
         try:
@@ -104,7 +104,7 @@ class GatewayLogReader:
                 if wait_ms and not found:
                     on_wait()
                 if found or not await watch.wait(deadline):
-                    self._charging.charge(principal, QuotaKind.FETCH, sum(map(size_of, found)))
+                    self._quota.charge(principal, QuotaKind.FETCH, sum(map(size_of, found)))
                     return found
         finally:
             watch.end()
@@ -119,7 +119,7 @@ class GatewayLogReader:
     ) -> list[Portion]:
         """Reads from each partition without decoding, for callers that decode elsewhere."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
-        self._charging.require(principal, QuotaKind.FETCH)
+        self._quota.require(principal, QuotaKind.FETCH)
         rows = await self._fetch(principal, topic, positions, partition_bytes)
         for at, row in enumerate(rows):
             start = positions[row.partition_index]
@@ -127,9 +127,7 @@ class GatewayLogReader:
                 # A batch larger than a portion is only returned to a fetch of this partition alone.
                 alone = {row.partition_index: start}
                 rows[at : at + 1] = await self._fetch(principal, topic, alone, partition_bytes)
-        self._charging.charge(
-            principal, QuotaKind.FETCH, sum(len(row.records or ()) for row in rows)
-        )
+        self._quota.charge(principal, QuotaKind.FETCH, sum(len(row.records or ()) for row in rows))
         return [
             Portion(
                 row.partition_index,

@@ -76,15 +76,15 @@ class _Step:
 class MoveTasks:
     """Move tasks of the cluster; runs those of this node."""
 
-    def __init__(self, door: Gateway) -> None:
-        self.door = door
-        self._store = door.ctx.admin.store
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._store = gateway.ctx.admin.store
         self._new: asyncio.Queue[tuple[str, bool]] = asyncio.Queue(TASKS_MAX)
 
     async def run(self) -> None:
         """Resumes this node's unfinished tasks, then runs new ones, until cancelled."""
         for handle, record in await self.records():
-            if record.owner == self.door.ctx.node_id and record.status in ACTIVE:
+            if record.owner == self.gateway.ctx.node_id and record.status in ACTIVE:
                 self._new.put_nowait((handle, True))
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -102,7 +102,7 @@ class MoveTasks:
 
     def status_of(self, record: MoveRecord) -> str:
         """Status as shown to users: an active task of an absent node counts as failed."""
-        is_there = record.owner in self.door.ctx.image.brokers
+        is_there = record.owner in self.gateway.ctx.image.brokers
         return FAILED if record.status in ACTIVE and not is_there else record.status
 
     async def start(
@@ -118,7 +118,7 @@ class MoveTasks:
 
         Without a destination each message goes back to the topic it came from.
         """
-        ctx = self.door.ctx
+        ctx = self.gateway.ctx
         return await self.add(
             MoveRecord(
                 source=source,
@@ -154,7 +154,7 @@ class MoveTasks:
                 "per user; wait for one to end, or cancel one"
             )
             raise Refused(ErrorCode.POLICY_VIOLATION, why)
-        handle = self.door.ctx.random.random_bytes(16).hex()
+        handle = self.gateway.ctx.random.random_bytes(16).hex()
         old = [name for name, past in known if past.source == record.source]
         dropped = [Delete(store_keys.MOVES + name) for name in old[REMEMBERED_MAX - 1 :]]
         put = Put(store_keys.MOVES + handle, store_keys.encode(record))
@@ -169,7 +169,7 @@ class MoveTasks:
         record = dict(await self.records()).get(handle)
         if record is None or record.status not in ACTIVE:
             raise Refused(ErrorCode.RESOURCE_NOT_FOUND, "the task does not exist, or has ended")
-        require_topic(self.door.ctx, principal, Operation.READ, record.source)
+        require_topic(self.gateway.ctx, principal, Operation.READ, record.source)
         is_running = self.status_of(record) in ACTIVE
         return await self._change(handle, status=CANCELLING if is_running else CANCELLED)
 
@@ -211,13 +211,13 @@ class MoveTasks:
 
     async def _move(self, handle: str, record: MoveRecord, is_resumed: bool) -> str:
         """Moves the queue's messages; returns the final status."""
-        door, principal = self.door, principal_of(record)
-        there = door.topic_to(principal, Operation.READ, record.source)
-        group = queue_group(there, door.ctx.configs)
+        gateway, principal = self.gateway, principal_of(record)
+        there = gateway.topic_to(principal, Operation.READ, record.source)
+        group = queue_group(there, gateway.ctx.configs)
         loop = asyncio.get_running_loop()
         # Messages leased before a restart of this node return when those leases expire.
         patient_until = loop.time() + (LOCK_MS / 1000 if is_resumed else 0)
-        async with door.letters.redriver(
+        async with gateway.dead_letters.redriver(
             principal, record.source, handle, to=record.destination, rate_per_s=record.rate_max
         ) as redriver:
             while record.moved < record.to_move and record.status == RUNNING:
@@ -239,7 +239,7 @@ class MoveTasks:
         """Leases messages; waits while the principal is above its quota."""
         while True:
             try:
-                return await self.door.receive(
+                return await self.gateway.receive(
                     principal, topic, group, records_max=most, wait_ms=WAIT_MS, lock_ms=LOCK_MS
                 )
             except Throttled as throttled:
@@ -269,7 +269,7 @@ class MoveTasks:
     def _sorted(self, record: MoveRecord, received: list[ReceivedMessage]) -> _Step:
         """Separates the messages that have an existing target from the others."""
         step = _Step()
-        topics = self.door.ctx.image.topics
+        topics = self.gateway.ctx.image.topics
         for got in received:
             dead_letter = _dead_letter_of(got)
             source = None if dead_letter.source is None else dead_letter.source.topic
@@ -290,7 +290,7 @@ class MoveTasks:
         finished = [Settlement(got.receipt, SettleAction.FINISH) for got in gone]
         given_back = [Settlement(got.receipt, SettleAction.GIVE_BACK) for got in left]
         if finished or given_back:
-            await self.door.settle(principal_of(record), finished + given_back)
+            await self.gateway.settle(principal_of(record), finished + given_back)
 
 
 def _dead_letter_of(got: ReceivedMessage) -> DeadLetterMessage:

@@ -68,7 +68,7 @@ class Publisher:
     def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
         self._handlers = handlers
-        self._posting = InternalProducer(ctx.queue.queues.around, LANE)
+        self._producer = InternalProducer(ctx.queue.queues.around, LANE)
         self._turn = 0
 
     async def publish(
@@ -285,7 +285,7 @@ class Publisher:
                 response = await self._handlers.ask(principal, request, ProduceResponse)
                 rows = list(response.responses[0].partition_responses)
             else:
-                rows = await self._posting.send(leader, topic, batches, TIMEOUT_MS)
+                rows = await self._producer.send(leader, topic, batches, TIMEOUT_MS)
         except (OSError, PeerError, Refused) as error:
             refused = _refusal_of(error, leader)
             for pending in pending_batches.values():

@@ -103,7 +103,7 @@ def about(request: Request, *resources: str) -> None:
     request.state.audited = resources
 
 
-def tell_route(door: Gateway, request: Request, name: str, status: int) -> None:
+def tell_route(gateway: Gateway, request: Request, name: str, status: int) -> None:
     """After a route has answered."""
     is_denied = status in DENIED_STATUSES
     if not is_denied and not is_administrative(name):
@@ -115,11 +115,11 @@ def tell_route(door: Gateway, request: Request, name: str, status: int) -> None:
     outcome = DENIED if is_denied else DONE if status < 400 else FAILED
     codes = () if outcome == DONE else (str(status),)
     kind = "console" if CONSOLE in name else "http"
-    _tell(door, request, kind, name, outcome, resources, codes)
+    _tell(gateway, request, kind, name, outcome, resources, codes)
 
 
 def tell_action(
-    door: Gateway,
+    gateway: Gateway,
     request: Request,
     kind: str,
     name: str,
@@ -134,10 +134,12 @@ def tell_action(
     resources = tuple(f"queue:{one.replace(':', '/').rpartition('/')[2]}" for one in named if one)
     outcome = DENIED if is_denied else DONE if fault is None else FAILED
     codes = () if fault is None else (fault[0],)
-    _tell(door, request, kind, name, outcome, resources, codes)
+    _tell(gateway, request, kind, name, outcome, resources, codes)
 
 
-def tell_call(door: Gateway, request: Request, call: requests.AnyCall, error: int | None) -> None:
+def tell_call(
+    gateway: Gateway, request: Request, call: requests.AnyCall, error: int | None
+) -> None:
     """After the registry has answered; `error` is Confluent's number."""
     is_denied = error is not None and int(str(error)[:3]) in DENIED_STATUSES
     if not is_denied and type(call) not in ADMINISTRATIVE_CALLS:
@@ -147,17 +149,17 @@ def tell_call(door: Gateway, request: Request, call: requests.AnyCall, error: in
     outcome = DENIED if is_denied else DONE if error is None else FAILED
     codes = () if error is None else (str(int(error)),)
     name = str(type(call).__struct_config__.tag)
-    _tell(door, request, "registry", name, outcome, resources, codes)
+    _tell(gateway, request, "registry", name, outcome, resources, codes)
 
 
-def tell_stranger(door: Gateway, peer: str) -> None:
+def tell_stranger(gateway: Gateway, peer: str) -> None:
     """Somebody said who they are, and it was not true."""
     deed = Deed("http", "", peer, "Authenticate", DENIED, (), ("SASL_AUTHENTICATION_FAILED",))
-    door.ctx.security.audit.tell(deed)
+    gateway.ctx.security.audit.tell(deed)
 
 
 def _tell(
-    door: Gateway,
+    gateway: Gateway,
     request: Request,
     kind: str,
     name: str,
@@ -167,6 +169,6 @@ def _tell(
 ) -> None:
     who = principal_of(request)
     is_frequent = name in FREQUENT
-    door.ctx.security.audit.tell(
+    gateway.ctx.security.audit.tell(
         Deed(kind, who.name, who.host, name, outcome, resources, codes, is_frequent=is_frequent)
     )

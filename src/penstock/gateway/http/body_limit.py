@@ -29,9 +29,9 @@ CROWDED = "too many large requests at once: try again"
 class BodyLimit:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, door: Gateway | None) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway | None) -> None:
         self._app = app
-        self._gateway = door
+        self._gateway = gateway
         self.shares = FairPool(BODIES_BYTES_MAX, min(HOLDER_BYTES_MAX, BODIES_BYTES_MAX))
         """What the bodies of all requests under way take."""
         self.strangers_bytes = 0

@@ -22,8 +22,8 @@ CONNECTIONS_MAX = 4096
 class ConnectionLimiter:
     """Made once for each port."""
 
-    def __init__(self, door: Gateway | None, proxies: Sequence[Network] = ()) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway | None, proxies: Sequence[Network] = ()) -> None:
+        self._gateway = gateway
         self._proxies = proxies
         self._open = 0
         self._by_address: Tally[str] = Tally()
@@ -37,10 +37,10 @@ class ConnectionLimiter:
             self._gateway.ctx.metrics.connections_refused.value += 1
         return is_admitted
 
-    def _has_room(self, door: Gateway, address: str, pending_of_it: int) -> bool:
+    def _has_room(self, gateway: Gateway, address: str, pending_of_it: int) -> bool:
         if is_within(address, self._proxies):
             return True
-        ctx = door.ctx
+        ctx = gateway.ctx
         if self._by_address[address] + pending_of_it >= connections_max(ctx.configs, address):
             return False
         return ctx.meter.connect(address, asyncio.get_running_loop().time()) <= 0

@@ -20,9 +20,9 @@ CHARGED_SECONDS = 0.05
 class Metering:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, door: Gateway) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
-        self._gateway = door
+        self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = self._app(scope, receive, send)
@@ -39,10 +39,10 @@ class Metering:
 class _Stopwatch:
     """The time that one request has run and was not charged for yet."""
 
-    def __init__(self, door: Gateway, request: Request) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway, request: Request) -> None:
+        self._gateway = gateway
         self._request = request
-        self._now_s = door.ctx.meter.processor_s
+        self._now_s = gateway.ctx.meter.processor_s
         self._begun_s = 0.0
         self._spent_s = 0.0
 
@@ -56,10 +56,10 @@ class _Stopwatch:
 
     def charge(self) -> None:
         spent_s, self._spent_s = self._spent_s, 0.0
-        self._gateway.charging.charge(principal_of(self._request), QuotaKind.REQUEST, spent_s)
+        self._gateway.quota.charge(principal_of(self._request), QuotaKind.REQUEST, spent_s)
 
 
-def require_request_time(door: Gateway, request: Request) -> None:
+def require_request_time(gateway: Gateway, request: Request) -> None:
     """Raises Throttled while whoever asks has used up their share of the processor."""
-    if door.charging.is_on:
-        door.charging.require(principal_of(request), QuotaKind.REQUEST)
+    if gateway.quota.is_on:
+        gateway.quota.require(principal_of(request), QuotaKind.REQUEST)

@@ -41,10 +41,12 @@ PRIVATE = (".localhost", ".local", ".internal", ".lan", ".test", ".home.arpa")
 class CsrfCheck:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, door: Gateway, host: str, proxies: Sequence[Network]) -> None:
+    def __init__(
+        self, app: ASGIApp, gateway: Gateway, host: str, proxies: Sequence[Network]
+    ) -> None:
         """`host`: the address that the port listens on."""
         self._app = app
-        self._gateway = door
+        self._gateway = gateway
         self._is_local = is_loopback(host)
         self._proxies = proxies
 

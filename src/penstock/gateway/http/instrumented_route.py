@@ -34,16 +34,16 @@ class RouteRow(Protocol[Host]):
 
 
 def counted(
-    row: RouteRow[Host], host: Host, door: Gateway, parameters: Collection[str] | None = None
+    row: RouteRow[Host], host: Host, gateway: Gateway, parameters: Collection[str] | None = None
 ) -> Route:
     """`parameters` are all that the query may have; None: the row does not say."""
-    metrics, name = door.ctx.metrics, f"{row.method} {row.path}"
+    metrics, name = gateway.ctx.metrics, f"{row.method} {row.path}"
 
     async def answer(request: Request) -> Response:
         now = asyncio.get_running_loop().time
         started, status = now(), 500
         try:
-            require_request_time(door, request)
+            require_request_time(gateway, request)
             if parameters is not None and request.url.query:
                 require_known(request.query_params, parameters)
             response = await row.handler(host, request)
@@ -58,7 +58,7 @@ def counted(
             status = CLIENT_GONE
             raise
         finally:
-            tell_route(door, request, name, status)
+            tell_route(gateway, request, name, status)
             metrics.http_requests.counter(name, str(status)).value += 1
             metrics.http_seconds.histogram(name).observe(now() - started)
         return response

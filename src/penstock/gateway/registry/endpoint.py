@@ -47,9 +47,9 @@ NUMBERS = {
 }
 
 
-def registry_routes(door: Gateway) -> list[Route]:
+def registry_routes(gateway: Gateway) -> list[Route]:
     """The routes of the registry."""
-    entry = RegistryEndpoint(door)
+    entry = RegistryEndpoint(gateway)
     fixed = (entry.types, entry.cluster, entry.version)
     routes = [Route(path, page) for path, page in zip(PAGES, fixed, strict=True)]
     for root in ROOTS:
@@ -68,10 +68,10 @@ def _below(root: str, entry: "RegistryEndpoint") -> Route:
 class RegistryEndpoint:
     """The endpoint of all routes."""
 
-    def __init__(self, door: Gateway) -> None:
-        self._gateway = door
-        self._ctx = door.ctx
-        self._gateway = door
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._ctx = gateway.ctx
+        self._gateway = gateway
 
     async def answer(self, request: Request) -> Response:
         try:

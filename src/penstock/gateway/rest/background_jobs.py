@@ -57,25 +57,29 @@ def errand_answer(errand: BackgroundJob) -> ErrandAnswer:
     )
 
 
-async def list_tasks(door: Gateway, request: Request) -> Response:
-    found = door.errands.of(_topic(door, request))
+async def list_tasks(gateway: Gateway, request: Request) -> Response:
+    found = gateway.background_jobs.of(_topic(gateway, request))
     return json_answer(ErrandsAnswer([errand_answer(one) for one in found]))
 
 
-async def show_task(door: Gateway, request: Request) -> Response:
-    topic = _topic(door, request)
-    return json_answer(errand_answer(door.errands.find(topic, request.path_params["task"])))
+async def show_task(gateway: Gateway, request: Request) -> Response:
+    topic = _topic(gateway, request)
+    return json_answer(
+        errand_answer(gateway.background_jobs.find(topic, request.path_params["task"]))
+    )
 
 
-async def cancel_task(door: Gateway, request: Request) -> Response:
-    topic = _topic(door, request)
-    return json_answer(errand_answer(await door.errands.cancel(topic, request.path_params["task"])))
+async def cancel_task(gateway: Gateway, request: Request) -> Response:
+    topic = _topic(gateway, request)
+    return json_answer(
+        errand_answer(await gateway.background_jobs.cancel(topic, request.path_params["task"]))
+    )
 
 
-def _topic(door: Gateway, request: Request) -> str:
+def _topic(gateway: Gateway, request: Request) -> str:
     """The topic of dead letters, for whoever may read it."""
     name: str = request.path_params["name"]
-    require_topic(door.ctx, principal_of(request), Operation.READ, name)
+    require_topic(gateway.ctx, principal_of(request), Operation.READ, name)
     return name
 
 

@@ -65,12 +65,12 @@ class PositionsAnswer(Struct):
     partitions: list[PositionAnswer]
 
 
-async def commit(door: Gateway, request: Request) -> Response:
+async def commit(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, CommitBody)
     commits = _commits(body)
     if not commits or len(commits) > COMMITS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"1 to {COMMITS_MAX} positions at a time")
-    answers = await door.groups.commit(principal_of(request), body.group, commits)
+    answers = await gateway.groups.commit(principal_of(request), body.group, commits)
     refused = [answer for answer in answers if answer is not None]
     errors = [
         {"index": at, **entry_of(answer)} for at, answer in enumerate(answers) if answer is not None
@@ -98,12 +98,12 @@ def _commits(body: CommitBody) -> list[Commit]:
     return [Commit(topic, partition, offset, body.metadata)]
 
 
-async def positions(door: Gateway, request: Request) -> Response:
+async def positions(gateway: Gateway, request: Request) -> Response:
     principal = principal_of(request)
-    topic = door.topic_to(principal, Operation.DESCRIBE, text(request, "topic"))
+    topic = gateway.topic_to(principal, Operation.DESCRIBE, text(request, "topic"))
     group = text(request, "group")
-    known = await door.groups.positions(principal, group, topic)
-    ends = (await door.topics.offsets(principal, topic)).end
+    known = await gateway.groups.positions(principal, group, topic)
+    ends = (await gateway.topics.offsets(principal, topic)).end
     rows = []
     for index in range(len(topic.partitions)):
         offset, end = known.get(index), ends.get(index)

@@ -160,23 +160,25 @@ class RedriveSettled(Struct):
 # -- looking ----------------------------------------------------------------------------------
 
 
-async def list_boxes(door: Gateway, request: Request) -> Response:
-    found = await door.letters.boxes(principal_of(request))
+async def list_boxes(gateway: Gateway, request: Request) -> Response:
+    found = await gateway.dead_letters.boxes(principal_of(request))
     rows = [BoxAnswer(box.topic, box.partitions, box.messages, box.oldest_ms) for box in found]
     return json_answer(BoxesAnswer(rows))
 
 
-async def list_letters(door: Gateway, request: Request) -> Response:
+async def list_letters(gateway: Gateway, request: Request) -> Response:
     limit = integer(request, "limit", LIST_DEFAULT, 1, LIST_MAX)
-    work = door.letters.some(principal_of(request), _topic(request), _queried(request), limit)
+    work = gateway.dead_letters.some(
+        principal_of(request), _topic(request), _queried(request), limit
+    )
     found, has_more = await while_connected(request, work)
     return json_answer(LettersAnswer([_letter_answer(one) for one in found], has_more))
 
 
-async def show_letter(door: Gateway, request: Request) -> Response:
+async def show_letter(gateway: Gateway, request: Request) -> Response:
     name = request.path_params["letter"]
     chosen = filter_of(DeadLetterSelection(letters=[name]))
-    found, _ = await door.letters.some(principal_of(request), _topic(request), chosen, 1)
+    found, _ = await gateway.dead_letters.some(principal_of(request), _topic(request), chosen, 1)
     if not found:
         raise Refused(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"letter {name} is not there, or was settled"
@@ -184,9 +186,11 @@ async def show_letter(door: Gateway, request: Request) -> Response:
     return json_answer(_letter_answer(found[0]))
 
 
-async def count_letters(door: Gateway, request: Request) -> Response:
+async def count_letters(gateway: Gateway, request: Request) -> Response:
     aspect = choice(request, "by", *ASPECTS)
-    work = door.letters.kinds(principal_of(request), _topic(request), aspect, _queried(request))
+    work = gateway.dead_letters.kinds(
+        principal_of(request), _topic(request), aspect, _queried(request)
+    )
     kinds = await while_connected(request, work)
     rows = [
         KindAnswer(
@@ -204,16 +208,16 @@ async def count_letters(door: Gateway, request: Request) -> Response:
 # -- settling ---------------------------------------------------------------------------------
 
 
-async def redrive(door: Gateway, request: Request) -> Response:
+async def redrive(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, RedriveBody)
     chosen, principal, topic = filter_of(body), principal_of(request), _topic(request)
     check_rate(body.rate)
     if body.dry_run:
-        return await _preview(door, request, chosen, body.limit)
+        return await _preview(gateway, request, chosen, body.limit)
     payload = payload_of(body)
 
     def work(on_progress: ProgressCallback) -> Coroutine[Any, Any, RedriveReport]:
-        return door.letters.redrive(
+        return gateway.dead_letters.redrive(
             principal,
             topic,
             chosen,
@@ -225,30 +229,32 @@ async def redrive(door: Gateway, request: Request) -> Response:
         )
 
     if body.background:
-        require_topic(door.ctx, principal, Operation.READ, topic)
-        door.letters.check_limit(body.limit)
-        errand, task = door.errands.start(topic, "redrive", work)
+        require_topic(gateway.ctx, principal, Operation.READ, topic)
+        gateway.dead_letters.check_limit(body.limit)
+        errand, task = gateway.background_jobs.start(topic, "redrive", work)
         waits: Waits = request.app.state.waits
         waits.add(task)
         return json_answer(errand_answer(errand), ACCEPTED)
     return json_answer(_settled_answer(await while_connected(request, work(ignore_progress))))
 
 
-async def purge(door: Gateway, request: Request) -> Response:
+async def purge(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, PurgeBody)
     chosen = filter_of(body)
     if not body.all and not chosen.described():
         raise Refused(ErrorCode.INVALID_REQUEST, "purge all letters? say so with all, or choose")
     if body.dry_run:
-        return await _preview(door, request, chosen, body.limit)
-    work = door.letters.purge(principal_of(request), _topic(request), chosen, limit=body.limit)
+        return await _preview(gateway, request, chosen, body.limit)
+    work = gateway.dead_letters.purge(
+        principal_of(request), _topic(request), chosen, limit=body.limit
+    )
     return json_answer(_settled_answer(await while_connected(request, work)))
 
 
 async def _preview(
-    door: Gateway, request: Request, chosen: DeadLetterFilter, limit: int
+    gateway: Gateway, request: Request, chosen: DeadLetterFilter, limit: int
 ) -> Response:
-    work = door.letters.some(principal_of(request), _topic(request), chosen, limit)
+    work = gateway.dead_letters.some(principal_of(request), _topic(request), chosen, limit)
     found, _ = await while_connected(request, work)
     first = [_letter_answer(one) for one in found[:PREVIEW_MAX]]
     return json_answer(RedriveSettled(False, len(found), 0, [], first, []))

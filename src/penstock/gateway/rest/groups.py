@@ -34,31 +34,31 @@ class GroupAnswer(Struct):
     members: list[MemberAnswer]
 
 
-async def list_groups(door: Gateway, request: Request) -> Response:
-    found = await door.groups.all(principal_of(request))
+async def list_groups(gateway: Gateway, request: Request) -> Response:
+    found = await gateway.groups.all(principal_of(request))
     return json_answer(GroupsAnswer([GroupRow(*row) for row in found]))
 
 
-async def describe_group(door: Gateway, request: Request) -> Response:
-    found = await door.groups.one(principal_of(request), request.path_params["group"])
+async def describe_group(gateway: Gateway, request: Request) -> Response:
+    found = await gateway.groups.one(principal_of(request), request.path_params["group"])
     members = [MemberAnswer(*member) for member in found.members]
     return json_answer(GroupAnswer(found.group, found.kind, found.state, members))
 
 
-async def delete_group(door: Gateway, request: Request) -> Response:
-    await door.groups.delete(principal_of(request), request.path_params["group"])
+async def delete_group(gateway: Gateway, request: Request) -> Response:
+    await gateway.groups.delete(principal_of(request), request.path_params["group"])
     return no_content()
 
 
-async def show_configs(door: Gateway, request: Request) -> Response:
+async def show_configs(gateway: Gateway, request: Request) -> Response:
     principal, group = principal_of(request), request.path_params["group"]
-    return configs_answer(await door.topics.configs(principal, GROUP_KIND, group))
+    return configs_answer(await gateway.topics.configs(principal, GROUP_KIND, group))
 
 
-async def alter_configs(door: Gateway, request: Request) -> Response:
+async def alter_configs(gateway: Gateway, request: Request) -> Response:
     values = await read_configs(request)
     principal, group = principal_of(request), request.path_params["group"]
-    await door.topics.alter_configs(principal, GROUP_KIND, group, values)
+    await gateway.topics.alter_configs(principal, GROUP_KIND, group, values)
     return no_content()
 
 

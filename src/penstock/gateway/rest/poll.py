@@ -37,20 +37,20 @@ PARTITION_MAX = (1 << 31) - 1
 OFFSET_MAX = (1 << 63) - 1
 
 
-async def poll(door: Gateway, request: Request) -> Response:
+async def poll(gateway: Gateway, request: Request) -> Response:
     mode = choice(request, "mode", QUEUE, LOG)
     wait_ms = integer(request, "wait_ms", 0, 0, WAIT_MS_MAX)
     read = _read if mode == LOG else _receive
     # The client is watched only if there is nothing yet: that costs more than an answer.
     async with ClientWatch(request) as client:
-        found = await read(door, request, wait_ms, client.start)
+        found = await read(gateway, request, wait_ms, client.start)
     return json_answer({"messages": found})
 
 
 async def _receive(
-    door: Gateway, request: Request, wait_ms: int, on_wait: Callable[[], None]
+    gateway: Gateway, request: Request, wait_ms: int, on_wait: Callable[[], None]
 ) -> list[MessageAnswer]:
-    found = await door.receive(
+    found = await gateway.receive(
         principal_of(request),
         request.path_params["name"],
         text(request, "group"),
@@ -63,22 +63,22 @@ async def _receive(
 
 
 async def _read(
-    door: Gateway, request: Request, wait_ms: int, on_wait: Callable[[], None]
+    gateway: Gateway, request: Request, wait_ms: int, on_wait: Callable[[], None]
 ) -> list[MessageAnswer]:
     count = integer(request, "max", MAX_DEFAULT, 1, RECORDS_MAX)
     principal = principal_of(request)
-    topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
-    positions = await log_positions(door, request)
-    found = await door.log.read(
+    topic = gateway.topic_to(principal, Operation.READ, request.path_params["name"])
+    positions = await log_positions(gateway, request)
+    found = await gateway.log.read(
         principal, topic, positions, records_max=count, wait_ms=wait_ms, on_wait=on_wait
     )
     return [message_answer(*message[:7]) for message in found]
 
 
-async def log_positions(door: Gateway, request: Request) -> dict[int, int]:
+async def log_positions(gateway: Gateway, request: Request) -> dict[int, int]:
     """From where a request reads: its own offset, or the position of its group."""
     principal = principal_of(request)
-    topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
+    topic = gateway.topic_to(principal, Operation.READ, request.path_params["name"])
     group = optional_text(request, "group")
     reset = choice(request, "reset", "earliest", "latest")
     partition = optional_integer(request, "partition", 0, PARTITION_MAX)
@@ -90,9 +90,9 @@ async def log_positions(door: Gateway, request: Request) -> dict[int, int]:
             raise Refused(ErrorCode.INVALID_REQUEST, "an offset needs its partition")
         return {partition: offset}
     if group is not None:
-        positions = await door.log.group_positions(principal, topic, group, reset)
+        positions = await gateway.log.group_positions(principal, topic, group, reset)
     else:
-        positions = await door.log.ends(principal, topic, reset)
+        positions = await gateway.log.ends(principal, topic, reset)
     if partition is not None:
         positions = {at: where for at, where in positions.items() if at == partition}
     return positions

@@ -38,7 +38,7 @@ TRACE_ID_CHARS = 32
 PARTITION_MAX = (1 << 31) - 1
 
 
-async def publish(door: Gateway, request: Request) -> Response:
+async def publish(gateway: Gateway, request: Request) -> Response:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/octet-stream" or kind.startswith("text/"):
         messages, is_one = [await _plain(request)], True
@@ -46,7 +46,7 @@ async def publish(door: Gateway, request: Request) -> Response:
         messages, is_one = await _structured(request)
     name = request.path_params["name"]
     messages = _in_trace(request, messages)
-    placed = await door.publish(principal_of(request), name, messages, all_or_none=True)
+    placed = await gateway.publish(principal_of(request), name, messages, all_or_none=True)
     if is_one:
         one = placed[0]
         return problem(one) if isinstance(one, Refused) else json_answer(placed_answer(one))

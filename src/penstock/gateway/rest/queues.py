@@ -43,16 +43,16 @@ class QueueResponse(Struct):
     partitions: list[QueuePartitionAnswer]
 
 
-async def list_queues(door: Gateway, request: Request) -> Response:
-    found = await door.queues.all(
+async def list_queues(gateway: Gateway, request: Request) -> Response:
+    found = await gateway.queues.all(
         principal_of(request), optional_text(request, "topic"), optional_text(request, "group")
     )
     return json_answer(QueuesAnswer([QueueRow(*row) for row in found]))
 
 
-async def describe_queue(door: Gateway, request: Request) -> Response:
+async def describe_queue(gateway: Gateway, request: Request) -> Response:
     names = request.path_params
-    found = await door.queues.one(principal_of(request), names["name"], names["group"])
+    found = await gateway.queues.one(principal_of(request), names["name"], names["group"])
     return json_answer(
         QueueResponse(
             found.topic,

@@ -61,11 +61,11 @@ class ReplayAnswer(Struct):
     partitions: list[RangeAnswer]
 
 
-async def replay(door: Gateway, request: Request) -> Response:
+async def replay(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, ReplayBody)
-    principal, letters = principal_of(request), door.letters
-    topic = door.topic_to(principal, Operation.READ, request.path_params["name"]).name
-    wanted = range_of(body, door.ctx.clock.now_ms())
+    principal, letters = principal_of(request), gateway.dead_letters
+    topic = gateway.topic_to(principal, Operation.READ, request.path_params["name"]).name
+    wanted = range_of(body, gateway.ctx.clock.now_ms())
     if body.partitions is not None and len(body.partitions) > PARTITIONS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
     check_rate(body.rate)

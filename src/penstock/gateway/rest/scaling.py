@@ -30,7 +30,7 @@ class ScalingAnswer(Struct):
     replica_per_second: float | None
 
 
-async def show_scaling(door: Gateway, request: Request) -> Response:
+async def show_scaling(gateway: Gateway, request: Request) -> Response:
     group = request.path_params["group"]
     rate = optional_integer(request, "rate", 1, 1_000_000_000)
     wish = ScalingTarget(
@@ -39,7 +39,7 @@ async def show_scaling(door: Gateway, request: Request) -> Response:
         high=integer(request, "max", REPLICAS_MAX, 1, REPLICAS_MAX),
         rate=rate,
     )
-    found = await door.scaling.one(principal_of(request), group, wish)
+    found = await gateway.scaling.one(principal_of(request), group, wish)
     now, scaling = found.now, found.scaling
     return json_answer(
         ScalingAnswer(

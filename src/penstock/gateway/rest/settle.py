@@ -105,10 +105,10 @@ Entry: TypeAlias = AckEntry | NackEntry | RejectEntry | ExtendEntry
 def _settling(
     kind: type[Body], verdict: SettleAction
 ) -> Callable[[Gateway, Request], Awaitable[Response]]:
-    async def settle(door: Gateway, request: Request) -> Response:
+    async def settle(gateway: Gateway, request: Request) -> Response:
         body = await read_json(request, kind)
         settlements = _settlements(body, verdict)
-        answers = await door.settle(principal_of(request), settlements)
+        answers = await gateway.settle(principal_of(request), settlements)
         errors = [
             {"index": at, "receipt": one.receipt, **entry_of(answer)}
             for at, (one, answer) in enumerate(zip(settlements, answers, strict=True))

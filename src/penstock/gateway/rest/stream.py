@@ -42,27 +42,27 @@ CHUNK_BYTES = 1 << 20
 PAUSE_SECONDS = (1.0, 5.0)
 
 
-async def stream(door: Gateway, request: Request) -> Response:
+async def stream(gateway: Gateway, request: Request) -> Response:
     mode = choice(request, "mode", QUEUE, LOG)
     waits: Waits = request.app.state.waits
     topic = request.path_params["name"]
     if mode == LOG:
-        positions = await log_positions(door, request)
-        return EventStream(_log_events(door, request, positions), waits)
+        positions = await log_positions(gateway, request)
+        return EventStream(_log_events(gateway, request, positions), waits)
     group = text(request, "group")
     principal = principal_of(request)
     # What is wrong with the group is said before the stream begins.
-    await door.begin(principal, door.queue_topic(principal, topic, group), group)
-    prefetch = door.prefetch(integer(request, "prefetch", PREFETCH_DEFAULT, 1, PREFETCH_MAX))
+    await gateway.begin(principal, gateway.queue_topic(principal, topic, group), group)
+    prefetch = gateway.prefetch(integer(request, "prefetch", PREFETCH_DEFAULT, 1, PREFETCH_MAX))
     lock_ms = optional_integer(request, "lock_ms", 1, LOCK_MS_MAX)
-    return EventStream(_queue_events(door, request, group, lock_ms, prefetch), waits)
+    return EventStream(_queue_events(gateway, request, group, lock_ms, prefetch), waits)
 
 
 async def _queue_events(
-    door: Gateway, request: Request, group: str, lock_ms: int | None, prefetch: Prefetch
+    gateway: Gateway, request: Request, group: str, lock_ms: int | None, prefetch: Prefetch
 ) -> AsyncIterator[bytes]:
     topic, principal = request.path_params["name"], principal_of(request)
-    retry = Retry(door.ctx.random, *PAUSE_SECONDS)
+    retry = Retry(gateway.ctx.random, *PAUSE_SECONDS)
     yield KEEP_ALIVE
     try:
         while True:
@@ -73,7 +73,7 @@ async def _queue_events(
                 yield KEEP_ALIVE
                 continue
             try:
-                found = await door.receive(
+                found = await gateway.receive(
                     principal,
                     topic,
                     group,
@@ -99,19 +99,19 @@ async def _queue_events(
         left = prefetch.close()
         if left:
             free = [Settlement(receipt, SettleAction.RELEASE, delay_ms=0) for receipt in left]
-            await asyncio.shield(door.settle(principal, free))
+            await asyncio.shield(gateway.settle(principal, free))
 
 
 async def _log_events(
-    door: Gateway, request: Request, positions: dict[int, int]
+    gateway: Gateway, request: Request, positions: dict[int, int]
 ) -> AsyncIterator[bytes]:
     principal = principal_of(request)
-    retry = Retry(door.ctx.random, *PAUSE_SECONDS)
+    retry = Retry(gateway.ctx.random, *PAUSE_SECONDS)
     yield KEEP_ALIVE
     while True:
         try:
-            topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
-            found = await door.log.read(
+            topic = gateway.topic_to(principal, Operation.READ, request.path_params["name"])
+            found = await gateway.log.read(
                 principal,
                 topic,
                 positions,

@@ -69,8 +69,8 @@ class PartitionsBody(Struct, forbid_unknown_fields=True):
     partitions: int
 
 
-async def list_topics(door: Gateway, request: Request) -> Response:
-    found = await door.topics.all(principal_of(request), internal=flag(request, "internal"))
+async def list_topics(gateway: Gateway, request: Request) -> Response:
+    found = await gateway.topics.all(principal_of(request), internal=flag(request, "internal"))
     rows = [
         TopicRow(topic.name, len(topic.partitions), len(topic.partitions[0].replicas))
         for topic in found
@@ -78,14 +78,14 @@ async def list_topics(door: Gateway, request: Request) -> Response:
     return json_answer(TopicsAnswer(rows))
 
 
-async def create_topic(door: Gateway, request: Request) -> Response:
+async def create_topic(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, TopicBody)
     about(request, f"topic:{body.name}")
     configs = {name: config_text(value) for name, value in (body.configs or {}).items()}
     if body.retention_ms is not None:
         configs.setdefault("retention.ms", str(body.retention_ms))
     principal = principal_of(request)
-    topic = await door.topics.create(
+    topic = await gateway.topics.create(
         principal, body.name, body.partitions, body.replication_factor, configs
     )
     # Whoever may create it need not be allowed to describe it; and it is known to be empty.
@@ -93,14 +93,14 @@ async def create_topic(door: Gateway, request: Request) -> Response:
     return json_answer(_shown(topic, OffsetBounds(nothing, nothing)), CREATED)
 
 
-async def describe_topic(door: Gateway, request: Request) -> Response:
+async def describe_topic(gateway: Gateway, request: Request) -> Response:
     principal = principal_of(request)
-    topic = door.topics.one(principal, request.path_params["name"])
-    return json_answer(await _described(door, principal, topic))
+    topic = gateway.topics.one(principal, request.path_params["name"])
+    return json_answer(await _described(gateway, principal, topic))
 
 
-async def _described(door: Gateway, principal: Principal, topic: TopicImage) -> TopicAnswer:
-    return _shown(topic, await door.topics.offsets(principal, topic))
+async def _described(gateway: Gateway, principal: Principal, topic: TopicImage) -> TopicAnswer:
+    return _shown(topic, await gateway.topics.offsets(principal, topic))
 
 
 def _shown(topic: TopicImage, offsets: OffsetBounds) -> TopicAnswer:
@@ -122,28 +122,28 @@ def _shown(topic: TopicImage, offsets: OffsetBounds) -> TopicAnswer:
     )
 
 
-async def delete_topic(door: Gateway, request: Request) -> Response:
-    await door.topics.delete(principal_of(request), request.path_params["name"])
+async def delete_topic(gateway: Gateway, request: Request) -> Response:
+    await gateway.topics.delete(principal_of(request), request.path_params["name"])
     return no_content()
 
 
-async def grow_topic(door: Gateway, request: Request) -> Response:
+async def grow_topic(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, PartitionsBody)
     principal, name = principal_of(request), request.path_params["name"]
-    await door.topics.grow(principal, name, body.partitions)
-    return json_answer(await _described(door, principal, door.topics.one(principal, name)))
+    await gateway.topics.grow(principal, name, body.partitions)
+    return json_answer(await _described(gateway, principal, gateway.topics.one(principal, name)))
 
 
-async def show_configs(door: Gateway, request: Request) -> Response:
+async def show_configs(gateway: Gateway, request: Request) -> Response:
     principal, name = principal_of(request), request.path_params["name"]
-    found = await door.topics.configs(principal, TOPIC_KIND, name)
+    found = await gateway.topics.configs(principal, TOPIC_KIND, name)
     return configs_answer(found)
 
 
-async def alter_configs(door: Gateway, request: Request) -> Response:
+async def alter_configs(gateway: Gateway, request: Request) -> Response:
     values = await read_configs(request)
     principal, name = principal_of(request), request.path_params["name"]
-    await door.topics.alter_configs(principal, TOPIC_KIND, name, values)
+    await gateway.topics.alter_configs(principal, TOPIC_KIND, name, values)
     return no_content()
 
 

@@ -75,7 +75,7 @@ async def subscribe(call: AwsCall, request: requests.Subscribe) -> Answer:
 async def unsubscribe(call: AwsCall, request: requests.Unsubscribe) -> Answer:
     name, subscription_id = topic_names.subscription_of_arn(request.subscription_arn)
     require_topic(call.node, call.principal, Operation.READ, name)
-    if name not in call.door.fanouts.all:
+    if name not in call.gateway.fanouts.all:
         return {}
     await alter(
         call,
@@ -131,7 +131,7 @@ async def set_subscription_attributes(
 async def list_subscriptions(call: AwsCall, request: requests.ListSubscriptions) -> Answer:
     rows = {
         f"{name}:{one.id}": _show(call, name, one)
-        for name, record in call.door.fanouts.all.items()
+        for name, record in call.gateway.fanouts.all.items()
         if call.may_see(name)
         for one in record.subscriptions
         if call.may_see(one.queue)
@@ -168,7 +168,7 @@ def _show(call: AwsCall, topic: str, subscription: SubscriptionRecord) -> dict[s
 def _subscription(call: AwsCall, arn: str) -> tuple[str, SubscriptionRecord]:
     name, subscription_id = topic_names.subscription_of_arn(arn)
     require_topic(call.node, call.principal, Operation.READ, name)
-    record = call.door.fanouts.all.get(name, FanoutRecord())
+    record = call.gateway.fanouts.all.get(name, FanoutRecord())
     for subscription in record.subscriptions:
         if subscription.id == subscription_id:
             return name, subscription

@@ -56,23 +56,23 @@ async def create_topic(call: AwsCall, request: requests.CreateTopic) -> Answer:
                     "attributes",
                 )
             return present
-        if len(call.door.fanouts.all) >= TOPICS_MAX:
+        if len(call.gateway.fanouts.all) >= TOPICS_MAX:
             raise Fault("TopicLimitExceeded", f"At most {TOPICS_MAX} topics.")
         return FanoutRecord(attributes=attributes, tags=request.tags)
 
-    await call.door.fanouts.change(name, edit)
+    await call.gateway.fanouts.change(name, edit)
     return {"TopicArn": topic_names.topic_arn(call.region, name)}
 
 
 async def delete_topic(call: AwsCall, request: requests.DeleteTopic) -> Answer:
     name = topic_names.topic_of_arn(request.topic_arn)
     require_topic(call.node, call.principal, Operation.DELETE, name)
-    await call.door.fanouts.change(name, lambda present: None)
+    await call.gateway.fanouts.change(name, lambda present: None)
     return {}
 
 
 async def list_topics(call: AwsCall, request: requests.ListTopics) -> Answer:
-    names_seen = [name for name in sorted(call.door.fanouts.all) if call.may_see(name)]
+    names_seen = [name for name in sorted(call.gateway.fanouts.all) if call.may_see(name)]
     shown, token = page(names_seen, PAGE, request.next_token)
     answer: Answer = {
         "Topics": [{"TopicArn": topic_names.topic_arn(call.region, name)} for name in shown]
@@ -112,7 +112,7 @@ def find(call: AwsCall, arn: str, operation: Operation) -> tuple[str, FanoutReco
     """A topic that the caller may use so."""
     name = topic_names.topic_of_arn(arn)
     require_topic(call.node, call.principal, operation, name)
-    record = call.door.fanouts.all.get(name)
+    record = call.gateway.fanouts.all.get(name)
     if record is None:
         raise Fault("NotFound", "Topic does not exist")
     return name, record
@@ -129,7 +129,7 @@ async def alter(call: AwsCall, name: str, edit: Callable[[FanoutRecord], FanoutR
             )
         return record
 
-    await call.door.fanouts.change(name, changed)
+    await call.gateway.fanouts.change(name, changed)
 
 
 def _check_topic_attribute(name: str, value: str) -> None:

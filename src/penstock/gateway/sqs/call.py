@@ -28,7 +28,7 @@ Answer = dict[str, object]
 class AwsCall:
     """One request: on whose behalf, and how the caller calls this broker."""
 
-    door: Gateway
+    gateway: Gateway
     principal: Principal
     base_url: str
     """Like http://localhost:8080."""
@@ -42,7 +42,7 @@ class AwsCall:
 
     @property
     def node(self) -> Context:
-        return self.door.ctx
+        return self.gateway.ctx
 
     def queue(self, url: str, *needs: Operation) -> SqsQueue:
         """The queue behind a URL, if the caller has the rights that are needed."""

@@ -47,9 +47,9 @@ TRACE_CHARS_MAX = 256
 class AwsFront:
     """Wraps the application: answers AWS SDKs, and hands everything else on."""
 
-    def __init__(self, app: Starlette, door: Gateway, moves: MoveTasks) -> None:
+    def __init__(self, app: Starlette, gateway: Gateway, moves: MoveTasks) -> None:
         self._app = app
-        self._entry = AwsEndpoint(door, moves)
+        self._entry = AwsEndpoint(gateway, moves)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue = _queue_of(scope)
@@ -82,8 +82,8 @@ def _queue_of(scope: Scope) -> str | None:
 class AwsEndpoint:
     """The endpoint of both doors."""
 
-    def __init__(self, door: Gateway, moves: MoveTasks) -> None:
-        self._gateway = door
+    def __init__(self, gateway: Gateway, moves: MoveTasks) -> None:
+        self._gateway = gateway
         self._moves = moves
         self._keys = Keys()
         self._keys_of: tuple[object, object] = (None, None)

@@ -23,8 +23,8 @@ class ApproximateDepth:
 async def depth_of(call: AwsCall, queue: SqsQueue) -> ApproximateDepth:
     if queue.is_fifo:
         # Duplicates are found by looking at them.
-        await call.door.catch_up(queue.topic, queue.group)
-    standing = await call.door.queues.one(call.principal, queue.name, queue.group)
+        await call.gateway.catch_up(queue.topic, queue.group)
+    standing = await call.gateway.queues.one(call.principal, queue.name, queue.group)
     in_flight = standing.leased + standing.given_up
     unfinished = sum(_unfinished(report) for report in standing.partitions)
     visible = max(unfinished - in_flight - standing.delayed, 0)
@@ -40,7 +40,7 @@ def _unfinished(report: QueueReport) -> int:
 
 async def purge(call: AwsCall, queue: SqsQueue) -> None:
     """Everything that is in the queue now is finished; in the log it stays for others."""
-    standing = await call.door.queues.one(call.principal, queue.name, queue.group)
+    standing = await call.gateway.queues.one(call.principal, queue.name, queue.group)
     starts = [
         (QueueKey(queue.group, queue.topic.id, report.partition), report.high_watermark)
         for report in standing.partitions

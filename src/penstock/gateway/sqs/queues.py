@@ -94,7 +94,7 @@ async def _create_topic(
             if value
         ],
     )
-    response = await call.door.handlers.ask(
+    response = await call.gateway.handlers.ask(
         call.principal,
         CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False),
         CreateTopicsResponse,
@@ -145,7 +145,7 @@ async def get_queue_url(call: AwsCall, request: requests.GetQueueUrl) -> Answer:
 
 
 async def list_queues(call: AwsCall, request: requests.ListQueues) -> Answer:
-    found = await call.door.topics.all(call.principal, prefix=request.queue_name_prefix)
+    found = await call.gateway.topics.all(call.principal, prefix=request.queue_name_prefix)
     names = [topic.name for topic in found]
     shown, token = page(names, request.max_results, request.next_token)
     answer: Answer = {"QueueUrls": [call.url(name) for name in shown]} if shown else {}
@@ -255,7 +255,7 @@ async def _alter(
     def changed(configs: Mapping[str, str]) -> dict[str, str | None]:
         return edit(SqsQueue(replace(queue.topic, configs=configs), queue.broker))
 
-    await call.door.configs.alter_topic(queue.name, changed)
+    await call.gateway.configs.alter_topic(queue.name, changed)
 
 
 # -- emptying and deleting --------------------------------------------------------------------
@@ -268,7 +268,7 @@ async def purge_queue(call: AwsCall, request: requests.PurgeQueue) -> Answer:
 
 async def delete_queue(call: AwsCall, request: requests.DeleteQueue) -> Answer:
     queue = call.queue(request.queue_url, Operation.DELETE)
-    response = await call.door.handlers.ask(
+    response = await call.gateway.handlers.ask(
         call.principal,
         DeleteTopicsRequest(
             topics=[DeleteTopicState(name=queue.name, topic_id=NO_TOPIC_ID)],

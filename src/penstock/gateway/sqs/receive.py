@@ -53,7 +53,7 @@ async def receive_message(call: AwsCall, request: requests.ReceiveMessage) -> An
     lock_ms = timeout_s * 1000 or SHORTEST_LOCK_MS
     # As in SQS, who asks for ten is given ten: shared out, each would cost a request of its own.
     async with call.client() as client:
-        received = await call.door.receive(
+        received = await call.gateway.receive(
             call.principal,
             queue.name,
             queue.group,
@@ -65,7 +65,7 @@ async def receive_message(call: AwsCall, request: requests.ReceiveMessage) -> An
             on_wait=client.start,
         )
     if not timeout_s and received:
-        await call.door.settle(
+        await call.gateway.settle(
             call.principal,
             [Settlement(got.receipt, SettleAction.RELEASE, delay_ms=0) for got in received],
         )
@@ -92,7 +92,7 @@ async def prepare_group(call: AwsCall, group: str) -> None:
     node = call.node
     if group != DEFAULT_GROUP or BACKOFF in node.image.group_configs.get(group, {}):
         return
-    await call.door.configs.alter_group(group, {BACKOFF: "0"})
+    await call.gateway.configs.alter_group(group, {BACKOFF: "0"})
 
 
 def _between(name: str, value: int, low: int, high: int) -> int:

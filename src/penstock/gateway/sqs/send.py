@@ -39,7 +39,7 @@ NOT_FOR_THIS_TYPE = "The request include parameter that is not valid for this qu
 async def send_message(call: AwsCall, request: requests.SendMessage) -> Answer:
     queue = call.queue(request.queue_url, Operation.WRITE)
     message = outgoing(queue, request, new_message_id(call.node.random), call.trace)
-    (placed,) = await call.door.publish(call.principal, queue.name, [message])
+    (placed,) = await call.gateway.publish(call.principal, queue.name, [message])
     if isinstance(placed, Refused):
         raise placed
     return sent(queue, request, placed)
@@ -70,7 +70,7 @@ async def send_all(
         except Fault as fault:
             results[at] = fault
     if going:
-        placed = await call.door.publish(call.principal, queue.name, [out for _, out in going])
+        placed = await call.gateway.publish(call.principal, queue.name, [out for _, out in going])
         for (at, _), place in zip(going, placed, strict=True):
             results[at] = (
                 as_fault(place) if isinstance(place, Refused) else sent(queue, messages[at], place)

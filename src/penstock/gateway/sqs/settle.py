@@ -62,12 +62,12 @@ async def change_message_visibility_batch(
 
 async def _delete(call: AwsCall, queue: SqsQueue, receipts: Sequence[str]) -> list[Fault | None]:
     settlements = [Settlement(receipt, SettleAction.ACCEPT) for receipt in receipts]
-    answers = await call.door.settle(call.principal, settlements, queue.topic.id)
+    answers = await call.gateway.settle(call.principal, settlements, queue.topic.id)
     if not queue.is_fifo:
         # Nobody else has it: then it is deleted, as in SQS, although its time is over.
         late = [at for at, answer in enumerate(answers) if _is_late(answer)]
         again = [Settlement(receipts[at], SettleAction.FINISH) for at in late]
-        told = await call.door.settle(call.principal, again, queue.topic.id)
+        told = await call.gateway.settle(call.principal, again, queue.topic.id)
         for at, answer in zip(late, told, strict=True):
             # A node of an older version knows no such verdict: what it said first counts.
             is_unknown = answer is not None and answer.code is ErrorCode.INVALID_REQUEST
@@ -93,7 +93,7 @@ async def _change(
             )
             continue
         settlements.append((at, _settlement(receipt, timeout_s)))
-    answers = await call.door.settle(
+    answers = await call.gateway.settle(
         call.principal, [one for _, one in settlements], queue.topic.id
     )
     for (at, _), answer in zip(settlements, answers, strict=True):

@@ -26,9 +26,9 @@ class Looker(Web):
 
     def __init__(self, node: Node, users: Users | None = None) -> None:
         super().__init__(node)
-        self.console = Console(self.door, About("1.2.3", "abc", "127.0.0.1:9092"), users)
+        self.console = Console(self.gateway, About("1.2.3", "abc", "127.0.0.1:9092"), users)
         site = ConsoleMount(self.console)
-        self.app = site.wrap(BodyLimit(build_app(replace(self.state, annex=site)), self.door))
+        self.app = site.wrap(BodyLimit(build_app(replace(self.state, annex=site)), self.gateway))
 
     async def own(self, path: str, **query: Any) -> Any:
         answer = await self.get(API + path, **query)

@@ -18,7 +18,7 @@ COPY = {"to_topic": "copy", "from_offset": "start"}
 
 @run_with(on_served)
 async def test_who_may_not_takes_no_place_and_who_may_takes_a_share(web: Web) -> None:
-    places = web.door.letters._places
+    places = web.gateway.dead_letters._places
     await bury(web, "a")
     while places.take("User:ann"):
         pass
@@ -86,11 +86,11 @@ async def test_copies_and_redrives_are_charged_to_whoever_asked(
     await web.publish("before", topic="copy")
     charged: list[tuple[str, QuotaKind, float]] = []
     owed = [3.0, 0.0, 0.0, 0.0]
-    charging = web.door.charging
+    quota = web.gateway.quota
     monkeypatch.setattr(
-        charging, "charge", lambda who, kind, size: charged.append((who.name, kind, size))
+        quota, "charge", lambda who, kind, size: charged.append((who.name, kind, size))
     )
-    monkeypatch.setattr(charging, "owed_s", lambda who, kind: owed.pop(0) if owed else 0.0)
+    monkeypatch.setattr(quota, "owed_s", lambda who, kind: owed.pop(0) if owed else 0.0)
     began = asyncio.get_running_loop().time()
     web.who = "User:ann"
     assert (await web.post("/topics/source/replay", COPY)).status == 200

@@ -16,78 +16,83 @@ WHO = Principal("User:ann")
 AUTO = CONFIGS | {"auto.create.topics.enable": "true", "num.partitions": "2"}
 
 
-async def published(door: Gateway, *messages: OutgoingMessage, topic: str = "t") -> list[Placed]:
-    placed = await door.publish(WHO, topic, list(messages))
+async def published(gateway: Gateway, *messages: OutgoingMessage, topic: str = "t") -> list[Placed]:
+    placed = await gateway.publish(WHO, topic, list(messages))
     for one in placed:
         assert isinstance(one, Placed), one
     return [one for one in placed if isinstance(one, Placed)]
 
 
 async def received(
-    door: Gateway, count: int = 10, *, group: str = "g", wait_ms: int = 0, topic: str = "t"
+    gateway: Gateway, count: int = 10, *, group: str = "g", wait_ms: int = 0, topic: str = "t"
 ) -> list[ReceivedMessage]:
-    return await door.receive(WHO, topic, group, records_max=count, wait_ms=wait_ms)
+    return await gateway.receive(WHO, topic, group, records_max=count, wait_ms=wait_ms)
 
 
-async def settled(door: Gateway, verdict: SettleAction, *receipts: str) -> list[ErrorCode | None]:
-    answers = await door.settle(WHO, [Settlement(receipt, verdict) for receipt in receipts])
+async def settled(
+    gateway: Gateway, verdict: SettleAction, *receipts: str
+) -> list[ErrorCode | None]:
+    answers = await gateway.settle(WHO, [Settlement(receipt, verdict) for receipt in receipts])
     return [None if answer is None else answer.code for answer in answers]
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_what_is_published_is_received_and_settled_once(node: Node) -> None:
     await node.create("t", 3)
-    door = Gateway(node.ctx)
+    gateway = Gateway(node.ctx)
     messages = [
         OutgoingMessage(b"v%d" % n, key=b"k%d" % n, headers=(("h", b"1"),)) for n in range(9)
     ]
-    placed = await published(door, *messages)
+    placed = await published(gateway, *messages)
     assert {one.partition for one in placed} == {0, 1, 2}
-    found = await received(door)
+    found = await received(gateway)
     assert {one.payload for one in found} == {message.payload for message in messages}
     assert {(one.partition, one.offset) for one in found} == {
         (one.partition, one.offset) for one in placed
     }
     assert all(one.delivery_count == 1 and one.headers == (("h", b"1"),) for one in found)
     receipts = [one.receipt for one in found]
-    assert await settled(door, SettleAction.ACCEPT, *receipts) == [None] * 9
+    assert await settled(gateway, SettleAction.ACCEPT, *receipts) == [None] * 9
     assert (
-        await settled(door, SettleAction.ACCEPT, *receipts) == [ErrorCode.INVALID_RECORD_STATE] * 9
+        await settled(gateway, SettleAction.ACCEPT, *receipts)
+        == [ErrorCode.INVALID_RECORD_STATE] * 9
     )
-    assert await received(door) == []
+    assert await received(gateway) == []
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_group_is_made_known_by_one_coordinator_call(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
+    gateway = Gateway(node.ctx)
     calls = [
         node.ctx.metrics.route(name).requests
         for name in ("ShareGroupHeartbeat", "ShareGroupDescribe")
     ]
-    assert await received(door) == []
+    assert await received(gateway) == []
     assert [counter.value for counter in calls] == [1, 0]
-    await received(door)
+    await received(gateway)
     assert [counter.value for counter in calls] == [1, 0], "remembered"
-    group = await door.groups.one(WHO, "g")
+    group = await gateway.groups.one(WHO, "g")
     assert (group.kind, group.state, group.members) == ("share", "Empty", [])
 
 
 @run_with(on_node, configs=AUTO)
 async def test_a_topic_is_made_where_that_is_allowed(node: Node) -> None:
-    door = Gateway(node.ctx)
-    await published(door, OutgoingMessage(b"v"), topic="new")
+    gateway = Gateway(node.ctx)
+    await published(gateway, OutgoingMessage(b"v"), topic="new")
     assert len(node.ctx.image.topics["new"].partitions) == 2
     with pytest.raises(Refused) as refused:
-        await received(door, topic="other")
+        await received(gateway, topic="other")
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @run_with(on_node, configs=AUTO)
 async def test_many_that_need_the_same_new_topic_all_get_it(node: Node) -> None:
-    door = Gateway(node.ctx)
-    await asyncio.gather(*(published(door, OutgoingMessage(b"v"), topic="new") for _ in range(20)))
-    assert len(await received(door, 100, topic="new")) == 20
+    gateway = Gateway(node.ctx)
+    await asyncio.gather(
+        *(published(gateway, OutgoingMessage(b"v"), topic="new") for _ in range(20))
+    )
+    assert len(await received(gateway, 100, topic="new")) == 20
 
 
 @run_with(on_node, configs=CONFIGS | {"auto.create.topics.enable": "false"})
@@ -100,8 +105,8 @@ async def test_an_unknown_topic_is_refused_where_none_are_made(node: Node) -> No
 @run_with(on_node, configs=CONFIGS)
 async def test_values_that_make_no_sense_are_refused_in_their_place(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    placed = await door.publish(
+    gateway = Gateway(node.ctx)
+    placed = await gateway.publish(
         WHO,
         "t",
         [
@@ -123,35 +128,35 @@ async def test_values_that_make_no_sense_are_refused_in_their_place(node: Node) 
 @run_with(on_node, configs=CONFIGS | {"message.max.bytes": "350000"})
 async def test_more_than_one_batch_takes_is_split_and_keeps_its_order(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    placed = await published(door, *(OutgoingMessage(b"%d" % n * 100_000) for n in range(9)))
+    gateway = Gateway(node.ctx)
+    placed = await published(gateway, *(OutgoingMessage(b"%d" % n * 100_000) for n in range(9)))
     assert [one.offset for one in placed] == list(range(9))
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_a_delay_and_a_priority_count(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
+    gateway = Gateway(node.ctx)
     await published(
-        door,
+        gateway,
         OutgoingMessage(b"later", delay_ms=5_000),
         OutgoingMessage(b"low"),
         OutgoingMessage(b"high", priority=9),
     )
-    assert [one.payload for one in await received(door, 1)] == [b"high"]
-    assert [one.payload for one in await received(door)] == [b"low"]
+    assert [one.payload for one in await received(gateway, 1)] == [b"high"]
+    assert [one.payload for one in await received(gateway)] == [b"low"]
     started = asyncio.get_running_loop().time()
-    assert [one.payload for one in await received(door, wait_ms=60_000)] == [b"later"]
+    assert [one.payload for one in await received(gateway, wait_ms=60_000)] == [b"later"]
     assert 4.9 <= asyncio.get_running_loop().time() - started <= 5.2
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_what_is_released_comes_again_and_what_is_rejected_does_not(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    await published(door, OutgoingMessage(b"a"), OutgoingMessage(b"b"))
-    first, second = await received(door)
-    answers = await door.settle(
+    gateway = Gateway(node.ctx)
+    await published(gateway, OutgoingMessage(b"a"), OutgoingMessage(b"b"))
+    first, second = await received(gateway)
+    answers = await gateway.settle(
         WHO,
         [
             Settlement(first.receipt, SettleAction.RELEASE, delay_ms=1_000),
@@ -159,11 +164,11 @@ async def test_what_is_released_comes_again_and_what_is_rejected_does_not(node: 
         ],
     )
     assert answers == [None, None]
-    assert await received(door) == []
-    (again,) = await received(door, wait_ms=5_000)
+    assert await received(gateway) == []
+    (again,) = await received(gateway, wait_ms=5_000)
     assert (again.payload, again.delivery_count) == (b"a", 2)
     assert again.receipt != first.receipt
-    assert await settled(door, SettleAction.ACCEPT, first.receipt) == [
+    assert await settled(gateway, SettleAction.ACCEPT, first.receipt) == [
         ErrorCode.INVALID_RECORD_STATE
     ]
 
@@ -171,40 +176,44 @@ async def test_what_is_released_comes_again_and_what_is_rejected_does_not(node: 
 @run_with(on_node, configs=CONFIGS)
 async def test_a_lease_lasts_as_long_as_it_is_extended(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    await published(door, OutgoingMessage(b"a"))
-    (one,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
+    gateway = Gateway(node.ctx)
+    await published(gateway, OutgoingMessage(b"a"))
+    (one,) = await gateway.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
     await asyncio.sleep(0.9)
     extension = Settlement(one.receipt, SettleAction.EXTEND, lock_ms=2_000)
-    assert await door.settle(WHO, [extension]) == [None]
+    assert await gateway.settle(WHO, [extension]) == [None]
     await asyncio.sleep(1.9)
-    assert await settled(door, SettleAction.ACCEPT, one.receipt) == [None]
-    await published(door, OutgoingMessage(b"b"))
-    (two,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
+    assert await settled(gateway, SettleAction.ACCEPT, one.receipt) == [None]
+    await published(gateway, OutgoingMessage(b"b"))
+    (two,) = await gateway.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
     await asyncio.sleep(1.1)
-    assert await settled(door, SettleAction.ACCEPT, two.receipt) == [ErrorCode.INVALID_RECORD_STATE]
+    assert await settled(gateway, SettleAction.ACCEPT, two.receipt) == [
+        ErrorCode.INVALID_RECORD_STATE
+    ]
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_one_settlement_that_is_refused_takes_nothing_from_the_others(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    await published(door, *(OutgoingMessage(b"v") for _ in range(5)))
-    receipts = [one.receipt for one in await received(door)]
+    gateway = Gateway(node.ctx)
+    await published(gateway, *(OutgoingMessage(b"v") for _ in range(5)))
+    receipts = [one.receipt for one in await received(gateway)]
     lost = ErrorCode.INVALID_RECORD_STATE
-    assert await settled(door, SettleAction.ACCEPT, receipts[2]) == [None]
-    assert await settled(door, SettleAction.ACCEPT, *receipts) == [None, None, lost, None, None]
+    assert await settled(gateway, SettleAction.ACCEPT, receipts[2]) == [None]
+    assert await settled(gateway, SettleAction.ACCEPT, *receipts) == [None, None, lost, None, None]
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_foreign_and_damaged_receipts_are_told_from_lost_leases(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    await published(door, OutgoingMessage(b"a"))
-    (one,) = await received(door)
+    gateway = Gateway(node.ctx)
+    await published(gateway, OutgoingMessage(b"a"))
+    (one,) = await received(gateway)
     damaged = one.receipt[:-8] + "AAAAAAA="
     bad = ErrorCode.INVALID_REQUEST
-    assert await settled(door, SettleAction.ACCEPT, "", "é", "nonsense", damaged, one.receipt) == [
+    assert await settled(
+        gateway, SettleAction.ACCEPT, "", "é", "nonsense", damaged, one.receipt
+    ) == [
         bad,
         bad,
         bad,
@@ -216,32 +225,32 @@ async def test_foreign_and_damaged_receipts_are_told_from_lost_leases(node: Node
 @run_with(on_node, configs=CONFIGS)
 async def test_a_receiver_that_goes_away_has_received_nothing(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    waiting = asyncio.ensure_future(received(door, wait_ms=60_000))
+    gateway = Gateway(node.ctx)
+    waiting = asyncio.ensure_future(received(gateway, wait_ms=60_000))
     await asyncio.sleep(1)
-    await published(door, OutgoingMessage(b"a"))
+    await published(gateway, OutgoingMessage(b"a"))
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    (one,) = await received(door, wait_ms=1_000)
+    (one,) = await received(gateway, wait_ms=1_000)
     assert one.delivery_count == 1
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_every_call_needs_its_right(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    await published(door, OutgoingMessage(b"a"))
-    (one,) = await received(door)
+    gateway = Gateway(node.ctx)
+    await published(gateway, OutgoingMessage(b"a"))
+    (one,) = await received(gateway)
     denied = node.rights.denied
     denied.add((Operation.WRITE, ResourceType.TOPIC, "t"))
     denied.add((Operation.READ, ResourceType.GROUP, "g"))
     with pytest.raises(Refused) as refused:
-        await published(door, OutgoingMessage(b"b"))
+        await published(gateway, OutgoingMessage(b"b"))
     assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(Refused) as refused:
-        await received(door)
+        await received(gateway)
     assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert await settled(door, SettleAction.ACCEPT, one.receipt) == [
+    assert await settled(gateway, SettleAction.ACCEPT, one.receipt) == [
         ErrorCode.GROUP_AUTHORIZATION_FAILED
     ]
 
@@ -249,16 +258,16 @@ async def test_every_call_needs_its_right(node: Node) -> None:
 @run_with(on_node, configs=CONFIGS)
 async def test_an_envelope_is_filled_in_where_it_is_absent(node: Node) -> None:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
+    gateway = Gateway(node.ctx)
     own = (("message_id", b"mine"), ("trace_id", b"t1"), ("retry_count", b"3"))
     placed = await published(
-        door,
+        gateway,
         OutgoingMessage(b"a", has_envelope=True),
         OutgoingMessage(b"b", headers=own, has_envelope=True),
         OutgoingMessage(b"c", has_envelope=True, trace_id="t2"),
         OutgoingMessage(b"d"),
     )
-    found = await received(door)
+    found = await received(gateway)
     first, third = dict(found[0].headers), dict(found[2].headers)
     assert sorted(first) == ["message_id", "retry_count", "trace_id"]
     assert (placed[0].message_id or "").encode() == first["message_id"]
@@ -274,10 +283,10 @@ async def test_a_receive_hands_out_so_much_and_gives_the_rest_back(node: Node) -
 
     await node.create("t", 1)
     await pack(node, *[7 << 20] * 5)
-    door = Gateway(node.ctx)
-    first = await received(door)
+    gateway = Gateway(node.ctx)
+    first = await received(gateway)
     await asyncio.sleep(1)
-    found = [await received(door) for _ in range(3)]
+    found = [await received(gateway) for _ in range(3)]
     assert [len(some) for some in found] == [2, 2, 0]
     everything = [one for some in (first, *found) for one in some]
     assert [one.offset for one in everything] == [0, 1, 2, 3, 4]
@@ -288,11 +297,11 @@ async def test_a_receive_hands_out_so_much_and_gives_the_rest_back(node: Node) -
 async def test_what_is_too_large_for_any_door_goes_to_the_dead_letters(node: Node) -> None:
     await node.create("t", 1)
     await pack(node, 17 << 20, 10)
-    door = Gateway(node.ctx)
-    seen = [one.offset for _ in range(3) for one in await received(door)]
+    gateway = Gateway(node.ctx)
+    seen = [one.offset for _ in range(3) for one in await received(gateway)]
     assert seen == [1]
     await asyncio.sleep(1)
-    letter = (await received(door, topic="t.dlq", group="h")) or []
+    letter = (await received(gateway, topic="t.dlq", group="h")) or []
     assert letter == [], "nor are letters of that size handed out"
     partition = node.ctx.partitions.get("t.dlq", 0)
     assert partition is not None
@@ -304,13 +313,13 @@ async def test_what_is_too_large_for_any_door_goes_to_the_dead_letters(node: Nod
 async def test_a_log_is_read_so_much_at_a_time(node: Node) -> None:
     await node.create("t", 1)
     await pack(node, *[7 << 20] * 5)
-    door = Gateway(node.ctx)
+    gateway = Gateway(node.ctx)
     positions = {0: 0}
     topic = node.ctx.image.topics["t"]
-    counts = [len(await door.log.read(WHO, topic, positions, records_max=100)) for _ in range(4)]
+    counts = [len(await gateway.log.read(WHO, topic, positions, records_max=100)) for _ in range(4)]
     assert counts == [2, 2, 1, 0]
     await pack(node, 10, 17 << 20)
-    assert len(await door.log.read(WHO, topic, positions, records_max=100)) == 1
+    assert len(await gateway.log.read(WHO, topic, positions, records_max=100)) == 1
     with pytest.raises(Refused, match="commit the offset after it") as refused:
-        await door.log.read(WHO, topic, positions, records_max=100)
+        await gateway.log.read(WHO, topic, positions, records_max=100)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE

@@ -55,10 +55,10 @@ async def publish(
     node: Node, code: ErrorCode, times: int, *, is_written: bool
 ) -> tuple[Placed | Refused, int]:
     await node.create("t", 1)
-    door = Gateway(node.ctx)
-    moving = Moving(door.handlers, code, times, is_written)
-    door.handlers.ask = moving.ask  # type: ignore[method-assign]
-    (placed,) = await door.publish(WHO, "t", [OutgoingMessage(b"v")])
+    gateway = Gateway(node.ctx)
+    moving = Moving(gateway.handlers, code, times, is_written)
+    gateway.handlers.ask = moving.ask  # type: ignore[method-assign]
+    (placed,) = await gateway.publish(WHO, "t", [OutgoingMessage(b"v")])
     return placed, moving.produced
 
 
@@ -85,10 +85,10 @@ async def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(
     node: Node, *, ahead: str
 ) -> None:
     await node.create("t", 1, retention_ms="60000")
-    door, now_ms = Gateway(node.ctx), node.ctx.clock.now_ms()
+    gateway, now_ms = Gateway(node.ctx), node.ctx.clock.now_ms()
     base_ms = now_ms if ahead == "deliver_at_ms" else 0
     waits: list[dict[str, Any]] = [{ahead: base_ms + ms} for ms in (59_000, 90_000)]
-    good, bad = await door.publish(WHO, "t", [OutgoingMessage(b"v", **wait) for wait in waits])
+    good, bad = await gateway.publish(WHO, "t", [OutgoingMessage(b"v", **wait) for wait in waits])
     assert isinstance(good, Placed)
     assert isinstance(bad, Refused)
     assert "90000 ms" in str(bad.message)

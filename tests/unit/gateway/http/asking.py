@@ -96,7 +96,7 @@ class Web:
         self.host = "127.0.0.1"
         self.who: str | None = None
         """Whom they have shown to be."""
-        self.door = Gateway(node.ctx)
+        self.gateway = Gateway(node.ctx)
         self.state = HttpState(
             version="1.2.3",
             node_id=1,
@@ -105,9 +105,9 @@ class Web:
             catalogue=Catalogue(),
             health_problem=lambda: None,
             readiness_problem=lambda: None,
-            door=self.door,
+            gateway=self.gateway,
         )
-        self.limit = BodyLimit(build_app(self.state), self.door)
+        self.limit = BodyLimit(build_app(self.state), self.gateway)
         self.app: ASGIApp = self.limit
 
     def begin(self, method: str, path: str, value: Any = None, **headers: str) -> Visit:

@@ -54,7 +54,7 @@ async def test_looking_at_messages_is_reading_them(web: Web) -> None:
 
     await web.publish(KILOBYTE)
     await limit(web.node, Entity(DEFAULT), consumer_byte_rate=100)
-    topic, log = web.node.ctx.image.topics["t"], web.door.log
+    topic, log = web.node.ctx.image.topics["t"], web.gateway.log
     await log.portions(Principal("User:ann"), topic, {0: 0})
     with pytest.raises(Throttled):
         await log.portions(Principal("User:ann"), topic, {0: 0})
@@ -92,7 +92,7 @@ async def test_the_processors_time_is_charged_and_each_dialect_says_so_in_its_ow
         return spent["s"]
 
     web.node.ctx.meter.processor_s = processor_s
-    web.app = Metering(web.app, web.door)
+    web.app = Metering(web.app, web.gateway)
     await limit(web.node, Entity(DEFAULT), request_percentage=10)
     assert (await web.get("/topics")).status == 200
     assert (await web.get("/topics")).status == 429

@@ -41,7 +41,7 @@ class Sdk:
     def __init__(self, node: Node, moves: MoveTasks) -> None:
         self.node = node
         self.moves = moves
-        self.entry = AwsEndpoint(moves.door, moves)
+        self.entry = AwsEndpoint(moves.gateway, moves)
         self.host = "127.0.0.1"
         self.who: str | None = None
         """Whom they have shown to be."""

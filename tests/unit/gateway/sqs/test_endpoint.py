@@ -287,7 +287,7 @@ async def through_front(
         "query_string": b"",
         "headers": [(b"host", b"broker:8080"), (b"x-amz-target", b"AmazonSQS.GetQueueUrl")],
     }
-    front = AwsFront(application, sdk.moves.door, sdk.moves)  # type: ignore[arg-type]
+    front = AwsFront(application, sdk.moves.gateway, sdk.moves)  # type: ignore[arg-type]
     await front(scope, receive, send)
     (status,) = statuses
     return status

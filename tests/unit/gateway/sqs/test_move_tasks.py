@@ -67,7 +67,7 @@ async def test_letters_go_back_to_the_queue_they_came_from(sdk: Sdk) -> None:
     row = await ended(sdk, arn)
     assert row["Status"] == "COMPLETED"
     assert row["ApproximateNumberOfMessagesMoved"] == 25
-    account = await sdk.moves.door.queues.one(WHO, "dead", DEAD_LETTERS)
+    account = await sdk.moves.gateway.queues.one(WHO, "dead", DEAD_LETTERS)
     assert account.unfinished == 0
     assert await sdk.bodies(dead) == []
     seen: list[str] = []
@@ -212,7 +212,7 @@ async def moved(sdk: Sdk, url: str) -> list[str]:
 @run_with(with_served_sdk)
 async def test_a_message_that_was_redriven_otherwise_is_not_moved_again(sdk: Sdk) -> None:
     url, dead, arn = await with_letters(sdk, 4)
-    letters = sdk.moves.door.letters
+    letters = sdk.moves.gateway.dead_letters
     report = await letters.redrive(WHO, "dead", DeadLetterFilter(ids=frozenset({(0, 0), (0, 2)})))
     assert report.settled == 2
     await sdk("StartMessageMoveTask", SourceArn=arn)

@@ -207,9 +207,9 @@ async def test_duplicates_are_not_counted(sdk: Sdk) -> None:
 @run_with(with_sdk)
 async def test_what_kafka_clients_produce_is_received_and_the_other_way_round(sdk: Sdk) -> None:
     await sdk.node.create("plain", 1)
-    door = sdk.moves.door
+    gateway = sdk.moves.gateway
     headers = (("text", b"v"), ("raw", b"\xff"), ("penstock-priority", b"3"))
-    await door.publish(WHO, "plain", [OutgoingMessage(b"hello", b"key", headers)])
+    await gateway.publish(WHO, "plain", [OutgoingMessage(b"hello", b"key", headers)])
     url = (await sdk("GetQueueUrl", QueueName="plain"))["QueueUrl"]
     (message,) = await sdk.receive(url)
     assert message["Body"] == "hello"
@@ -221,7 +221,7 @@ async def test_what_kafka_clients_produce_is_received_and_the_other_way_round(sd
     await sdk.delete(url, message)
     number = {"DataType": "Number", "StringValue": "7"}
     await sdk.send(url, "back", MessageAttributes={"n": number}, MessageGroupId="k")
-    (got,) = await door.receive(WHO, "plain", DEFAULT_GROUP, records_max=5, wait_ms=0)
+    (got,) = await gateway.receive(WHO, "plain", DEFAULT_GROUP, records_max=5, wait_ms=0)
     assert (got.payload, got.key) == (b"back", b"k")
     assert ("n", b"7") in got.headers
 
@@ -229,7 +229,7 @@ async def test_what_kafka_clients_produce_is_received_and_the_other_way_round(sd
 @run_with(with_sdk)
 async def test_a_value_that_is_no_text_comes_as_base64_and_says_so(sdk: Sdk) -> None:
     await sdk.node.create("plain", 1)
-    await sdk.moves.door.publish(
+    await sdk.moves.gateway.publish(
         WHO, "plain", [OutgoingMessage(b"\xff\x00"), OutgoingMessage(None)]
     )
     binary, empty = await sdk.receive("http://b/0/plain")
@@ -243,7 +243,7 @@ async def test_a_value_that_is_no_text_comes_as_base64_and_says_so(sdk: Sdk) -> 
 async def test_a_queue_may_receive_with_another_group(sdk: Sdk) -> None:
     url = await sdk.create(PenstockGroup="workers")
     await sdk.send(url, "a")
-    (got,) = await sdk.moves.door.receive(WHO, "jobs", "workers", records_max=1, wait_ms=0)
+    (got,) = await sdk.moves.gateway.receive(WHO, "jobs", "workers", records_max=1, wait_ms=0)
     assert got.payload == b"a"
     assert await sdk.bodies(url) == []
     configs = sdk.node.ctx.image.group_configs

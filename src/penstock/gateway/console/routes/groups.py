@@ -99,7 +99,7 @@ async def list_groups(console: Console, request: Request) -> Response:
 
 async def _groups(console: Console, sight: Visibility) -> ConsoleGroups:
     samples, by_group = console.sampler.samples, _readers(console, sight)
-    found = await console.door.groups.all(sight.principal)
+    found = await console.gateway.groups.all(sight.principal)
     rows = [
         ConsoleGroupRow(
             row.group,
@@ -122,7 +122,7 @@ def _readers(console: Console, sight: Visibility) -> dict[str, list[tuple[str, s
 async def show_group(console: Console, request: Request) -> Response:
     await console.sampler.fresh()
     sight, group = sight_of(console.ctx, request), request.path_params["group"]
-    described = await console.door.groups.one(sight.principal, group)
+    described = await console.gateway.groups.one(sight.principal, group)
     readers = _readers(console, sight).get(group, [])
     samples, detail = console.sampler.samples, console.sampler.detail
     places: list[PlaceRow] = []
@@ -175,7 +175,7 @@ async def _date_topic(console: Console, name: str, rows: dict[int, PlaceRow]) ->
         return
     positions = {at: row.position for at, row in rows.items()}
     try:
-        portions = await console.door.log.portions(
+        portions = await console.gateway.log.portions(
             SELF, topic, positions, partition_bytes=DATED_BYTES
         )
         for portion in portions:

@@ -118,14 +118,14 @@ async def _nodes(console: Console, sight: Visibility) -> NodesAnswer:
 async def _disk(console: Console, node_id: int) -> tuple[int | None, int | None, int | None, str]:
     """Bytes of logs, of the disk, and free; and why they are not known."""
     request = DescribeLogDirsRequest(topics=None)
-    door = console.door
+    gateway = console.gateway
     try:
         if node_id == console.ctx.node_id:
-            answer = await door.handlers.ask(
+            answer = await gateway.handlers.ask(
                 console.own_principal, request, DescribeLogDirsResponse
             )
         else:
-            answer = await door.coordinators.ask_node(node_id, request, DescribeLogDirsResponse)
+            answer = await gateway.coordinators.ask_node(node_id, request, DescribeLogDirsResponse)
     except (Refused, PeerError) as error:
         return None, None, None, str(error)
     size = sum(

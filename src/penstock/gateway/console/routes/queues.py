@@ -59,7 +59,7 @@ async def list_queues(console: Console, request: Request) -> Response:
 
 def _row(console: Console, sight: Visibility, queue: QueueStanding) -> ConsoleQueueRow:
     sampler = console.sampler
-    dead_topic = console.door.letters.topic_of(queue.group, queue.topic)
+    dead_topic = console.gateway.dead_letters.topic_of(queue.group, queue.topic)
     letters = sampler.detail.letters.get(dead_topic)
     priorities = [0] * max((len(row.ready_by_priority) for row in queue.partitions), default=0)
     for row in queue.partitions:

@@ -135,7 +135,7 @@ async def _seen(work: Awaitable[T]) -> T | None:
 
 
 async def _users(console: Console, principal: Principal) -> list[UserRow]:
-    answer = await console.door.handlers.ask(
+    answer = await console.gateway.handlers.ask(
         principal,
         DescribeUserScramCredentialsRequest(users=None),
         DescribeUserScramCredentialsResponse,
@@ -194,7 +194,7 @@ async def delete_user(console: Console, request: Request) -> Response:
 async def _alter_users(
     console: Console, request: Request, change: AlterUserScramCredentialsRequest
 ) -> Response:
-    answer = await console.door.handlers.ask(
+    answer = await console.gateway.handlers.ask(
         principal_of(request), change, AlterUserScramCredentialsResponse
     )
     for row in answer.results:
@@ -206,7 +206,7 @@ async def _alter_users(
 
 
 async def _acls(console: Console, principal: Principal) -> list[AclRow]:
-    answer = await console.door.handlers.ask(
+    answer = await console.gateway.handlers.ask(
         principal,
         DescribeAclsRequest(
             resource_type_filter=ANY,
@@ -247,7 +247,7 @@ async def add_acl(console: Console, request: Request) -> Response:
         operation=_operation(body.operation),
         permission_type=_number(Permission, body.permission),
     )
-    answer = await console.door.handlers.ask(
+    answer = await console.gateway.handlers.ask(
         principal_of(request), CreateAclsRequest(creations=[creation]), CreateAclsResponse
     )
     raise_for(answer.results[0].error_code, answer.results[0].error_message)
@@ -266,7 +266,7 @@ async def remove_acl(console: Console, request: Request) -> Response:
         operation=_operation(body.operation),
         permission_type=_number(Permission, body.permission),
     )
-    answer = await console.door.handlers.ask(
+    answer = await console.gateway.handlers.ask(
         principal_of(request), DeleteAclsRequest(filters=[wanted]), DeleteAclsResponse
     )
     row = answer.filter_results[0]
@@ -289,7 +289,7 @@ def _number(kind: type[Kind], name: str) -> int:
 
 
 async def _quotas(console: Console, principal: Principal) -> list[QuotaRow]:
-    answer = await console.door.handlers.ask(
+    answer = await console.gateway.handlers.ask(
         principal,
         DescribeClientQuotasRequest(components=(), strict=False),
         DescribeClientQuotasResponse,
@@ -315,7 +315,7 @@ async def set_quota(console: Console, request: Request) -> Response:
         ],
         ops=[OpData(key=body.key, value=body.value or 0.0, remove=body.value is None)],
     )
-    answer = await console.door.handlers.ask(
+    answer = await console.gateway.handlers.ask(
         principal_of(request),
         AlterClientQuotasRequest(entries=[entry], validate_only=False),
         AlterClientQuotasResponse,

@@ -104,8 +104,8 @@ async def list_topics(console: Console, request: Request) -> Response:
     sight, internal = sight_of(console.ctx, request), flag(request, "internal")
 
     async def make() -> ConsoleTopics:
-        found = await console.door.topics.all(sight.principal, internal=internal)
-        letters = {topic.name for topic in console.door.letters.topics()}
+        found = await console.gateway.topics.all(sight.principal, internal=internal)
+        letters = {topic.name for topic in console.gateway.dead_letters.topics()}
         rows = picked(found, lambda topic: _row(console, sight, topic, letters))
         return ConsoleTopics(await console.ctx.metadata.turns.do(sight.principal.holder, rows))
 
@@ -145,9 +145,9 @@ def _readers(console: Console, sight: Visibility, topic: str) -> list[tuple[str,
 
 async def show_topic(console: Console, request: Request) -> Response:
     await console.sampler.fresh()
-    sight, door = sight_of(console.ctx, request), console.door
-    topic = door.topics.one(sight.principal, request.path_params["name"])
-    offsets = await door.topics.offsets(sight.principal, topic)
+    sight, gateway = sight_of(console.ctx, request), console.gateway
+    topic = gateway.topics.one(sight.principal, request.path_params["name"])
+    offsets = await gateway.topics.offsets(sight.principal, topic)
     sampler = console.sampler
     rows = [
         ConsoleTopicPartition(
@@ -176,7 +176,7 @@ async def show_topic(console: Console, request: Request) -> Response:
             topic.name,
             show_topic_id(topic.id),
             topic.is_internal,
-            any(one.name == topic.name for one in console.door.letters.topics()),
+            any(one.name == topic.name for one in console.gateway.dead_letters.topics()),
             rate_of(sampler.samples, topic.name),
             written_lately(sampler.samples, topic.name),
             rows,
@@ -207,7 +207,7 @@ async def _configs(console: Console, principal: Principal, topic: str) -> list[C
         include_synonyms=True,
         include_documentation=True,
     )
-    answer = await console.door.handlers.ask(principal, request, DescribeConfigsResponse)
+    answer = await console.gateway.handlers.ask(principal, request, DescribeConfigsResponse)
     row = answer.results[0]
     if code_of(row.error_code).name.endswith("AUTHORIZATION_FAILED"):
         return []
@@ -234,7 +234,7 @@ async def _producers(
     who may read the topic. Other nodes do not ask for that: see `gateway.core.leader_calls`."""
     if not Visibility(console.ctx, principal).topic(topic.name, Operation.READ):
         return []
-    answers = await console.door.leaders.ask(
+    answers = await console.gateway.leaders.ask(
         principal,
         topic,
         range(len(topic.partitions)),
