@@ -7,6 +7,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from penstock.state.queues import delivery_state, state_shard
@@ -129,3 +130,25 @@ def test_every_struct_has_a_sample() -> None:
     assert structs_of(delivery_state.__name__) == {*OPS.values(), *PARTS, Snapshot, base}
     # The two of the shard are private: their bytes are those of its records.
     assert len(structs_of(state_shard.__name__)) == 2
+
+
+def test_append_times_are_ignored_by_the_version_before_and_missing_in_its_records() -> None:
+    class Moved(msgspec.Struct, array_like=True, frozen=True, tag="s"):
+        start: int
+
+    class Kept(msgspec.Struct, array_like=True, frozen=True):
+        start: int
+        finished: bytes = b""
+        leases: tuple[delivery_state.LeaseState, ...] = ()
+        failures: tuple[tuple[int, delivery_state.DeliveryFailure], ...] = ()
+        archived: tuple[tuple[int, delivery_state.DeliveryFailure], ...] = ()
+        dead_letter_batch: delivery_state.DeadLetterBatch | None = None
+        has_ids: bool = False
+
+    noted = delivery_state.encode_ops((delivery_state.Moved(5, 9, 1_000),))
+    assert msgspec.msgpack.decode(noted, type=tuple[Moved, ...]) == (Moved(5),)
+    before = msgspec.msgpack.encode((Moved(5),))
+    assert delivery_state.decode_ops(before) == (delivery_state.Moved(5),)
+    snapshot = delivery_state.encode_snapshot(Snapshot(5, has_ids=True, appended=((9, 1_000),)))
+    assert msgspec.msgpack.decode(snapshot, type=Kept) == Kept(5, has_ids=True)
+    assert delivery_state.decode_snapshot(msgspec.msgpack.encode(Kept(5))) == Snapshot(5)

@@ -22,6 +22,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.base.append_times import AppendTimes
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.controller.elections import majority
@@ -126,6 +127,7 @@ class Partition:
         "_flusher",
         "_watchers",
         "_written",
+        "append_times",
         "high_watermark",
         "index",
         "is_compacting",
@@ -178,6 +180,8 @@ class Partition:
         self.known_end_max: int | None = None
         """Offset at which the log is about to be truncated, although it held more that was
         committed."""
+        self.append_times = AppendTimes()
+        """By the loop's time in milliseconds, since this node opened the log."""
         self._context = context
         self._flusher = context.flusher
         self._acks: deque[tuple[int, CommitWaiter, object]] = deque()
@@ -304,6 +308,7 @@ class Partition:
             raise
         self.is_unwritable = False
         if not appended.duplicate:
+            self._note_append(appended.base_offset)
             if log.config.page_cache:
                 self.advance()
             else:
@@ -325,6 +330,16 @@ class Partition:
             return True
         self._written.append((end_offset, waiter, row))
         return False
+
+    def _note_append(self, base_offset: int) -> None:
+        self.append_times.note(base_offset, int(asyncio.get_running_loop().time() * 1000))
+
+    def age_ms(self, offset: int) -> int | None:
+        """Upper bound of the time since the record at `offset` was appended; None: unknown."""
+        since_ms = self.append_times.since(offset)
+        if since_ms is None:
+            return None
+        return int(asyncio.get_running_loop().time() * 1000) - since_ms
 
     # -- replicas ---------------------------------------------------------------------------
 
@@ -348,8 +363,13 @@ class Partition:
         self.is_unwritable = True
         self._context.isr_due(self)
 
-    def copied(self) -> None:
-        """Makes batches durable that were copied from the leader."""
+    def copied(self, uncommitted_from: int | None = None) -> None:
+        """Makes batches durable that were copied from the leader.
+
+        `uncommitted_from`: the first offset, if none of them was committed when they were sent.
+        """
+        if uncommitted_from is not None:
+            self._note_append(uncommitted_from)
         if self.log.config.page_cache:
             self.advance()
         else:

@@ -221,6 +221,9 @@ class ReplicaFollower:
 
     def _copy(self, view: memoryview, row: FetchPartitionData) -> int:
         held = self.partition.log
+        # A leader commits nothing that a replica in sync has not fetched: what it sends is new.
+        end_offset = held.end_offset
+        is_new = row.high_watermark <= end_offset and _epoch_of(view) == self.partition.leader_epoch
         try:
             if held.start_offset == held.end_offset and _spans(view, held.end_offset):
                 taken = 0
@@ -233,14 +236,14 @@ class ReplicaFollower:
             self._begin(self._copy_slowly(view, row))
             return len(view)
         self._context.copied.bytes += taken
-        self._settle(row)
+        self._settle(row, end_offset if is_new else None)
         return taken
 
-    def _settle(self, row: FetchPartitionData) -> None:
+    def _settle(self, row: FetchPartitionData, uncommitted_from: int | None) -> None:
         """Syncs the appended batches before the next fetch."""
         self._attempt = 0
         self.partition.is_unwritable = False
-        self.partition.copied()
+        self.partition.copied(uncommitted_from)
         self._learn(row)
         self._await_sync()
 
@@ -392,3 +395,8 @@ def _spans(view: memoryview, offset: int) -> bool:
         return False
     header = read_header(view)
     return header.base_offset < offset <= header.last_offset
+
+
+def _epoch_of(view: memoryview) -> int:
+    """Leader epoch of the first batch; -1: there is none."""
+    return read_header(view).leader_epoch if len(view) >= BATCH_OVERHEAD else -1

@@ -71,9 +71,6 @@ class LogFeed:
         self._committed_only = committed_only
         self._position = machine.end if read_from is None else min(read_from, machine.end)
         self._now_ms = now_ms
-        self._is_even = False
-        self._since_ms = ANY_TIME.since_ms
-        """Time before which nothing yet to be shown was written: until then there was no more."""
         self._keep = keep
         self._shown = shown
         self._failed = failed
@@ -95,8 +92,6 @@ class LogFeed:
 
     def soon(self) -> None:
         """There may be more to show, or room for it."""
-        if self._is_even and self._position < self.limit:
-            self._is_even, self._since_ms = False, self._now_ms()
         if not self._is_due and not self._is_over:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._feed)
@@ -141,7 +136,6 @@ class LogFeed:
             self._keep(machine.move_start(files.start_offset))
         self._position = max(self._position, files.start_offset)
         if self._position >= self.limit:
-            self._is_even = True
             return None
         if machine.is_full:
             return None
@@ -220,12 +214,13 @@ class LogFeed:
             self._pass_over(header.base_offset - 1)
             machine.arrive_run(machine.end, last)
             return
-        written = WriteTimes(self._since_ms, self._now_ms())
+        written = self._write_times(header.base_offset)
         due_ms = intake.due_times(columns, written)
         if due_ms is not None:
             self._chunk_bytes = CHUNK_BYTES_TIMED
             self._pass_over(header.base_offset - 1)
             machine.arrive_timed(machine.end, due_ms[machine.end - header.base_offset :])
+            self._note_append(header.base_offset, written)
             return
         self._chunk_bytes = CHUNK_BYTES_MIN
         run: list[Arrival] = []
@@ -245,6 +240,24 @@ class LogFeed:
         self._pass_over(last)
         if intake.has_ids and not machine.kept.has_ids:
             self._keep(machine.note_ids())
+        self._note_append(header.base_offset, written)
+
+    def _write_times(self, base_offset: int) -> WriteTimes:
+        """Earliest and latest append time of a batch, as seen here or noted by another leader."""
+        now_ms, since_ms = self._now_ms(), ANY_TIME.since_ms
+        noted_ms = self._machine.kept.append_times.since(base_offset)
+        if noted_ms is not None:
+            since_ms = noted_ms
+        age_ms = self._partition.age_ms(base_offset)
+        if age_ms is not None:
+            since_ms = max(since_ms, now_ms - age_ms)
+        return WriteTimes(since_ms, now_ms)
+
+    def _note_append(self, base_offset: int, written: WriteTimes) -> None:
+        if written.has_corrected:
+            self._keep(
+                self._machine.note_append(base_offset, min(written.since_ms, self._now_ms()))
+            )
 
     def _pass_over(self, last: int) -> None:
         """Whatever has not arrived up to there is for nobody."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.state.queues.delayed_offsets import Delays
-from penstock.state.queues.delivery_state import DedupMarker, Finished, Op, QueueState
+from penstock.state.queues.delivery_state import DedupMarker, Finished, Moved, Op, QueueState
 from penstock.state.queues.intervals import IntervalSet
 from penstock.state.queues.key_order import KeyQueues
 from penstock.state.queues.policy import PRIORITY_MAX, Order, QueuePolicy
@@ -151,6 +151,14 @@ class Backlog:
         ops: list[Op] = []
         if not self.kept.has_ids:
             self._keep(ops, DedupMarker())
+        return ops
+
+    def note_append(self, offset: int, since_ms: int) -> list[Op]:
+        """Records that nothing from `offset` on was appended before `since_ms`, unless a note
+        less than a step older says so: the next leader has only the records' timestamps."""
+        ops: list[Op] = []
+        if self.kept.append_times.is_news(offset, since_ms):
+            self._keep(ops, Moved(self.kept.start, offset, since_ms))
         return ops
 
     def _note_key(self, arrival: Arrival) -> None:

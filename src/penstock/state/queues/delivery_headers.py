@@ -18,7 +18,6 @@ topic they are not heeded again.
 from array import array
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import NamedTuple
 
 from penstock.state.queues.backlog import Arrival
 from penstock.state.queues.dead_letter_format import TOPIC
@@ -48,15 +47,21 @@ def key_hash(key: bytes | None, offset: int) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
 
 
-class WriteTimes(NamedTuple):
-    """Between when and when a batch was written, by the clock of whoever leads its partition."""
+class WriteTimes:
+    """Earliest and latest time at which a batch was appended, by the clock of its leader."""
 
-    since_ms: int
-    until_ms: int
+    __slots__ = ("has_corrected", "since_ms", "until_ms")
+
+    def __init__(self, since_ms: int, until_ms: int) -> None:
+        self.since_ms = since_ms
+        self.until_ms = until_ms
+        self.has_corrected = False
+        """True if relative times of some record count from `since_ms`: its timestamp is older."""
 
     def count_from(self, sent_ms: int) -> int:
-        """Base of a record's relative times: its timestamp, as far as that can be."""
+        """Base of a record's relative times: its timestamp, unless it is outside of these times."""
         if sent_ms < self.since_ms - SKEW_MS:
+            self.has_corrected = True
             sent_ms = self.since_ms
         return min(sent_ms, self.until_ms)
 
@@ -126,7 +131,6 @@ class Intake:
         self, columns: Columns, at: int, offset: int, key: int, written: WriteTimes = ANY_TIME
     ) -> Arrival | int:
         sent_ms = columns.timestamps[at]
-        begin_ms = written.count_from(sent_ms)
         priority = due_ms = expires_ms = 0
         dedup_id: bytes | None = None
         for name, value in columns.headers(at):
@@ -144,12 +148,13 @@ class Intake:
             if name == PRIORITY:
                 priority = number
             elif name == DELAY_MS:
-                due_ms = max(due_ms, _after(begin_ms, number))
+                due_ms = max(due_ms, _after(written.count_from(sent_ms), number))
             elif name == DELIVER_AT:
                 due_ms = max(due_ms, number)
-            elif name in (EXPIRES_AT, TTL_MS):
-                until_ms = _after(begin_ms, number) if name == TTL_MS else number
-                expires_ms = _earlier(expires_ms, until_ms)
+            elif name == TTL_MS:
+                expires_ms = _earlier(expires_ms, _after(written.count_from(sent_ms), number))
+            elif name == EXPIRES_AT:
+                expires_ms = _earlier(expires_ms, number)
         if dedup_id and self._dedup is not None:
             self.has_ids = True
             if self._dedup.is_repeated(self._scoped(columns, at, dedup_id), sent_ms):

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from penstock.base.append_times import AppendTimes
 from penstock.state.queues.intervals import IntervalSet
 
 ERROR_TEXT_MAX = 512
@@ -119,9 +120,15 @@ class DedupMarker(_Op, frozen=True, tag="i"):
 
 
 class Moved(_Op, frozen=True, tag="s"):
-    """Everything below `start` is finished, by an administrator or because the log lost it."""
+    """Everything below `start` is finished, by an administrator or because the log lost it.
+
+    With `appended` it is a note that leaves the start where it is: nothing from that offset on was
+    appended before `appended_ms`, by the leader's clock. Older versions ignore both.
+    """
 
     start: int
+    appended: int = -1
+    appended_ms: int = 0
 
 
 class Reset(_Op, frozen=True, tag="z"):
@@ -154,6 +161,8 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     archived: tuple[tuple[int, DeliveryFailure], ...] = ()
     dead_letter_batch: DeadLetterBatch | None = None
     has_ids: bool = False
+    appended: tuple[tuple[int, int], ...] = ()
+    """Append times by offset; see `Moved`."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -184,6 +193,7 @@ def restarted(snapshot: Snapshot, start: int) -> Snapshot:
         archived=snapshot.archived,
         dead_letter_batch=snapshot.dead_letter_batch,
         has_ids=snapshot.has_ids,
+        appended=snapshot.appended,
     )
 
 
@@ -192,6 +202,7 @@ class QueueState:
 
     __slots__ = (
         "_firsts",
+        "append_times",
         "archived",
         "dead_letter_batch",
         "failures",
@@ -216,6 +227,8 @@ class QueueState:
         self.archived: dict[int, DeliveryFailure] = dict(snapshot.archived)
         self.dead_letter_batch = snapshot.dead_letter_batch
         self.has_ids = snapshot.has_ids
+        self.append_times = AppendTimes(snapshot.appended)
+        """Of records whose publisher's clock is behind, where relative times count from them."""
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -226,6 +239,7 @@ class QueueState:
             tuple(sorted(self.archived.items())),
             self.dead_letter_batch,
             self.has_ids,
+            self.append_times.entries(),
         )
 
     @property
@@ -303,6 +317,9 @@ class QueueState:
                 self.has_ids = True
             case Moved():
                 self._move(op.start)
+                if op.appended >= 0:
+                    self.append_times.forget_below(self.start)
+                    self.append_times.note(op.appended, op.appended_ms)
             case Reset():
                 self._begin(restarted(self.snapshot(), op.start))
 
