@@ -1,6 +1,6 @@
-"""How Spark finds `format("penstock")`: it looks for packages named `pyspark_*` by itself.
+"""Registers `format("penstock")`: Spark discovers data sources in packages named `pyspark_*`.
 
-Nothing else belongs here; the source is in `penstock.spark`.
+Only the registration belongs here; the source is in `penstock.spark`.
 """
 
 from penstock.spark.source.data_source import PenstockDataSource as DefaultSource

@@ -30,7 +30,7 @@ OFFSETS: Final = {
     TopicPartition("orders", 0): 5,
     TopicPartition("jobs", 10): 7,
 }
-TASK: Final = committed_batches.PLACES + 3
+TASK: Final = committed_batches.LEDGER_PARTITIONS + 3
 FILE: Final = ArchiveFile("orders", "2026-11-16", 3, 1_000, 70_000, 2)
 
 
@@ -40,10 +40,11 @@ def _samples() -> Iterator[Sample]:
     for name, offset in (("full", _queue_offset()), ("minimal", QueueOffset())):
         text = json.dumps(offset.to_json()).encode()
         yield Sample(f"offset of a queue, {name}", text, offset, _read_queue_offset)
-    group, where = committed_batches.place_of("query", TASK)
-    told = f"{committed_batches.TOPIC} {committed_batches.txn_name('query', TASK)} {group} {where}"
+    group, where = committed_batches.group_and_partition("query", TASK)
+    transactional_id = committed_batches.transactional_id_of("query", TASK)
+    told = f"{committed_batches.TOPIC} {transactional_id} {group} {where}"
     yield Sample("line in the ledger", told.encode())
-    group, where = committed_batches.place_of("query", 1)
+    group, where = committed_batches.group_and_partition("query", 1)
     yield Sample("line in the ledger of an early task", f"{group} {where}".encode())
     producers = {1: ProducerIdentity(70, 2), TASK: ProducerIdentity(71, 0)}
     texts = commit_intent.write_producers(producers)
@@ -66,11 +67,13 @@ def _samples() -> Iterator[Sample]:
 
 
 def _queue_offset() -> QueueOffset:
-    taken, owed = IntervalSet(), IntervalSet()
+    taken, unacknowledged = IntervalSet(), IntervalSet()
     taken.add(5, 9)
     taken.add(12, 12)
-    owed.add(3, 3)
-    return QueueOffset(3, {TopicPartition("jobs", 0): taken}, {TopicPartition("jobs", 1): owed})
+    unacknowledged.add(3, 3)
+    return QueueOffset(
+        3, {TopicPartition("jobs", 0): taken}, {TopicPartition("jobs", 1): unacknowledged}
+    )
 
 
 def _pipelines() -> Iterator[Sample]:

@@ -14,22 +14,22 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.producer.identity import ProducerIdentity
 from penstock.client.producer.transaction import OpenTransaction, begin, end
-from penstock.spark.connection import close_links, link_to
+from penstock.spark.connection import blocking_client, close_clients
 from penstock.spark.settings import WriteSettings, write_settings
 from penstock.spark.sink import sink
 from penstock.spark.sink.commit import TaskResult, abort_all, commit_all
 from penstock.spark.sink.commit_intent import (
     CommitIntent,
-    decide,
-    is_decided,
-    read_decision,
-    withdraw,
+    has_commit_intent,
+    read_commit_intent,
+    store_commit_intent,
+    withdraw_commit_intent,
 )
 from penstock.spark.sink.committed_batches import (
     CommittedBatch,
     ensure_ledger,
-    next_batch,
-    place_of,
+    group_and_partition,
+    next_uncommitted_batch,
 )
 from tests.conftest import FreshBroker
 from tests.spark.topics import Topics, topics_of
@@ -42,7 +42,7 @@ STEPS = 2 * TASKS + 1
 @pytest.fixture(autouse=True)
 def _links_end() -> Iterator[None]:
     yield
-    close_links()
+    close_clients()
 
 
 class Job:
@@ -79,13 +79,13 @@ class Job:
 
     def begin(self, batch_id: int, steps: int) -> None:
         """The first steps of the batch; then the driver is dead."""
-        link = link_to(self.settings.access)
+        client = blocking_client(self.settings.access)
         found = [self.write(batch_id, task) for task in range(min(TASKS, steps))]
         txns = {one.task: one.txn for one in found if one.txn is not None}
         if steps > TASKS and txns:
-            link.run(decide(link.cluster, self.query_id, batch_id, txns))
+            client.run(store_commit_intent(client.cluster, self.query_id, batch_id, txns))
         for txn in list(txns.values())[: max(0, steps - TASKS - 1)]:
-            link.run(end(link.cluster, txn, committed=True))
+            client.run(end(client.cluster, txn, committed=True))
 
 
 @pytest.fixture
@@ -130,11 +130,11 @@ def test_a_decided_batch_is_finished_though_it_is_to_be_aborted(
 ) -> None:
     """Spark does so when a query is stopped in the middle of a commit."""
     messages = job.write_all(0)
-    link = link_to(job.settings.access)
+    client = blocking_client(job.settings.access)
     txns = {one.task: one.txn for one in messages if one.txn is not None}
-    link.run(decide(link.cluster, topic, 0, txns))
+    client.run(store_commit_intent(client.cluster, topic, 0, txns))
     for txn in list(txns.values())[: steps - TASKS - 1]:
-        link.run(end(link.cluster, txn, committed=True))
+        client.run(end(client.cluster, txn, committed=True))
     job.end(*messages, committed=False)
     assert topics.values(topic) == list(range(ROWS * TASKS))
     job.run(0, shift=1)
@@ -146,18 +146,18 @@ def test_a_decision_that_cannot_be_carried_out_is_withdrawn_and_the_ledger_decid
     job: Job, topics: Topics, topic: str
 ) -> None:
     """The driver came back too late: one transaction is committed, the others have timed out."""
-    link = link_to(job.settings.access)
+    client = blocking_client(job.settings.access)
     messages = job.write_all(0)
     txns = [one.txn for one in messages if one.txn is not None]
-    link.run(decide(link.cluster, topic, 0, dict(enumerate(txns))))
-    link.run(end(link.cluster, txns[0], committed=True))
+    client.run(store_commit_intent(client.cluster, topic, 0, dict(enumerate(txns))))
+    client.run(end(client.cluster, txns[0], committed=True))
     for txn in txns[1:]:
-        link.run(end(link.cluster, txn, committed=False))
+        client.run(end(client.cluster, txn, committed=False))
     again = job.write_all(0)
-    assert [one.is_decided for one in again] == [True] * TASKS
+    assert [one.has_commit_intent for one in again] == [True] * TASKS
     with pytest.raises(ConnectionAbortedError, match="start the query again"):
         job.end(*again)
-    assert not link.run(is_decided(link.cluster, topic, 0))
+    assert not client.run(has_commit_intent(client.cluster, topic, 0))
     last = job.write_all(0)
     assert [one.txn is None for one in last] == [True, False, False]
     job.end(*last)
@@ -168,9 +168,9 @@ def test_what_was_fenced_after_it_was_committed_is_done(
     job: Job, topics: Topics, topic: str
 ) -> None:
     """A straggler of the batch begins between the commit and Spark's note of it."""
-    link = link_to(job.settings.access)
+    client = blocking_client(job.settings.access)
     job.begin(0, STEPS - 1)
-    link.run(begin(link.cluster, f"penstock-{topic}-0", 60_000))
+    client.run(begin(client.cluster, f"penstock-{topic}-0", 60_000))
     job.run(0)
     assert topics.values(topic) == list(range(ROWS * TASKS))
 
@@ -178,10 +178,10 @@ def test_what_was_fenced_after_it_was_committed_is_done(
 def test_a_decision_that_was_withdrawn_meanwhile_fails_the_batch(
     job: Job, topics: Topics, topic: str
 ) -> None:
-    link = link_to(job.settings.access)
+    client = blocking_client(job.settings.access)
     job.begin(0, TASKS + 1)
     messages = job.write_all(0)
-    link.run(withdraw(link.cluster, topic, 0))
+    client.run(withdraw_commit_intent(client.cluster, topic, 0))
     with pytest.raises(ConnectionAbortedError, match="batch 0 cannot be committed"):
         job.end(*messages)
     job.run(0)
@@ -194,35 +194,35 @@ def test_a_batch_of_a_driver_that_others_have_overtaken_is_dropped(
     late = job.write(0, 0)
     job.run(0)
     job.run(1)
-    job.end(late, TaskResult(1, 0, entry=CommittedBatch(topic, 1, 0), is_decided=True))
+    job.end(late, TaskResult(1, 0, entry=CommittedBatch(topic, 1, 0), has_commit_intent=True))
     assert topics.values(topic) == list(range(2 * ROWS * TASKS))
 
 
 def test_what_is_decided_can_be_read(job: Job, topic: str) -> None:
-    link = link_to(job.settings.access)
-    assert link.run(read_decision(link.cluster, topic)) is None
+    client = blocking_client(job.settings.access)
+    assert client.run(read_commit_intent(client.cluster, topic)) is None
     messages = job.write_all(4)
     job.end(*messages)
-    found = link.run(read_decision(link.cluster, topic))
+    found = client.run(read_commit_intent(client.cluster, topic))
     assert found is not None
     assert (found.batch_id, found.is_whole) == (4, True)
     assert found.txns == {one.task: one.txn for one in messages}
 
 
 def test_a_note_of_many_transactions_takes_several_places(job: Job, topic: str) -> None:
-    link = link_to(job.settings.access)
+    client = blocking_client(job.settings.access)
     txns = {
         task: OpenTransaction(f"penstock-{topic}-{task}", ProducerIdentity(10**15 + task, 7))
         for task in range(1_000)
     }
-    link.run(ensure_ledger(link.cluster))
-    link.run(decide(link.cluster, topic, 3, txns))
-    found = link.run(read_decision(link.cluster, topic))
+    client.run(ensure_ledger(client.cluster))
+    client.run(store_commit_intent(client.cluster, topic, 3, txns))
+    found = client.run(read_commit_intent(client.cluster, topic))
     assert found == CommitIntent(3, txns)
     # A smaller one after it leaves nothing of it behind.
     few = {task: txns[task] for task in range(2)}
-    link.run(decide(link.cluster, topic, 4, few))
-    assert link.run(read_decision(link.cluster, topic)) == CommitIntent(4, few)
+    client.run(store_commit_intent(client.cluster, topic, 4, few))
+    assert client.run(read_commit_intent(client.cluster, topic)) == CommitIntent(4, few)
 
 
 def test_a_broker_that_keeps_no_notes_has_the_ledger_alone(
@@ -253,12 +253,12 @@ def test_a_second_attempt_fences_the_first_and_only_it_counts(
 
 
 def test_a_zombie_writes_nothing_that_is_seen(job: Job, topics: Topics, topic: str) -> None:
-    link = link_to(job.settings.access)
-    zombie = link.run(begin(link.cluster, f"penstock-{topic}-0", 60_000))
+    client = blocking_client(job.settings.access)
+    zombie = client.run(begin(client.cluster, f"penstock-{topic}-0", 60_000))
     job.run(0)
     batches = iter([job.rows(9, 0)])
     with pytest.raises(Refused) as caught:
-        sink._ship(link, job.settings, zombie.identity, zombie, next(batches), batches)
+        sink._send_batches(client, job.settings, zombie.identity, zombie, next(batches), batches)
     assert caught.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
     job.run(1)
     assert topics.values(topic) == list(range(2 * ROWS * TASKS))
@@ -282,18 +282,20 @@ def test_an_aborted_batch_is_not_seen_and_can_be_run_again(
 
 
 def test_the_ledger_says_which_batch_is_next(job: Job, topics: Topics, topic: str) -> None:
-    link = link_to(job.settings.access)
+    client = blocking_client(job.settings.access)
     job.run(0)
     job.begin(1, TASKS + 2)
-    found = [link.run(next_batch(link.cluster, topic, task)) for task in range(1)]
+    found = [client.run(next_uncommitted_batch(client.cluster, topic, task)) for task in range(1)]
     assert found == [2]
     # The rest of batch 1 is open; ending it here lets the next test's reader pass.
     job.run(1)
-    assert [link.run(next_batch(link.cluster, topic, task)) for task in range(TASKS)] == [2] * TASKS
+    assert [
+        client.run(next_uncommitted_batch(client.cluster, topic, task)) for task in range(TASKS)
+    ] == [2] * TASKS
 
 
 def test_many_tasks_share_few_groups() -> None:
-    places = [place_of("q", task) for task in range(100)]
+    places = [group_and_partition("q", task) for task in range(100)]
     assert len(set(places)) == 100
     assert len({group for group, _ in places}) == 7
     assert places[0][0] == "penstock-spark-q"
@@ -320,7 +322,7 @@ def test_a_task_that_fails_aborts_what_it_wrote(job: Job, topics: Topics, topic:
 def test_a_transaction_that_ended_elsewhere_cannot_be_committed(job: Job, topic: str) -> None:
     message = job.write(0, 0)
     assert message.txn is not None
-    link = link_to(job.settings.access)
-    link.run(end(link.cluster, message.txn, committed=False))
+    client = blocking_client(job.settings.access)
+    client.run(end(client.cluster, message.txn, committed=False))
     with pytest.raises(ConnectionAbortedError):
         job.end(message)

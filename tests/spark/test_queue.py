@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from penstock import SyncClient
 from penstock.spark import read_queue
-from penstock.spark.connection import close_links
+from penstock.spark.connection import close_clients
 from penstock.spark.range_planning import ForeignOffsets
 from penstock.spark.settings import read_settings
 from penstock.spark.source.queue_stream import QueueStreamReader
@@ -74,7 +74,7 @@ def query(topics: Topics, topic: str) -> Iterator[Callable[..., Query]]:
     yield make
     for one in made:
         one.reader.stop()
-    close_links()
+    close_clients()
 
 
 def test_every_record_is_given_once_and_acknowledged(

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from penstock.spark.connection import close_links, link_to
+from penstock.spark.connection import blocking_client, close_clients
 from penstock.spark.data_loss import DataLoss
 from penstock.spark.range_planning import ForeignOffsets, Range
 from penstock.spark.settings import read_settings
@@ -31,7 +31,7 @@ SCHEMA = StructType([StructField("offset", LongType()), StructField("value", Bin
 @pytest.fixture(autouse=True)
 def _links_end() -> Iterator[None]:
     yield
-    close_links()
+    close_clients()
 
 
 def reader(topics: Topics, **options: Any) -> StreamReader:
@@ -146,16 +146,16 @@ def test_ranges_are_begun_ahead_and_given_up_with_the_task(topics: Topics, topic
     topics.create(topic, 20)
     topics.numbers(topic, 100, partitions=20)
     source = reader(topics, subscribe=topic)
-    link = link_to(source.settings.access)
-    link.retry(lambda: link.cluster.topic(topic))
+    client = blocking_client(source.settings.access)
+    client.retry(lambda: client.cluster.topic(topic))
     begun: list[int] = []
-    start = link.start
+    start = client.start
 
     def counted(work: Any) -> Any:
         begun.append(1)
         return start(work)
 
-    link.start = counted  # type: ignore[method-assign]
+    client.start = counted  # type: ignore[method-assign]
     batches = source.read(RangePartition([Range(topic, at, 0, 5) for at in range(20)]))
     next(batches)
     assert len(begun) == 8
@@ -188,7 +188,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
     found += offsets(batches)
     starting.join()
     assert found == list(range(2_000))
-    assert link_to(settings.access).cluster.metadata.brokers
+    assert blocking_client(settings.access).cluster.metadata.brokers
 
 
 def test_offsets_are_written_as_sparks_kafka_source_writes_them(topics: Topics, topic: str) -> None:

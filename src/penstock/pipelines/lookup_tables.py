@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 from penstock.pipelines.endpoints import Latest, Stored, Table
-from penstock.spark.connection import link_to
+from penstock.spark.connection import blocking_client
 from penstock.spark.range_planning import Range
 from penstock.spark.settings import ReadSettings, read_settings
 from penstock.spark.source.data_source import ranges_of
@@ -60,6 +60,6 @@ def _changes(spark: Any, table: Latest, options: Mapping[str, str]) -> Any:
 
 def _share(settings: ReadSettings, reader: int) -> list[Range]:
     """One reader's part of the topic as it is now."""
-    link = link_to(settings.access)
-    spans = link.retry(lambda: ranges_of(link.cluster, settings))
+    client = blocking_client(settings.access)
+    spans = client.retry(lambda: ranges_of(client.cluster, settings))
     return [span for span in spans if span.partition % READERS == reader]

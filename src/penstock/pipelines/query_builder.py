@@ -34,10 +34,10 @@ from penstock.pipelines.record_columns import (
 )
 from penstock.pipelines.rejects import collecting, split
 from penstock.runtime.clock import SystemClock
-from penstock.spark.connection import link_to
+from penstock.spark.connection import blocking_client
 from penstock.spark.schemas.schema_cache import RegistryAddress
 from penstock.spark.settings import ClusterAddress
-from penstock.spark.sink.commit import finish_decided
+from penstock.spark.sink.commit import finish_intended_commit
 from penstock.spark.source.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
 from penstock.spark.source.ranged_stream import read_queue, read_stream
 
@@ -167,9 +167,9 @@ class Builder:
     def _is_written(self, query_id: str, batch: int) -> bool:
         """Whether a batch is in the topics though Spark has not noted it; finishes one that is to
         be."""
-        link = link_to(self._around.access())
+        client = blocking_client(self._around.access())
         try:
-            return link.run(finish_decided(link, query_id, batch)) is not None
+            return client.run(finish_intended_commit(client, query_id, batch)) is not None
         except ConnectionAbortedError:
             raise PipelineError(
                 f"batch {batch} of the older version is written in part: run the older version "

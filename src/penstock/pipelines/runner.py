@@ -40,7 +40,7 @@ from penstock.pipelines.progress import (
 from penstock.pipelines.query_builder import Builder, Surroundings
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
-from penstock.spark.connection import link_to
+from penstock.spark.connection import blocking_client
 
 POLL_S: Final = 0.5
 RESTARTS: Final = 5
@@ -94,7 +94,7 @@ class Runner:
         self._restarts = restarts
         self._told = told
         self._builder = Builder(pipeline, around)
-        self._link = link_to(around.access())
+        self._link = blocking_client(around.access())
         self._control = status_topic.Control(self._link.cluster, pipeline.name)
         self._posted: dict[str, tuple[int, dict[str, Any]]] = {}
         self._stop_reason: str | None = None

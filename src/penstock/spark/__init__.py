@@ -1,14 +1,14 @@
 """Penstock for Spark: the data source and sink `penstock`, and functions beside it. No jar needed.
 
-`open_session` opens a session that is quick with small batches, `read_stream` and `read_queue` read
-a topic or a queue, `decode` and `encode` know schema registries, `dead_letters` and `route` see to
-rows that are bad.
+`open_session` opens a session tuned for small batches. `read_stream` and `read_queue` read a topic
+or a queue, `decode` and `encode` use a schema registry, `dead_letters` and `route` handle bad rows.
 
-A client only: it talks to brokers over the wire, Penstock's or Kafka's. Spark runs it in many
+Only a client: it speaks Kafka's protocol to Penstock or Kafka brokers. Spark runs it in many
 short-lived processes (planner, tasks, committer), so nothing here relies on state that another
-process has set; what must survive lives in Spark's checkpoint or in the broker.
+process has set. State that must survive lives in Spark's checkpoint or in the broker.
 
-`format("penstock")` is found by itself once the package is installed, through `pyspark_penstock`.
+Spark finds `format("penstock")` by itself once the package is installed, through
+`pyspark_penstock`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ __all__ = [
     "route",
 ]
 
-_HOMES = {
+_MODULES = {
     "PenstockDataSource": "penstock.spark.source.data_source",
     "RegistryAddress": "penstock.spark.schemas.schema_cache",
     "dead_letters": "penstock.spark.dead_letters",
@@ -47,9 +47,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads PySpark only when something that needs it is asked for."""
-    if name not in _HOMES:
+    """Imports PySpark only when an exported name that needs it is used."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,9 +1,9 @@
-"""This process's way to a cluster: one event loop, one set of connections, blocking calls.
+"""Blocking client of this process: one event loop and one set of connections per cluster.
 
-Spark runs Python in plain synchronous processes, one task at a time, and uses a process again for
-the next task. So connections live here, in a module's global, keyed by where they lead, and with
-them who coordinates what; they are never carried into a fork. The loop runs only while a call
-waits: a reply that comes meanwhile waits in the socket.
+Spark runs Python in plain synchronous processes, one task at a time, and reuses a process for the
+next task. So connections and known coordinators are cached in a module global, keyed by cluster
+address; they are never carried into a fork. The loop runs only while a call waits: a reply that
+arrives in between stays in the socket.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from penstock.spark.settings import ClusterAddress
 
 T = TypeVar("T")
 
-_LINKS_MAX = 8
+_CLIENTS_MAX = 8
 _REUSED_BYTES_MAX = 64 << 20
 
-_links: dict[tuple[int, ClusterAddress], "Link"] = {}
-"""The newest last; the process id keeps a forked child from using its parent's."""
-_settled = 0
-"""The process that `settle` was last called in."""
+_clients: dict[tuple[int, ClusterAddress], "BlockingClient"] = {}
+"""Most recently used last; the process id keeps a forked child from using its parent's."""
+_frozen_in_process = 0
+"""Id of the process that `freeze_loaded_modules` was last called in."""
 
 
 def cluster_of(access: ClusterAddress, reused_bytes_max: int = 0) -> Cluster:
-    """Ways to the brokers, not opened yet; for whoever has an event loop of its own."""
+    """Connections to the brokers, not opened yet, for callers with their own event loop."""
     random = SystemRandom()
     try:
         security = parse_security(dict(access.security), random)
@@ -46,26 +46,26 @@ def cluster_of(access: ClusterAddress, reused_bytes_max: int = 0) -> Cluster:
     return Cluster(random, addresses, config, authenticate=security.authenticate)
 
 
-class Link:
+class BlockingClient:
     def __init__(self, access: ClusterAddress) -> None:
         keep_freed()
         self.access = access
-        # For a few large replies the standard loop is as fast as any, and it is there already.
+        # For a few large replies the standard loop is as fast as any, and needs no import.
         self.loop = asyncio.new_event_loop()
         self.cluster = cluster_of(access, reused_bytes_max=_REUSED_BYTES_MAX)
-        # Every batch asks the same few; without this each question would be two.
+        # Every batch asks the same few coordinators; the cache saves a lookup per request.
         self.cluster.coordinators = {}
-        settle()
+        freeze_loaded_modules()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
 
     def retry(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs `work()` until it succeeds or brokers have been away for too long."""
+        """Runs `work()` until it succeeds or brokers stay unavailable for the retry timeout."""
         return self.run(self.cluster.retrying(work, timeout_ms=self.access.retry_timeout_ms))
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Begins something and lets it get as far as its first wait."""
+        """Starts a task and runs it up to its first wait."""
         task = self.loop.create_task(work)
         self.run(asyncio.sleep(0))
         return task
@@ -78,39 +78,42 @@ class Link:
         self.loop.close()
 
 
-def settle() -> None:
-    """Spares what this process has loaded from the collections to come.
+def freeze_loaded_modules() -> None:
+    """Exempts loaded modules from later garbage collections.
 
-    Spark has a worker collect garbage after every task: 30 ms of CPU for PySpark's and PyArrow's
-    modules alone, in each of the three or four processes of a small batch. Once per process:
-    garbage that is there at the time stays.
+    Spark workers collect garbage after every task: 30 ms of CPU for PySpark's and PyArrow's
+    modules alone, in each of the three or four processes of a small batch. Runs once per process:
+    garbage that exists at the time is never collected.
     """
-    global _settled
-    if _settled != os.getpid():
-        _settled = os.getpid()
+    global _frozen_in_process
+    if _frozen_in_process != os.getpid():
+        _frozen_in_process = os.getpid()
         gc.freeze()
 
 
-def link_to(access: ClusterAddress) -> Link:
-    """The link of this process, made at the first call. Connections that ended are noticed."""
+def blocking_client(access: ClusterAddress) -> BlockingClient:
+    """Client of this process for a cluster, created at the first call.
+
+    Lets the event loop notice connections that were closed since the last call.
+    """
     key = (os.getpid(), access)
-    link = _links.pop(key, None)
-    if link is None:
-        while len(_links) >= _LINKS_MAX:
-            process, oldest = next(iter(_links))
-            stale = _links.pop((process, oldest))
+    client = _clients.pop(key, None)
+    if client is None:
+        while len(_clients) >= _CLIENTS_MAX:
+            process, oldest = next(iter(_clients))
+            stale = _clients.pop((process, oldest))
             if process == os.getpid():
                 stale.close()
-        link = Link(access)
-    _links[key] = link
-    # The loop has been still since the last call; let it see what the sockets have to say.
-    link.run(asyncio.sleep(0))
-    return link
+        client = BlockingClient(access)
+    _clients[key] = client
+    # The loop has not run since the last call: let it process socket events.
+    client.run(asyncio.sleep(0))
+    return client
 
 
-def close_links() -> None:
-    """Ends every connection of this process."""
-    for process, access in list(_links):
-        link = _links.pop((process, access))
+def close_clients() -> None:
+    """Closes every connection of this process."""
+    for process, access in list(_clients):
+        client = _clients.pop((process, access))
         if process == os.getpid():
-            link.close()
+            client.close()

@@ -1,4 +1,4 @@
-"""Records that are gone: an error, or a warning where the user wants to go on without them."""
+"""Data loss: an error, or a warning if the user set failOnDataLoss to false."""
 
 import logging
 
@@ -6,11 +6,11 @@ _log = logging.getLogger("penstock.spark")
 
 
 class DataLoss(Exception):
-    """Records that should be read are not there any more."""
+    """Records that the query should read no longer exist."""
 
 
-def lost(message: str, *, fails: bool) -> None:
-    """Raises DataLoss, or says so in the log where the user wants to go on."""
+def report_loss(message: str, *, fails: bool) -> None:
+    """Raises DataLoss, or logs a warning if `fails` is false."""
     if fails:
-        raise DataLoss(f"{message}; set failOnDataLoss to false to go on without them")
-    _log.warning("%s; going on without them", message)
+        raise DataLoss(f"{message}; set failOnDataLoss to false to continue without them")
+    _log.warning("%s; continuing without them", message)

@@ -1,11 +1,11 @@
-"""Bad rows as dead letters, which `penstock dlq` lists, groups and sends back.
+"""Bad rows as dead letters, which `penstock dlq` lists, groups and redrives.
 
-A letter is the record as it was, with headers that say where it came from and why it is bad: the
-same that brokers write (`state.queues.dead_letter_format`). It goes to `<topic>.dlq`, unless told
-otherwise.
+A dead letter is the unchanged record with headers that name its origin and the error, in the same
+format that brokers write (`state.queues.dead_letter_format`). It goes to `<topic>.dlq` unless
+`dlq` names another topic.
 
-`route` sends good rows and letters through one sink, so that both are written in one transaction:
-a batch that is repeated repeats neither.
+`route` writes good rows and dead letters through one sink, so that both are in one transaction: a
+repeated batch duplicates neither.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -28,10 +28,10 @@ def dead_letters(
     error: str = "error",
     value: str = "value",
 ) -> "DataFrame":
-    """The bad rows as rows to be written: columns key, value, headers and topic.
+    """Bad rows in the sink's columns: key, value, headers and topic.
 
-    `error` is a column as `decode` makes it, or a string; rows where it is null are left out.
-    `value` is the column with the record's own value.
+    `error` is a column made by `decode`, or a string; rows where it is null are left out.
+    `value` is the column with the original value of the record.
     """
     from pyspark.sql import functions as f
 
@@ -56,10 +56,10 @@ def route(
     group: str = "spark",
     error: str = "error",
 ) -> "DataFrame":
-    """All rows as rows to be written: good ones to `topic`, bad ones to the dead letters.
+    """All rows in the sink's columns: good ones to `topic`, bad ones to the dead-letter queue.
 
-    `key` and `value` are what good rows have; a letter has the record's own key and the value in
-    `original`.
+    `key` and `value` are the columns of good rows; a dead letter has the record's original key and
+    the value in `original`.
     """
     from pyspark.sql import functions as f
 
@@ -85,8 +85,8 @@ def _check(frame: "DataFrame", error: str, value: str) -> None:
     for name in (error, value):
         if name not in frame.columns:
             close = nearest(name, frame.columns)
-            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(frame.columns)}"
-            raise OptionError(f"there is no column {name!r}: {hint}")
+            hint = f"did you mean {close!r}?" if close else f"columns: {', '.join(frame.columns)}"
+            raise OptionError(f"unknown column {name!r}: {hint}")
 
 
 def _target(frame: "DataFrame", dlq: str | None) -> "Column":
@@ -95,7 +95,7 @@ def _target(frame: "DataFrame", dlq: str | None) -> "Column":
     if dlq is not None:
         return f.lit(dlq)
     if "topic" not in frame.columns:
-        raise OptionError("where do dead letters go? keep the column 'topic', or set dlq")
+        raise OptionError("missing dead-letter queue: keep the column 'topic', or pass dlq")
     return f.concat(f.col("topic"), f.lit(SUFFIX))
 
 
@@ -107,7 +107,7 @@ def _key(frame: "DataFrame", name: str) -> "Column":
 
 
 def _headers(frame: "DataFrame", error: str, group: str) -> "Column":
-    """The record's own, without those of an earlier death, then what became of it."""
+    """Headers of the record without earlier dead-letter headers, then those of this failure."""
     from pyspark.sql import functions as f
 
     def column(name: str, fallback: Any = None) -> "Column":
@@ -118,7 +118,7 @@ def _headers(frame: "DataFrame", error: str, group: str) -> "Column":
     message = f.col(f"{error}.message") if is_struct else f.col(error)
     now_ms = f.unix_millis(f.current_timestamp())
     at_ms = f.unix_millis(f.col("timestamp")) if "timestamp" in frame.columns else f.lit(-1)
-    told = (
+    added_values = (
         (dead_letter_format.TOPIC, column("topic", "")),
         (dead_letter_format.PARTITION, column("partition", -1)),
         (dead_letter_format.OFFSET, column("offset", -1)),
@@ -136,7 +136,7 @@ def _headers(frame: "DataFrame", error: str, group: str) -> "Column":
                 f.lit(name).alias("key"),
                 f.coalesce(one.cast("string"), f.lit("")).cast("binary").alias("value"),
             )
-            for name, one in told
+            for name, one in added_values
         )
     )
     if "headers" not in frame.columns:

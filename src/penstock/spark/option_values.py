@@ -1,6 +1,6 @@
-"""What the values of options may be: text in, a checked value out, or an OptionError that says why.
+"""Parsers of option values: text in, a checked value or an OptionError out.
 
-Each function takes the option's name, for the message, and the text that the user wrote.
+Each function takes the name of the option, for the error message, and the user's text.
 """
 
 import difflib
@@ -14,11 +14,11 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class OptionError(ValueError):
-    """An option that is wrong; the message says which, why, and what would be right."""
+    """Invalid option; the message names it, the reason and the allowed values."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known name most like this one, or None if none is like it."""
+    """Most similar known name; None if no name is similar."""
     by_folded = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
@@ -33,7 +33,7 @@ def text(name: str, value: str) -> str:
 def flag(name: str, value: str) -> bool:
     folded = value.strip().lower()
     if folded not in ("true", "false"):
-        raise OptionError(f"option {name!r} is true or false, not {value!r}")
+        raise OptionError(f"option {name!r} must be true or false, not {value!r}")
     return folded == "true"
 
 
@@ -45,7 +45,7 @@ def number(low: int, high: int = INT64_MAX) -> Callable[[str, str], int]:
             found = low - 1
         if not low <= found <= high:
             bounds = f"at least {low}" if high == INT64_MAX else f"from {low} to {high}"
-            raise OptionError(f"option {name!r} is a whole number, {bounds}, not {value!r}")
+            raise OptionError(f"option {name!r} must be an integer, {bounds}, not {value!r}")
         return found
 
     return parse
@@ -55,7 +55,7 @@ def choice(*allowed: str) -> Callable[[str, str], str]:
     def parse(name: str, value: str) -> str:
         folded = value.strip().lower()
         if folded not in allowed:
-            raise OptionError(f"option {name!r} is one of {', '.join(allowed)}, not {value!r}")
+            raise OptionError(f"option {name!r} must be one of {', '.join(allowed)}, not {value!r}")
         return folded
 
     return parse
@@ -64,7 +64,7 @@ def choice(*allowed: str) -> Callable[[str, str], str]:
 def names(name: str, value: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in value.split(",") if part.strip())
     if not found:
-        raise OptionError(f"option {name!r} names nothing; write names separated by commas")
+        raise OptionError(f"option {name!r} is empty; pass names separated by commas")
     return found
 
 
@@ -77,30 +77,32 @@ def brokers(name: str, value: str) -> str:
 
 
 def delay(name: str, value: str) -> int:
-    """`15m`, `500ms`: milliseconds."""
+    """Milliseconds from a duration such as `15m` or `500ms`."""
     units = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
     folded = value.strip().lower()
     digits = folded.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = folded[len(digits) :].strip() or "ms"
     if not digits.isdigit() or unit not in units:
-        raise OptionError(f"option {name!r} is a time such as 500ms, 30s or 15m, not {value!r}")
+        raise OptionError(
+            f"option {name!r} must be a duration such as 500ms, 30s or 15m, not {value!r}"
+        )
     return int(digits) * units[unit]
 
 
 def assignment(name: str, value: str) -> dict[str, list[int]]:
-    """`{"topic": [0, 1]}`."""
+    """Partitions by topic, from JSON such as `{"topic": [0, 1]}`."""
     found: Any = _json(name, value)
     good = isinstance(found, dict) and all(
         isinstance(topic, str) and isinstance(parts, list) and all(type(p) is int for p in parts)
         for topic, parts in found.items()
     )
     if not good or not found:
-        raise OptionError(f'option {name!r} is JSON such as {{"orders":[0,1]}}, not {value!r}')
+        raise OptionError(f'option {name!r} must be JSON such as {{"orders":[0,1]}}, not {value!r}')
     return {topic: sorted(set(found[topic])) for topic in sorted(found)}
 
 
 def offsets(*words: str) -> Callable[[str, str], str | dict[str, dict[int, int]]]:
-    """One of the words, or `{"topic": {"0": 23, "1": -2}}`."""
+    """Parser of one of the words, or of JSON such as `{"topic": {"0": 23, "1": -2}}`."""
 
     def parse(name: str, value: str) -> str | dict[str, dict[int, int]]:
         if value.strip().lower() in words:
@@ -108,7 +110,7 @@ def offsets(*words: str) -> Callable[[str, str], str | dict[str, dict[int, int]]
         found = _json(name, value) if value.strip().startswith("{") else None
         if not isinstance(found, dict) or not found:
             hint = ", ".join([*words, 'JSON such as {"orders":{"0":23,"1":-2}}'])
-            raise OptionError(f"option {name!r} is one of {hint}, not {value!r}")
+            raise OptionError(f"option {name!r} must be one of {hint}, not {value!r}")
         return {topic: _by_partition(name, topic, found[topic]) for topic in sorted(found)}
 
     return parse
@@ -132,4 +134,4 @@ def _json(name: str, value: str) -> object:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise OptionError(f"option {name!r} is not JSON: {error}; it holds {value!r}") from None
+        raise OptionError(f"option {name!r} is not valid JSON: {error}; it is {value!r}") from None

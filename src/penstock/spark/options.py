@@ -1,11 +1,11 @@
-"""The options of the data source: their names, what they may hold, and what a typo is answered.
+"""Options of the data source: names, parsers and defaults.
 
-Names are those of Spark's own Kafka source, so that a job moves by changing its format name, and
-a few of ours. Spark hands over names in lower case. Every option is a row of `OPTIONS`; a name
-that is not there is refused with the nearest one that is. Options of Kafka's client that mean
-nothing here are accepted by name (`IGNORED`), because a job that moves has them.
+Names are those of Spark's own Kafka source, so that a job migrates by changing its format name,
+plus a few of Penstock's. Spark passes names in lower case. Every option is a row of `OPTIONS`; an
+unknown name is refused with the most similar known one. Options of Kafka's client that have no
+meaning here are accepted by name (`IGNORED`), because jobs that migrate have them.
 
-Which offsets an option means is `positions`' to find out; here it is only text that parses.
+This module only parses text; `source.start_and_end` resolves options to offsets.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ WRITE: Final = "write"
 BOTH: Final = "read and write"
 
 SECURITY: Final = "security"
-"""Where `read_options` puts what it found of TLS and SASL: pairs, sorted."""
+"""Key under which `read_options` returns the TLS and SASL options, as sorted pairs."""
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -55,7 +55,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         BOTH,
         brokers,
         None,
-        "where to find the cluster: host:port, several separated by commas",
+        "brokers of the cluster: host:port, several separated by commas",
         ("bootstrap.servers", "brokers"),
     ),
     Option(
@@ -63,7 +63,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         READ,
         names,
         None,
-        "a queue to read, several separated by commas: streams only, and instead of subscribe",
+        "queues to read, separated by commas, instead of subscribe; streams only",
     ),
     Option("subscribe", READ, names, None, "topics to read, separated by commas", ("topics",)),
     Option(
@@ -71,7 +71,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         READ,
         text,
         None,
-        "a regular expression: topics whose whole name it matches",
+        "a regular expression that must match the whole topic name",
     ),
     Option("assign", READ, assignment, None, 'partitions to read: {"orders":[0,1]}'),
     Option(
@@ -79,66 +79,89 @@ OPTIONS: Final[tuple[Option, ...]] = (
         READ,
         offsets("earliest", "latest", "committed"),
         None,
-        "earliest, latest, committed (what the group has), or JSON with an offset per partition; "
-        "a stream takes it only on its first start. Earliest for a batch, latest for a stream",
+        "earliest, latest, committed (offsets of the group), or JSON with an offset per partition; "
+        "a stream uses it only on its first start. Default: earliest for a batch, latest for a "
+        "stream",
+    ),
+    Option("endingOffsets", READ, offsets("latest"), "latest", "end of a batch: latest, or JSON"),
+    Option(
+        "startingTimestamp",
+        READ,
+        number(0),
+        None,
+        "start at the first record with at least this timestamp in ms",
     ),
     Option(
-        "endingOffsets", READ, offsets("latest"), "latest", "where a batch ends: latest, or JSON"
+        "endingTimestamp",
+        READ,
+        number(0),
+        None,
+        "end before the first record with at least this timestamp in ms",
     ),
-    Option("startingTimestamp", READ, number(0), None, "begin at the first record this old, in ms"),
-    Option("endingTimestamp", READ, number(0), None, "end before the first record this old, in ms"),
     Option(
-        "startingOffsetsByTimestamp", READ, offsets(), None, "a timestamp per partition, as JSON"
+        "startingOffsetsByTimestamp",
+        READ,
+        offsets(),
+        None,
+        "a starting timestamp per partition, as JSON",
     ),
-    Option("endingOffsetsByTimestamp", READ, offsets(), None, "a timestamp per partition, as JSON"),
+    Option(
+        "endingOffsetsByTimestamp",
+        READ,
+        offsets(),
+        None,
+        "an ending timestamp per partition, as JSON",
+    ),
     Option(
         "startingOffsetsByTimestampStrategy",
         READ,
         choice("error", "latest"),
         "error",
-        "what to do where no record is as young as the starting timestamp",
+        "behavior for a partition whose records are all older than the starting timestamp",
     ),
     Option(
         "maxOffsetsPerTrigger",
         READ,
         number(1),
         None,
-        "at most this many records in one batch",
+        "maximum number of records in one batch",
         ("maxRowsPerTrigger",),
     ),
-    Option("minOffsetsPerTrigger", READ, number(1), None, "wait until there are this many records"),
     Option(
-        "maxTriggerDelay", READ, delay, "15m", "wait no longer than this for minOffsetsPerTrigger"
+        "minOffsetsPerTrigger", READ, number(1), None, "wait until this many records are available"
+    ),
+    Option("maxTriggerDelay", READ, delay, "15m", "maximum wait for minOffsetsPerTrigger"),
+    Option(
+        "minPartitions", READ, number(1), None, "minimum number of tasks; splits partitions if few"
     ),
     Option(
-        "minPartitions", READ, number(1), None, "at least this many tasks, however few partitions"
+        "maxRecordsPerPartition", READ, number(1), None, "maximum number of records in one task"
     ),
     Option(
-        "maxRecordsPerPartition", READ, number(1), None, "at most this many records in one task"
+        "failOnDataLoss", READ, flag, "true", "fail if records to be read were deleted or truncated"
     ),
-    Option("failOnDataLoss", READ, flag, "true", "fail when records are gone that should be read"),
     Option(
         "isolation.level",
         READ,
         choice("read_committed", "read_uncommitted"),
         "read_uncommitted",
-        "whether records of open and aborted transactions are seen",
+        "read_committed hides records of open and aborted transactions",
         ("kafka.isolation.level",),
     ),
-    Option("includeHeaders", READ, flag, "false", "whether there is a column headers"),
+    Option("includeHeaders", READ, flag, "false", "true adds the column headers"),
     Option(
         "columns",
         READ,
         names,
         None,
-        "only these columns, in this order; the others are not decoded",
+        "columns to read, in this order; others are not decoded",
     ),
     Option(
         "group",
         READ,
         text,
         None,
-        "the group whose offsets show how far a stream is; of a queue, the share group",
+        "the consumer group that gets the stream's offsets; for a queue, the share group",
         ("kafka.group.id", "group.id"),
     ),
     Option(
@@ -146,55 +169,56 @@ OPTIONS: Final[tuple[Option, ...]] = (
         READ,
         delay,
         "1h",
-        "how long records of a queue are held for a batch that is not done",
+        "maximum time for which leases are renewed while a batch of a queue runs",
     ),
     Option(
         "fetchBytes",
         READ,
         number(1, 256 << 20),
         str(4 << 20),
-        "how much one fetch asks for",
+        "maximum bytes of one fetch",
         ("kafka.max.partition.fetch.bytes",),
     ),
-    Option("retryTimeout", BOTH, delay, "2m", "how long brokers may be away before a task fails"),
-    Option("kafka.client.id", BOTH, text, "penstock-spark", "how brokers' logs name this client"),
+    Option(
+        "retryTimeout", BOTH, delay, "2m", "maximum unavailability of brokers before a task fails"
+    ),
+    Option("kafka.client.id", BOTH, text, "penstock-spark", "client id in the brokers' logs"),
     Option(
         "emit",
         READ,
         choice("records", "ranges"),
         "records",
-        "ranges: offset ranges only, for read_stream",
+        "ranges emits offset ranges instead of records, for read_stream",
     ),
-    Option("topic", WRITE, text, None, "where all rows go; without it there is a column topic"),
+    Option("topic", WRITE, text, None, "topic of all rows; without it, rows need a column topic"),
     Option(
         "delivery",
         WRITE,
         choice(EXACTLY_ONCE, AT_LEAST_ONCE),
         None,
-        "exactly-once: in transactions, each batch once (a stream's default). at-least-once: "
-        "faster to be seen, and a task that is run again writes again",
+        "exactly-once: in transactions, each batch once (default of a stream). at-least-once: "
+        "records are visible earlier, and a task that is retried writes again",
     ),
     Option(
         "txnAppId",
         WRITE,
         text,
         None,
-        "of a batch written exactly once: the name of who writes it to the topic, as in "
-        "foreachBatch",
+        "name of the application that writes a batch exactly once to the topic, as in foreachBatch",
     ),
     Option(
         "txnVersion",
         WRITE,
         number(0),
         None,
-        "the number of that batch: one that was written before is not written again",
+        "number of that batch: a batch that was written before is not written again",
     ),
     Option(
         "transaction.timeout.ms",
         WRITE,
         number(1_000, (1 << 31) - 1),
         "600000",
-        "how long a batch may take from its first write to its commit",
+        "maximum time of a batch from its first write to its commit, in ms",
         ("kafka.transaction.timeout.ms",),
     ),
     Option(
@@ -202,7 +226,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         WRITE,
         choice("none", "gzip", "snappy", "lz4", "zstd"),
         "none",
-        "the codec of written batches",
+        "compression of written batches",
         ("kafka.compression.type",),
     ),
     Option(
@@ -210,7 +234,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         WRITE,
         number(1_024, 16 << 20),
         str(512 << 10),
-        "a written batch is about this large",
+        "approximate size of a written batch",
         ("kafka.batch.size",),
     ),
     Option(
@@ -218,16 +242,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         WRITE,
         flag,
         "false",
-        "whether the column timestamp is written, not the time of writing",
+        "true writes the column timestamp instead of the current time",
     ),
 )
 
 IGNORED: Final = frozenset(
     {
-        # What Spark itself adds, and what only its Kafka source needs.
+        # Added by Spark itself, or needed only by its Kafka source.
         *("path", "checkpointlocation", "queryname", "groupidprefix", "fetchoffset.numretries"),
         *("fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms", "minpartitionsperexecutor"),
-        # Of Kafka's client: there is no member of a group here, and no buffer to be sized.
+        # Options of Kafka's client: this source has neither group members nor buffers to size.
         *("kafka.session.timeout.ms", "kafka.heartbeat.interval.ms", "kafka.max.poll.records"),
         *("kafka.max.poll.interval.ms", "kafka.request.timeout.ms", "kafka.fetch.min.bytes"),
         *("kafka.fetch.max.bytes", "kafka.fetch.max.wait.ms", "kafka.receive.buffer.bytes"),
@@ -249,9 +273,9 @@ _KNOWN: Final[Mapping[str, Option]] = {
 
 
 def read_options(given: Mapping[str, str], side: str) -> dict[str, Any]:
-    """What the options say, by the options' own names; None where neither given nor default.
+    """Parsed values by canonical option name; None for an option without value and default.
 
-    Raises OptionError for a name that is not known, is given twice or belongs to the other side.
+    Raises OptionError for a name that is unknown, is given twice or belongs to the other side.
     """
     found: dict[str, Any] = {}
     security: dict[str, str] = {}
@@ -260,7 +284,7 @@ def read_options(given: Mapping[str, str], side: str) -> dict[str, Any]:
         if folded in IGNORED:
             continue
         if is_security(folded.removeprefix(_KAFKA)):
-            name = _secured(key)
+            name = _security_name(key)
             if name in security:
                 raise OptionError(f"option 'kafka.{name}' is given twice, once as {key!r}")
             security[name] = str(value)
@@ -269,7 +293,7 @@ def read_options(given: Mapping[str, str], side: str) -> dict[str, Any]:
         if option is None:
             raise OptionError(_unknown(key, side))
         if option.side not in (side, BOTH):
-            raise OptionError(f"option {option.name!r} is for {option.side}s, not for a {side}")
+            raise OptionError(f"option {option.name!r} applies to a {option.side}, not to a {side}")
         if option.name in found:
             raise OptionError(f"option {option.name!r} is given twice, once as {key!r}")
         found[option.name] = option.parse(option.name, str(value))
@@ -278,7 +302,7 @@ def read_options(given: Mapping[str, str], side: str) -> dict[str, Any]:
             default = option.default
             found[option.name] = None if default is None else option.parse(option.name, default)
     if found["kafka.bootstrap.servers"] is None:
-        raise OptionError("option 'kafka.bootstrap.servers' is missing: where is the cluster?")
+        raise OptionError("missing option 'kafka.bootstrap.servers': pass host:port of a broker")
     found[SECURITY] = tuple(sorted(security.items()))
     return found
 
@@ -291,18 +315,18 @@ def _unknown(key: str, side: str) -> str:
     return f"unknown option {key!r}: {hint}"
 
 
-def _secured(key: str) -> str:
-    """The name without its prefix, as clients know it. Values are never told: some are secrets."""
+def _security_name(key: str) -> str:
+    """Name without its prefix, as in Kafka's clients. Errors omit values: some are secrets."""
     name = key.lower().removeprefix(_KAFKA)
     name = SPELLINGS.get(name, name)
     if name in NAMES:
         return name
     if name in _STORE_PASSWORDS:
         raise OptionError(
-            f"option {key!r}: only PEM files are read, and they have no such password; convert the "
-            "store with keytool and openssl, and give kafka.ssl.truststore.location, or "
+            f"unsupported option {key!r}: stores must be PEM files, which have no store password; "
+            "convert the store with keytool and openssl, and set kafka.ssl.truststore.location, or "
             "kafka.ssl.keystore.location with kafka.ssl.key.password"
         )
     close = nearest(name, NAMES)
-    hint = f"did you mean 'kafka.{close}'?" if close else f"there are {', '.join(NAMES)}"
+    hint = f"did you mean 'kafka.{close}'?" if close else f"known options: {', '.join(NAMES)}"
     raise OptionError(f"unknown option {key!r}: {hint}")

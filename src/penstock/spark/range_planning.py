@@ -1,7 +1,7 @@
-"""Which offsets a batch takes and which task reads them. Pure: numbers in, numbers out.
+"""Offset ranges of a batch and their distribution over tasks. Pure: numbers in, numbers out.
 
-Invariant, which the exactly-once sink may have to rely on: `plan` depends on nothing but its
-arguments, so a batch that Spark runs again after a crash has the same tasks with the same ranges.
+Invariant, which the exactly-once sink may rely on: `plan` depends only on its arguments, so a batch
+that Spark repeats after a crash has the same tasks with the same ranges.
 
 Offsets in checkpoints are JSON as Spark's Kafka source writes it, `{"topic": {"0": 5}}`, sorted,
 because Spark compares the text.
@@ -15,14 +15,13 @@ from penstock.client.metadata import TopicPartition
 PartitionOffsets = dict[TopicPartition, int]
 
 _TASKS_MAX = 1 << 20
-"""More tasks than any scheduler takes: a bound against minPartitions with a zero too many."""
-
-
+"""Maximum tasks of a batch, above any scheduler's limit: bounds a mistyped minPartitions."""
 _TASK_RECORDS_MIN = 500
+"""Records below which a task takes more ranges: starting a task costs more than a few records."""
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, from `start` up to, not including, `end`."""
+    """Offsets of one partition: `start` inclusive, `end` exclusive."""
 
     topic: str
     partition: int
@@ -42,7 +41,7 @@ class Range(NamedTuple):
 
 
 class ForeignOffsets(ValueError):
-    """The checkpoint holds offsets of something else."""
+    """The checkpoint holds offsets of another source or query."""
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -53,7 +52,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(written: Any) -> PartitionOffsets:
-    """Raises ForeignOffsets for what `to_json` cannot have written."""
+    """Raises ForeignOffsets for a value that `to_json` cannot have written."""
     offsets: PartitionOffsets = {}
     try:
         for topic, partitions in written.items():
@@ -63,7 +62,7 @@ def from_json(written: Any) -> PartitionOffsets:
                 offsets[TopicPartition(topic, int(partition))] = offset
     except (AttributeError, ValueError, TypeError):
         raise ForeignOffsets(
-            f"the checkpoint holds {str(written)[:100]!r}, which are no offsets of this source; "
+            f"the checkpoint holds {str(written)[:100]!r}, which are not offsets of this source; "
             "it belongs to another query: choose another checkpointLocation"
         ) from None
     return offsets
@@ -72,7 +71,7 @@ def from_json(written: Any) -> PartitionOffsets:
 def ranges_between(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> list[Range]:
-    """What lies between two offsets, sorted. A partition that start does not know begins at 0."""
+    """Ranges between two offsets, sorted. A partition missing in `start` begins at offset 0."""
     found = [
         Range(where.topic, where.partition, start.get(where, 0), end[where])
         for where in sorted(end)
@@ -83,7 +82,7 @@ def ranges_between(
 def plan(
     spans: Sequence[Range], *, tasks_min: int | None = None, task_records_max: int | None = None
 ) -> list[list[Range]]:
-    """The ranges of each task. Where nothing is said of tasks, small ranges share one."""
+    """Ranges of each task. Without limits for tasks, small ranges share a task."""
     if tasks_min is None and task_records_max is None:
         return pack(spans)
     parts = divide(spans, tasks_min=tasks_min, task_records_max=task_records_max)
@@ -93,13 +92,13 @@ def plan(
 def divide(
     spans: Sequence[Range], *, tasks_min: int | None = None, task_records_max: int | None = None
 ) -> list[Range]:
-    """Ranges split until there are enough and none is too large."""
+    """Ranges split so that there are at least `tasks_min`, none above `task_records_max`."""
     if task_records_max is not None:
         spans = [part for span in spans for part in split(span, _ceil(span.size, task_records_max))]
     total = sum(span.size for span in spans)
     if tasks_min is None or len(spans) >= tasks_min or not total:
         return list(spans)
-    # As Spark's Kafka source does: large ranges give way first, in proportion to their size.
+    # As in Spark's Kafka source: large ranges are split first, in proportion to their size.
     wanted = min(tasks_min, _TASKS_MAX, total)
     average = total / wanted
     small = [span for span in spans if span.size < average]
@@ -113,7 +112,7 @@ def divide(
 
 
 def pack(spans: Sequence[Range]) -> list[list[Range]]:
-    """The ranges of each task, small ones together: a task costs more than a few records.
+    """Ranges of each task, small ones together.
 
     A task takes the next ranges while it has fewer than `_TASK_RECORDS_MIN` records.
     """
@@ -129,7 +128,7 @@ def pack(spans: Sequence[Range]) -> list[list[Range]]:
 
 
 def split(span: Range, parts: int) -> list[Range]:
-    """Consecutive ranges of nearly equal size, none of them empty."""
+    """Splits a range into consecutive, non-empty ranges of nearly equal size."""
     parts = max(1, min(parts, span.size, _TASKS_MAX))
     cuts = [span.start + span.size * index // parts for index in range(parts + 1)]
     return [span._replace(start=cuts[i], end=cuts[i + 1]) for i in range(parts)]
@@ -138,10 +137,10 @@ def split(span: Range, parts: int) -> list[Range]:
 def admit(
     start: Mapping[TopicPartition, int], available: Mapping[TopicPartition, int], records_max: int
 ) -> PartitionOffsets:
-    """At most about `records_max` records beyond start, shared out by what each partition has.
+    """Ends of a batch of about `records_max` records, in proportion to each partition's backlog.
 
-    A partition that has any gets at least one, so that none is starved; so there may be as many
-    more as there are partitions, as in Spark's Kafka source.
+    A partition with a backlog gets at least one record, so that none starves. So the batch may
+    exceed the limit by the number of partitions, as in Spark's Kafka source.
     """
     backlog = {w: max(0, available[w] - start.get(w, 0)) for w in available}
     total = sum(backlog.values())

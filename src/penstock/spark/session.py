@@ -1,7 +1,7 @@
-"""A Spark session as a command asks for it: local, on a cluster, or by Spark Connect.
+"""Spark session: local, on a cluster, or through Spark Connect.
 
-Settings are those a pipeline wants and a user has not chosen: quiet, UTC, this Python for the
-workers, and what makes small batches quick. A session that is there already is taken as it is.
+Adds settings for pipelines that the user has not chosen: no progress output, UTC, this Python for
+the workers, and settings that speed up small batches. An existing session is used unchanged.
 """
 
 import os
@@ -19,22 +19,22 @@ DEFAULTS = {
 }
 
 ON_ONE_MACHINE = {
-    # Spark's own choice writes checkpoints through an interface of Hadoop that, without Hadoop's
-    # native library, starts a process (readlink, chmod) six times a file, two files a batch. This
-    # one starts chmod twice a file; on a local disk its rename is as atomic.
+    # Spark's default writes checkpoints through a Hadoop interface that, without Hadoop's native
+    # library, starts a process (readlink, chmod) six times per file, two files per batch. This
+    # one starts chmod twice per file; on a local disk its rename is as atomic.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
-    # Over TCP a batch waits some 40 ms for Spark's small messages to its Python workers. Who may
-    # connect is the sockets' permissions: only their owner, with any usual umask.
+    # Over TCP a batch waits about 40 ms for Spark's small messages to its Python workers. The
+    # permissions of the sockets admit only their owner, with any usual umask.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 """Settings for small batches where driver, tasks and checkpoints are on one machine."""
 
 
 def has_session() -> bool:
-    """Whether this process has a session already, which is then not ours to stop."""
+    """True while this process has an active session, which the caller must not stop."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
@@ -43,7 +43,7 @@ def has_session() -> bool:
 
 
 def worker_python() -> str:
-    """The Python for Spark's workers: this one, through `bin/penstock-python` where that is."""
+    """Python executable of Spark's workers: `penstock-python` beside this one, or this one."""
     quick = os.path.join(os.path.dirname(sys.executable), "penstock-python")
     return quick if os.access(quick, os.X_OK) else sys.executable
 
@@ -55,13 +55,16 @@ def open_session(
     remote: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """`master` as in spark-submit, `remote` is sc://host:port. Raises OptionError."""
+    """Opens a session; `master` is as in spark-submit, `remote` is sc://host:port.
+
+    Raises OptionError if a package is missing or both are given.
+    """
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        raise OptionError("this needs PySpark: pip install 'penstock-mq[spark]'") from None
+        raise OptionError("PySpark is not installed: pip install 'penstock-mq[spark]'") from None
     if master and remote:
-        raise OptionError("a session has a --master or a --remote, not both")
+        raise OptionError("--master and --remote exclude each other: pass one of them")
     os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     builder = SparkSession.builder.appName(name)
     defaults = DEFAULTS
@@ -71,20 +74,20 @@ def open_session(
         builder = builder.master(master or "local[*]")
         if (master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            if not has_session():  # Where that one keeps its checkpoints is not known.
+            if not has_session():  # An existing session may keep checkpoints on another disk.
                 defaults = {**DEFAULTS, **ON_ONE_MACHINE}
     for key, value in {**defaults, **(settings or {})}.items():
-        # A server of Spark Connect has its own for all but SQL.
+        # A Spark Connect server accepts only SQL settings.
         if not remote or key.startswith("spark.sql."):
             builder = builder.config(key, value)
     with warnings.catch_warnings():
-        # PySpark leaves sockets to the garbage collector.
+        # PySpark leaves closing its sockets to the garbage collector.
         warnings.simplefilter("ignore")
         try:
             session = builder.getOrCreate()
-        except ImportError as error:  # What Spark Connect needs is not part of every PySpark.
+        except ImportError as error:  # Spark Connect's dependencies are optional in PySpark.
             raise OptionError(
-                f"this needs Spark Connect: pip install 'penstock-mq[connect]' ({error})"
+                f"Spark Connect is not installed: pip install 'penstock-mq[connect]' ({error})"
             ) from None
     if not remote:
         session.sparkContext.setLogLevel("ERROR")

@@ -1,6 +1,6 @@
-"""What a read or a write was asked to do, checked and in types; small, and it pickles.
+"""Checked and typed settings of a read or a write; small and picklable.
 
-Made once from Spark's options wherever Spark makes a data source, and carried into the tasks.
+Created from Spark's options wherever Spark creates a data source, and sent to the tasks.
 """
 
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ from penstock.wire.compression import Codec
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 
-_WHAT = ("subscribe", "subscribePattern", "assign", "queue")
-_OF_LOGS = (
+_SOURCES = ("subscribe", "subscribePattern", "assign", "queue")
+_TOPIC_ONLY = (
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "minOffsetsPerTrigger",
     "isolation.level",
 )
-"""Options that mean nothing to a queue."""
+"""Options without meaning for a queue."""
 _CODECS = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -44,13 +44,13 @@ _CODECS = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """How to reach the cluster."""
+    """Brokers, client id, retry timeout and security settings of a cluster."""
 
     brokers: str
     client_id: str
     retry_timeout_ms: int
     security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Of TLS and SASL, by the names of Kafka's clients; has secrets, so it is never shown."""
+    """TLS and SASL settings by the names of Kafka's clients; hidden because it holds secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class ReadSettings:
     fetch_bytes: int
     emits_ranges: bool
     is_queue: bool = False
-    """The topics are read through the share group `group`."""
+    """True while the topics are read through the share group `group`."""
     renew_for_ms: int = 0
-    """How long records of a queue are held for a batch."""
+    """Maximum time for which leases of a batch are renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,16 @@ class WriteSettings:
     batch_bytes: int
     keeps_timestamp: bool
     write_id: tuple[str, int] | None = None
-    """Who writes a batch (to the topic of the option, if it is set), and its number."""
+    """Application that writes a batch (and its topic, if the option is set), and batch number."""
 
 
 def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettings:
     found = read_options(given, READ)
-    chosen = [name for name in _WHAT if found[name]]
+    chosen = [name for name in _SOURCES if found[name]]
     if len(chosen) != 1:
-        stated = f"{' and '.join(map(repr, chosen))} are given" if chosen else "none is given"
+        stated = f"{' and '.join(map(repr, chosen))} are set" if chosen else "none is set"
         raise OptionError(
-            "what to read is one of 'subscribe', 'subscribePattern', 'assign' and 'queue'; "
-            f"{stated}"
+            f"set exactly one of 'subscribe', 'subscribePattern', 'assign' and 'queue'; {stated}"
         )
     if found["queue"]:
         _check_queue(given, found["group"], is_streaming=is_streaming)
@@ -140,19 +139,21 @@ def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettin
 def _check_queue(given: Mapping[str, str], group: str | None, *, is_streaming: bool) -> None:
     if not is_streaming:
         raise OptionError(
-            "a queue is read by streams only: use readStream, with trigger(availableNow=True) to "
-            "take what is there now"
+            "option 'queue' is not available for a batch: use readStream, with "
+            "trigger(availableNow=True) to read the records available now"
         )
     if not group:
-        raise OptionError("a queue is read through a share group: name it in the option 'group'")
+        raise OptionError("missing option 'group': a queue is read through a share group")
     folded = {name.lower() for name in given}
-    for name in _OF_LOGS:
+    for name in _TOPIC_ONLY:
         if name.lower() in folded:
-            raise OptionError(f"option {name!r} is for topics: a queue gives what is not done yet")
+            raise OptionError(
+                f"option {name!r} does not apply to a queue, which delivers unacknowledged records"
+            )
 
 
-def shape_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The columns of a read, None where it emits ranges; said alike for batches and streams."""
+def selected_columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Columns of a read, None if it emits ranges; the same for batches and streams."""
     found = read_options(given, READ)
     if found["emit"] == "ranges":
         return None
@@ -183,12 +184,14 @@ def _write_id(
     if name is None and number is None:
         return None
     if name is None or number is None:
-        raise OptionError("options 'txnAppId' and 'txnVersion' belong together")
+        raise OptionError("options 'txnAppId' and 'txnVersion' must be set together")
     if is_streaming:
-        raise OptionError("a stream has its own id: 'txnAppId' and 'txnVersion' are for batches")
+        raise OptionError(
+            "options 'txnAppId' and 'txnVersion' apply to batches: a stream has its own id"
+        )
     if not is_exactly_once:
-        raise OptionError("'txnAppId' and 'txnVersion' need delivery 'exactly-once'")
-    # A batch that is written to two topics is two writes.
+        raise OptionError("options 'txnAppId' and 'txnVersion' need delivery 'exactly-once'")
+    # A batch written to two topics counts as two writes.
     return name if found["topic"] is None else f"{name}.{found['topic']}", number
 
 
@@ -208,8 +211,8 @@ def _columns(wanted: tuple[str, ...] | None, with_headers: bool) -> tuple[str, .
     for name in wanted:
         if name not in (*COLUMNS, HEADERS):
             close = nearest(name, (*COLUMNS, HEADERS))
-            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(COLUMNS)}"
-            raise OptionError(f"option 'columns': there is no column {name!r}; {hint}")
+            hint = f"did you mean {close!r}?" if close else f"columns: {', '.join(COLUMNS)}"
+            raise OptionError(f"option 'columns': unknown column {name!r}; {hint}")
     if len(set(wanted)) != len(wanted):
         raise OptionError("option 'columns' names a column twice")
     return wanted

@@ -1,4 +1,4 @@
-"""Which partitions a read is about, as the cluster has them now."""
+"""Partitions of a read, from the current metadata of the cluster."""
 
 import re
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from penstock.spark.option_values import OptionError
 from penstock.spark.settings import ReadSettings
 
 
-async def places_of(cluster: Cluster, settings: ReadSettings) -> list[TopicPartition]:
-    """Sorted. Topics that are named must exist; a pattern may match nothing yet."""
+async def partitions_to_read(cluster: Cluster, settings: ReadSettings) -> list[TopicPartition]:
+    """Partitions to read, sorted. Named topics must exist; a pattern may match no topic yet."""
     if settings.pattern is not None:
         matches = _matcher(settings.pattern)
         await cluster.refresh(None)
@@ -29,8 +29,8 @@ async def places_of(cluster: Cluster, settings: ReadSettings) -> list[TopicParti
             count = len(known[where.topic].partitions)
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"option 'assign': topic {where.topic!r} has {count} partitions, 0-{count - 1}: "
-                f"there is no partition {where.partition}",
+                f"option 'assign': unknown partition {where.partition}: topic {where.topic!r} has "
+                f"{count} partitions, 0-{count - 1}",
             )
     if settings.assigned:
         return sorted(settings.assigned)
@@ -41,4 +41,6 @@ def _matcher(pattern: str) -> Callable[[str], object]:
     try:
         return re.compile(pattern).fullmatch
     except re.error as error:
-        raise OptionError(f"option 'subscribePattern' is no regular expression: {error}") from None
+        raise OptionError(
+            f"option 'subscribePattern' is not a valid regular expression: {error}"
+        ) from None

@@ -8,14 +8,14 @@ import pytest
 
 from penstock.client.errors import Unreachable
 from penstock.spark import connection
-from penstock.spark.connection import close_links, link_to
+from penstock.spark.connection import blocking_client, close_clients
 from penstock.spark.settings import ClusterAddress
 
 
 @pytest.fixture(autouse=True)
 def _links_end() -> Iterator[None]:
     yield
-    close_links()
+    close_clients()
 
 
 def access(number: int) -> ClusterAddress:
@@ -23,20 +23,20 @@ def access(number: int) -> ClusterAddress:
 
 
 def test_a_link_is_kept_for_the_next_task() -> None:
-    assert link_to(access(1)) is link_to(access(1))
-    assert link_to(access(1)) is not link_to(access(2))
+    assert blocking_client(access(1)) is blocking_client(access(1))
+    assert blocking_client(access(1)) is not blocking_client(access(2))
 
 
 def test_old_links_are_closed_when_there_are_too_many() -> None:
-    first = link_to(access(1))
-    for number in range(2, connection._LINKS_MAX + 2):
-        link_to(access(number))
-    assert len(connection._links) == connection._LINKS_MAX
+    first = blocking_client(access(1))
+    for number in range(2, connection._CLIENTS_MAX + 2):
+        blocking_client(access(number))
+    assert len(connection._clients) == connection._CLIENTS_MAX
     assert first.loop.is_closed()
 
 
 def test_what_was_started_goes_on_while_something_else_is_waited_for() -> None:
-    made = link_to(access(1))
+    made = blocking_client(access(1))
     steps: list[int] = []
 
     async def work() -> int:
@@ -52,7 +52,7 @@ def test_what_was_started_goes_on_while_something_else_is_waited_for() -> None:
 
 
 def test_brokers_that_stay_away_fail_the_call_in_words() -> None:
-    made = link_to(access(1))
+    made = blocking_client(access(1))
     with pytest.raises(Unreachable, match=r"cannot reach 127\.0\.0\.1:1"):
         made.retry(made.cluster.bootstrap)
 
@@ -60,12 +60,12 @@ def test_brokers_that_stay_away_fail_the_call_in_words() -> None:
 def test_what_is_loaded_is_spared_from_collections_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second time would keep the garbage of the tasks between for ever."""
     frozen: list[int] = []
-    monkeypatch.setattr(connection, "_settled", 0)
+    monkeypatch.setattr(connection, "_frozen_in_process", 0)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
-    link_to(access(1))
-    link_to(access(2))
+    blocking_client(access(1))
+    blocking_client(access(2))
     assert frozen == [1]
 
 
 def test_a_link_remembers_who_coordinates_what() -> None:
-    assert link_to(access(1)).cluster.coordinators == {}
+    assert blocking_client(access(1)).cluster.coordinators == {}

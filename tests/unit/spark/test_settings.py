@@ -8,7 +8,7 @@ from penstock.client.consumer.fetched import READ_COMMITTED
 from penstock.client.list_offsets import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
 from penstock.spark.option_values import OptionError
-from penstock.spark.settings import COLUMNS, read_settings, shape_of, write_settings
+from penstock.spark.settings import COLUMNS, read_settings, selected_columns, write_settings
 
 HERE = {"brokers": "localhost:9092"}
 READS = {**HERE, "subscribe": "b,a"}
@@ -62,9 +62,9 @@ def test_a_stream_has_no_end(name: str) -> None:
 
 
 def test_the_shape_follows_columns_and_headers() -> None:
-    assert shape_of({**READS, "columns": "offset,value"}) == ("offset", "value")
-    assert shape_of({**READS, "includeHeaders": "true"}) == (*COLUMNS, "headers")
-    assert shape_of({**READS, "emit": "ranges"}) is None
+    assert selected_columns({**READS, "columns": "offset,value"}) == ("offset", "value")
+    assert selected_columns({**READS, "includeHeaders": "true"}) == (*COLUMNS, "headers")
+    assert selected_columns({**READS, "emit": "ranges"}) is None
 
 
 def test_streams_are_written_exactly_once_and_batches_at_least_once_by_default() -> None:

@@ -1,5 +1,5 @@
 """Values of records as columns, and back: Avro, JSON Schema and Protobuf with a schema registry.
 
-`frames` is what users call; `book` asks the registry; `cells` goes through an Arrow column; one
-module for each format makes Spark's types and the functions that read and write one value.
+`dataframes` is the public interface; `schema_cache` queries the registry; `value_columns` converts
+Arrow columns; one module per format makes Spark's types and the functions for one value.
 """

@@ -1,9 +1,8 @@
 """Avro values as Spark's types, read and written by fastavro.
 
-Types are those of Spark's own `from_avro`: a union of null and one other is that other, of int and
-long a long, of float and double a double; any other union is a struct with a member for each
-branch.
-Writer's and reader's schema are resolved as the Avro specification says.
+Types are those of Spark's own `from_avro`. A union of null and one other type is that type, of int
+and long a long, of float and double a double; any other union is a struct with one member per
+branch. Writer's and reader's schema are resolved as the Avro specification says.
 """
 
 import io
@@ -60,11 +59,13 @@ _LOGICAL: Final[dict[tuple[str, str], DataType]] = {
     ("long", "local-timestamp-micros"): TimestampNTZType(),
     ("string", "uuid"): StringType(),
 }
-_KEPT_LOGICAL: Final = frozenset({name for _, name in _LOGICAL if name != "uuid"} | {"decimal"})
-"""Those that fastavro turns into Python's types; others stay what they are on the wire."""
+_CONVERTED_LOGICAL: Final = frozenset(
+    {name for _, name in _LOGICAL if name != "uuid"} | {"decimal"}
+)
+"""Logical types that fastavro converts to Python types; others keep their underlying type."""
 _WIDENED: Final = ({"int", "long"}, {"float", "double"})
-"""Unions whose branches are read as the wider one."""
-_BAD: Final = (
+"""Unions whose branches are read as the wider type."""
+_VALUE_ERRORS: Final = (
     ArithmeticError,
     AttributeError,
     EOFError,
@@ -77,25 +78,25 @@ _BAD: Final = (
     struct.error,
     SchemaResolutionError,
 )
-"""What fastavro raises for values that are no good: it has no error of its own for them."""
+"""Exceptions of fastavro for invalid values: it has no exception of its own for them."""
 _PRECISION_MAX: Final = 38
 _DEPTH_MAX: Final = 50
 
 
-class AvroForm:
-    """Made of the reader's schema."""
+class AvroCodec:
+    """Avro reader and writer for one reader's schema."""
 
     def __init__(self, parsed: Parsed) -> None:
         assert isinstance(parsed, AvroSchema)
         self._root = parsed.root
         self.spark_type = _spark_type(parsed.root, 0)
-        self._schema = _fast(parsed)
+        self._schema = _fastavro_schema(parsed)
         self._unions = _has_unions(parsed.root, set())
 
     def decoder(self, writer: Parsed) -> Decode:
         if not isinstance(writer, AvroSchema):
-            raise Malformed("WrongSchemaType", f"it was written with a {writer.type} schema")
-        written, schema = _fast(writer), self._schema
+            raise Malformed("WrongSchemaType", f"value was written with a {writer.type} schema")
+        written, schema = _fastavro_schema(writer), self._schema
         read, names = fastavro.schemaless_reader, self._unions
         root = self._root
 
@@ -103,12 +104,12 @@ class AvroForm:
             stream = io.BytesIO(payload)
             try:
                 value = read(stream, written, schema, return_record_name=names)
-            except _BAD as error:
-                raise Malformed("Malformed", f"no Avro value: {_reason(error)}") from None
+            except _VALUE_ERRORS as error:
+                raise Malformed("Malformed", f"invalid Avro value: {_reason(error)}") from None
             left = len(payload) - stream.tell()
             if left:
                 raise Malformed("Malformed", f"{left} bytes after the Avro value")
-            return _branched(root, value) if names else value
+            return _unions_to_structs(root, value) if names else value
 
         return decode
 
@@ -119,9 +120,16 @@ class AvroForm:
         def encode(value: Any) -> bytes:
             stream = io.BytesIO()
             try:
-                write(stream, schema, _joined(root, value) if names else value, strict=False)
-            except _BAD as error:
-                raise Malformed("Unencodable", f"it does not fit: {_reason(error)}") from None
+                write(
+                    stream,
+                    schema,
+                    _structs_to_unions(root, value) if names else value,
+                    strict=False,
+                )
+            except _VALUE_ERRORS as error:
+                raise Malformed(
+                    "Unencodable", f"value does not match the schema: {_reason(error)}"
+                ) from None
             return stream.getvalue()
 
         return encode
@@ -131,31 +139,33 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _fast(parsed: AvroSchema) -> Any:
-    """The schema as fastavro wants it, with referenced types spelled out."""
-    return fastavro.parse_schema(_without_unknown(json.loads(parsed.formatted("resolved"))))
+def _fastavro_schema(parsed: AvroSchema) -> Any:
+    """Schema parsed by fastavro, with referenced types inlined."""
+    return fastavro.parse_schema(
+        _without_unknown_logical_types(json.loads(parsed.formatted("resolved")))
+    )
 
 
-def _without_unknown(schema: Any) -> Any:
-    """Logical types that Spark's types do not have are left out: values stay as they are."""
+def _without_unknown_logical_types(schema: Any) -> Any:
+    """Removes logical types that Spark lacks: their values keep the underlying type."""
     if isinstance(schema, list):
-        return [_without_unknown(one) for one in schema]
+        return [_without_unknown_logical_types(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {
-        key: _without_unknown(one) if key in ("type", "items", "values", "fields") else one
+        key: _without_unknown_logical_types(one)
+        if key in ("type", "items", "values", "fields")
+        else one
         for key, one in schema.items()
     }
-    if kept.get("logicalType") not in _KEPT_LOGICAL:
+    if kept.get("logicalType") not in _CONVERTED_LOGICAL:
         kept.pop("logicalType", None)
     return kept
 
 
 def _spark_type(node: AvroType, depth: int) -> DataType:
     if depth > _DEPTH_MAX:
-        raise OptionError(
-            f"the schema of {node.name or node.kind!r} contains itself: no Spark type"
-        )
+        raise OptionError(f"recursive schema of {node.name or node.kind!r} has no Spark type")
     match node.kind:
         case "record" | "error":
             return StructType(
@@ -200,17 +210,17 @@ def _branches(node: AvroType) -> list[AvroType]:
 # -- unions of several types: structs with a member for each --------------------------------------
 
 
-def _is_wide(node: AvroType) -> bool:
+def _is_struct_union(node: AvroType) -> bool:
     kinds = {one.kind for one in _branches(node)}
     return len(_branches(node)) > 1 and kinds not in _WIDENED
 
 
 def _has_unions(node: AvroType, seen: set[int]) -> bool:
-    """Whether anything in it is a union of several types."""
+    """True if the type contains a union of several types."""
     if id(node) in seen:
         return False
     seen.add(id(node))
-    if _is_wide(node):
+    if _is_struct_union(node):
         return True
     inner = [one.type for one in node.fields] + list(node.branches)
     if node.items is not None:
@@ -218,57 +228,59 @@ def _has_unions(node: AvroType, seen: set[int]) -> bool:
     return any(_has_unions(one, seen) for one in inner)
 
 
-def _branched(node: AvroType, value: Any) -> Any:
-    """What fastavro read, unions as structs. Of several records it says which, as a pair."""
+def _unions_to_structs(node: AvroType, value: Any) -> Any:
+    """Converts unions in a value from fastavro to structs; a record is (name, value) in a union."""
     if value is None:
         return None
     match node.kind:
         case "record" | "error":
             record = value[1] if isinstance(value, tuple) else value
-            return {one.name: _branched(one.type, record[one.name]) for one in node.fields}
+            return {one.name: _unions_to_structs(one.type, record[one.name]) for one in node.fields}
         case "array":
             assert node.items is not None
-            return [_branched(node.items, one) for one in value]
+            return [_unions_to_structs(node.items, one) for one in value]
         case "map":
             assert node.items is not None
-            return {key: _branched(node.items, one) for key, one in value.items()}
+            return {key: _unions_to_structs(node.items, one) for key, one in value.items()}
         case "union":
             branches = _branches(node)
-            if not _is_wide(node):
-                return _branched(branches[0], value)
-            index = next(i for i, one in enumerate(branches) if _fits(one, value))
-            return {f"member{index}": _branched(branches[index], value)}
+            if not _is_struct_union(node):
+                return _unions_to_structs(branches[0], value)
+            index = next(i for i, one in enumerate(branches) if _matches_branch(one, value))
+            return {f"member{index}": _unions_to_structs(branches[index], value)}
     return value
 
 
-def _joined(node: AvroType, value: Any) -> Any:
-    """The reverse of `_branched`, as fastavro wants it: records by name."""
+def _structs_to_unions(node: AvroType, value: Any) -> Any:
+    """Reverses `_unions_to_structs` for fastavro: (name, value) for a record in a union."""
     if value is None:
         return None
     match node.kind:
         case "record" | "error":
-            return {one.name: _joined(one.type, value.get(one.name)) for one in node.fields}
+            return {
+                one.name: _structs_to_unions(one.type, value.get(one.name)) for one in node.fields
+            }
         case "array":
             assert node.items is not None
-            return [_joined(node.items, one) for one in value]
+            return [_structs_to_unions(node.items, one) for one in value]
         case "map":
             assert node.items is not None
-            return {key: _joined(node.items, one) for key, one in dict(value).items()}
+            return {key: _structs_to_unions(node.items, one) for key, one in dict(value).items()}
         case "union":
             branches = _branches(node)
-            if not _is_wide(node):
-                return _joined(branches[0], value)
+            if not _is_struct_union(node):
+                return _structs_to_unions(branches[0], value)
             for index, one in enumerate(branches):
                 member = value.get(f"member{index}")
                 if member is not None:
-                    joined = _joined(one, member)
+                    joined = _structs_to_unions(one, member)
                     return (one.name, joined) if one.kind == "record" else joined
             return None
     return value
 
 
-def _fits(node: AvroType, value: Any) -> bool:
-    """Whether a value that fastavro read is of this branch."""
+def _matches_branch(node: AvroType, value: Any) -> bool:
+    """True if a value from fastavro belongs to this branch."""
     if isinstance(value, tuple):
         return bool(node.name == value[0])
     kinds: dict[str, tuple[type, ...]] = {
@@ -285,7 +297,7 @@ def _fits(node: AvroType, value: Any) -> bool:
         "map": (dict,),
         "record": (dict,),
     }
-    if node.others.get("logicalType") in _KEPT_LOGICAL:
+    if node.others.get("logicalType") in _CONVERTED_LOGICAL:
         return not isinstance(value, (bool, int, float, bytes, str, list, dict))
     if isinstance(value, bool):
         return node.kind == "boolean"

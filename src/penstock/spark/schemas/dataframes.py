@@ -1,14 +1,14 @@
-"""`decode` and `encode`: DataFrames with a schema registry.
+"""`decode` and `encode`: columns of a DataFrame through a schema registry.
 
     orders = decode(df, subject="orders-value", registry="http://localhost:8080")
     orders.where("error is null").select("data.*")
 
-Both add the column `error`, a struct of class and message that is null where all is well: a bad row
-never fails the job. `penstock.spark.dead_letters` makes dead letters of them. A row that has an
-error already keeps it and is not looked at.
+Both add the column `error`, a struct of class and message, null for a good row: a bad row never
+fails the job. `penstock.spark.dead_letters` turns bad rows into dead letters. A row that already
+has an error keeps it and is skipped.
 
-The reader's schema is the subject's latest version when the DataFrame is made, or the `version`
-that is given; each record is read with the schema whose id it carries, and resolved to that.
+The reader's schema is the given `version`, or the subject's latest one when the DataFrame is
+created. Each record is read with the schema whose id it carries, and resolved to the reader's.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,12 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.spark.option_values import OptionError, nearest
 from penstock.spark.schemas.format import Decode
-from penstock.spark.schemas.schema_cache import RegistryAddress, SchemaVersion, address_of, book_of
+from penstock.spark.schemas.schema_cache import (
+    RegistryAddress,
+    SchemaVersion,
+    address_of,
+    registry_cache,
+)
 from penstock.spark.schemas.value_columns import decode_cells, encode_cells
 from penstock.state.registry.parsed_schemas import Parsed
 
@@ -33,7 +38,7 @@ ERROR_TYPE = StructType([StructField("class", StringType()), StructField("messag
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """What tasks need to know; small, and it pickles."""
+    """Parameters of the tasks; small and picklable."""
 
     address: RegistryAddress
     subject: str
@@ -57,16 +62,16 @@ def decode(
     message: str | None = None,
     framed: bool = True,
 ) -> "DataFrame":
-    """The DataFrame with what `column` holds in the column `into`, and `error` where it is bad.
+    """Decodes `column` into the column `into`, with `error` set for a bad row.
 
-    `version` pins the reader's schema; `message` names one of a Protobuf file that has several;
-    `framed=False` reads values without a schema's id in front, by the reader's schema alone.
+    `version` pins the reader's schema. `message` selects one of several messages in a Protobuf
+    file. `framed=False` reads values without a leading schema id, by the reader's schema alone.
     """
     _check(frame, column, "binary")
-    coding, chosen = _choose(
+    coding, chosen = _find_version(
         subject, registry, version, message, column=column, into=into, error=error, framed=framed
     )
-    return _mapped(frame, coding, StructField(into, chosen.form.spark_type), _decode_batches)
+    return _map_in_arrow(frame, coding, StructField(into, chosen.codec.spark_type), _decode_batches)
 
 
 def encode(
@@ -81,19 +86,19 @@ def encode(
     message: str | None = None,
     framed: bool = True,
 ) -> "DataFrame":
-    """The DataFrame with the struct in `column` written by the schema into the column `into`.
+    """Encodes the struct in `column` by the schema into the column `into`.
 
-    A column of that name is replaced. Rows that the schema does not take have null there, and say
-    why in `error`.
+    Replaces an existing column of that name. A row that does not match the schema gets null there,
+    and the reason in `error`.
     """
     _check(frame, column, None)
-    coding, _ = _choose(
+    coding, _ = _find_version(
         subject, registry, version, message, column=column, into=into, error=error, framed=framed
     )
-    return _mapped(frame, coding, StructField(into, BinaryType()), _encode_batches)
+    return _map_in_arrow(frame, coding, StructField(into, BinaryType()), _encode_batches)
 
 
-def _choose(
+def _find_version(
     subject: str,
     registry: str | RegistryAddress,
     version: int | None,
@@ -105,7 +110,7 @@ def _choose(
     framed: bool,
 ) -> tuple[Coding, SchemaVersion]:
     address = address_of(registry)
-    chosen = book_of(address).subject(subject, version, message)
+    chosen = registry_cache(address).subject(subject, version, message)
     found = chosen.registered.version
     return Coding(address, subject, found, message, column, into, error, framed), chosen
 
@@ -114,14 +119,14 @@ def _check(frame: "DataFrame", column: str, kind: str | None) -> None:
     names = frame.columns
     if column not in names:
         close = nearest(column, names)
-        hint = f"did you mean {close!r}?" if close else f"there are {', '.join(names)}"
-        raise OptionError(f"there is no column {column!r}: {hint}")
+        hint = f"did you mean {close!r}?" if close else f"columns: {', '.join(names)}"
+        raise OptionError(f"unknown column {column!r}: {hint}")
     found = frame.schema[column].dataType.simpleString()
     if kind is not None and found != kind:
-        raise OptionError(f"column {column!r} is {found}, not {kind}")
+        raise OptionError(f"column {column!r} must be {kind}, not {found}")
 
 
-def _mapped(
+def _map_in_arrow(
     frame: "DataFrame",
     coding: Coding,
     added: StructField,
@@ -136,54 +141,54 @@ def _mapped(
     return frame.mapInArrow(run, schema)
 
 
-# In tasks.
+# Run in tasks.
 
 
 @lru_cache(maxsize=64)
-def _chosen(coding: Coding) -> SchemaVersion:
-    return book_of(coding.address).subject(coding.subject, coding.version, coding.message)
+def _schema_version(coding: Coding) -> SchemaVersion:
+    return registry_cache(coding.address).subject(coding.subject, coding.version, coding.message)
 
 
 def _decode_batches(coding: Coding, batches: Iterable[Any]) -> Iterator[Any]:
-    chosen, book = _chosen(coding), book_of(coding.address)
-    kind = to_arrow_type(chosen.form.spark_type, timezone="UTC")
+    chosen, cache = _schema_version(coding), registry_cache(coding.address)
+    kind = to_arrow_type(chosen.codec.spark_type, timezone="UTC")
     known: dict[Parsed, Decode] = {}
 
     def decoder(schema_id: int | None) -> Decode:
-        writer = chosen.parsed if schema_id is None else book.schema(schema_id)
+        writer = chosen.parsed if schema_id is None else cache.schema(schema_id)
         if writer not in known:
-            known[writer] = chosen.form.decoder(writer)
+            known[writer] = chosen.codec.decoder(writer)
         return known[writer]
 
     for batch in batches:
         found = decode_cells(
             batch.column(coding.column),
-            _earlier(batch, coding.error),
+            _previous_errors(batch, coding.error),
             kind,
             decoder,
             is_framed=coding.is_framed,
         )
-        yield _with(batch, coding, *found)
+        yield _with_columns(batch, coding, *found)
 
 
 def _encode_batches(coding: Coding, batches: Iterable[Any]) -> Iterator[Any]:
-    chosen = _chosen(coding)
-    write = chosen.form.encoder()
+    chosen = _schema_version(coding)
+    write = chosen.codec.encoder()
     schema_id = chosen.registered.id if coding.is_framed else None
     for batch in batches:
-        earlier = _earlier(batch, coding.error)
+        earlier = _previous_errors(batch, coding.error)
         found = encode_cells(batch.column(coding.column), earlier, write, schema_id)
-        yield _with(batch, coding, *found)
+        yield _with_columns(batch, coding, *found)
 
 
-def _earlier(batch: Any, error: str) -> list[Any]:
+def _previous_errors(batch: Any, error: str) -> list[Any]:
     if error in batch.schema.names:
         earlier: list[Any] = batch.column(error).to_pylist()
         return earlier
     return [None] * batch.num_rows
 
 
-def _with(batch: Any, coding: Coding, values: Any, errors: Any) -> Any:
+def _with_columns(batch: Any, coding: Coding, values: Any, errors: Any) -> Any:
     import pyarrow as pa
 
     names = [one for one in batch.schema.names if one not in (coding.into, coding.error)]

@@ -1,4 +1,4 @@
-"""What each format can do with one schema, and how it says that a value is no good."""
+"""Interface of a schema format: converts values to and from payloads, reports malformed ones."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -9,50 +9,50 @@ from penstock.spark.option_values import OptionError
 from penstock.state.registry.parsed_schemas import AVRO, JSON, Parsed
 
 Decode: TypeAlias = Callable[[bytes], Any]
-"""From a payload, without the frame, to what Arrow makes a cell of. Raises Malformed."""
+"""Converts a payload without frame to a value that Arrow accepts. Raises Malformed."""
 Encode: TypeAlias = Callable[[Any], bytes]
-"""From a cell's Python value to a payload, without the schema's id. Raises Malformed."""
+"""Converts a Python value to a payload without schema id. Raises Malformed."""
 
 
 class Malformed(ValueError):
-    """A value that does not follow its schema: the row's fault, not the job's."""
+    """Value that does not match its schema: an error of the row, not of the job."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-class Form(Protocol):
-    """One schema, by which values are read and written."""
+class ValueCodec(Protocol):
+    """Reads and writes values by one schema."""
 
     @property
     def spark_type(self) -> DataType: ...
 
     def decoder(self, writer: Parsed) -> Decode:
-        """Reads what was written with another version of the schema. Raises Malformed."""
+        """Reader of values written with another version of the schema. Raises Malformed."""
         ...
 
     def encoder(self) -> Encode: ...
 
 
-def form_of(parsed: Parsed, message: str | None = None) -> Form:
-    """Raises OptionError where a package is missing, or Spark has no type for the schema."""
+def codec_for(parsed: Parsed, message: str | None = None) -> ValueCodec:
+    """Codec of a schema. Raises OptionError if a package is missing or there is no Spark type."""
     if message is not None and parsed.type in (AVRO, JSON):
-        raise OptionError(f"'message' is for Protobuf, and the schema is {parsed.type}")
+        raise OptionError(f"'message' applies to Protobuf only; the schema is {parsed.type}")
     try:
         if parsed.type == AVRO:
-            from penstock.spark.schemas.avro import AvroForm
+            from penstock.spark.schemas.avro import AvroCodec
 
-            return AvroForm(parsed)
+            return AvroCodec(parsed)
         if parsed.type == JSON:
-            from penstock.spark.schemas.json_schema import JsonForm
+            from penstock.spark.schemas.json_schema import JsonCodec
 
-            return JsonForm(parsed)
-        from penstock.spark.schemas.protobuf import ProtobufForm
+            return JsonCodec(parsed)
+        from penstock.spark.schemas.protobuf import ProtobufCodec
 
-        return ProtobufForm(parsed, message)
+        return ProtobufCodec(parsed, message)
     except ImportError as error:
         raise OptionError(
             f"{parsed.type} schemas need the package {error.name}: "
-            "pip install 'penstock-mq[spark,registry]' wherever tasks run"
+            "pip install 'penstock-mq[spark,registry]' on every machine that runs tasks"
         ) from None

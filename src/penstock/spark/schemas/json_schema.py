@@ -1,10 +1,10 @@
 """JSON values as Spark's types, checked against the JSON schema they were written with.
 
-An object with properties is a struct, one with only `additionalProperties` a map; what may be of
-several types is a string that holds the JSON itself. Integers are bigint, numbers double.
+An object with properties is a struct, one with only `additionalProperties` a map. A value of
+several possible types is a string that contains its JSON. Integers are bigint, numbers double.
 
-Reading: the writer's schema (by the id in the record) must accept the value; the reader's schema
-says which fields there are, and what is missing is null.
+Reading: the writer's schema (by the id in the record) must accept the value. The reader's schema
+determines the fields; a missing one is null.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ from penstock.state.registry.jsonschema.model import Criterion, NodeKind, Schema
 from penstock.state.registry.jsonschema.schema import JsonSchema
 from penstock.state.registry.parsed_schemas import Parsed
 
-Change: TypeAlias = Callable[[Any], Any]
+Converter: TypeAlias = Callable[[Any], Any]
 
 _DEPTH_MAX: Final = 50
 
 
-class JsonForm:
-    """Made of the reader's schema."""
+class JsonCodec:
+    """JSON reader and writer for one reader's schema."""
 
     def __init__(self, parsed: Parsed) -> None:
         assert isinstance(parsed, JsonSchema)
@@ -45,16 +45,16 @@ class JsonForm:
 
     def decoder(self, writer: Parsed) -> Decode:
         if not isinstance(writer, JsonSchema):
-            raise Malformed("WrongSchemaType", f"it was written with a {writer.type} schema")
+            raise Malformed("WrongSchemaType", f"value was written with a {writer.type} schema")
         check = _checker(writer)
-        change = _reading(self._parsed.root, 0)
+        change = _read_converter(self._parsed.root, 0)
         load = msgspec.json.Decoder().decode
 
         def decode(payload: bytes) -> Any:
             try:
                 value = load(payload)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise Malformed("Malformed", f"no JSON: {error}") from None
+                raise Malformed("Malformed", f"invalid JSON: {error}") from None
             check(value)
             return value if change is None else change(value)
 
@@ -62,14 +62,16 @@ class JsonForm:
 
     def encoder(self) -> Encode:
         check = _checker(self._parsed)
-        change = _writing(self._parsed.root, 0)
+        change = _write_converter(self._parsed.root, 0)
         dump = msgspec.json.Encoder().encode
 
         def encode(value: Any) -> bytes:
             try:
                 plain = change(msgspec.to_builtins(value))
             except (msgspec.MsgspecError, TypeError, ValueError) as error:
-                raise Malformed("Unencodable", f"it does not fit: {error}") from None
+                raise Malformed(
+                    "Unencodable", f"value does not match the schema: {error}"
+                ) from None
             check(plain)
             return dump(plain)
 
@@ -81,12 +83,12 @@ def _checker(schema: JsonSchema) -> Callable[[Any], None]:
         for name, document in schema.library.items():
             if address == name or address.rstrip("#").endswith(f"/{name}"):
                 return document
-        raise LookupError(f"{address} is not among the references")
+        raise LookupError(f"unknown reference {address}")
 
     try:
         validator = jsonschema_rs.validator_for(schema.document, retriever=retrieve)
     except (ValueError, LookupError) as error:
-        raise Malformed("BadSchema", f"its schema cannot be used: {str(error)[:300]}") from None
+        raise Malformed("BadSchema", f"unusable schema: {str(error)[:300]}") from None
     is_valid, validate = validator.is_valid, validator.validate
 
     def check(value: Any) -> None:
@@ -101,8 +103,8 @@ def _checker(schema: JsonSchema) -> Callable[[Any], None]:
     return check
 
 
-def _plain(node: SchemaNode) -> SchemaNode:
-    """The one thing that a schema says, where the rest only narrows it or allows null."""
+def _effective_node(node: SchemaNode) -> SchemaNode:
+    """Subschema that determines the type, if all others only narrow it or allow null."""
     node = node.resolved
     for _ in range(_DEPTH_MAX):
         if node.kind is not NodeKind.COMBINED:
@@ -119,7 +121,7 @@ def _plain(node: SchemaNode) -> SchemaNode:
 
 
 def _is_string(node: SchemaNode) -> bool:
-    """By its type, or because it is one of some strings."""
+    """True for the type string, and for an enum or const of strings."""
     if node.kind in (NodeKind.ENUM, NodeKind.CONST):
         return all(value.startswith('"') or value == "null" for value in node.values)
     return node.kind is NodeKind.STRING
@@ -130,7 +132,7 @@ def _has_type(node: SchemaNode) -> bool:
 
 
 def _spark_type(schema: SchemaNode, depth: int) -> DataType:
-    node = _plain(schema)
+    node = _effective_node(schema)
     if depth > _DEPTH_MAX:
         return StringType()
     match node.kind:
@@ -158,42 +160,46 @@ def _spark_type(schema: SchemaNode, depth: int) -> DataType:
     return StringType()
 
 
-def _is_text(node: SchemaNode, depth: int) -> bool:
-    """Whether the value is kept as JSON in a string."""
-    return isinstance(_spark_type(node, depth), StringType) and not _is_string(_plain(node))
+def _is_json_text(node: SchemaNode, depth: int) -> bool:
+    """True if the value is represented as JSON in a string."""
+    return isinstance(_spark_type(node, depth), StringType) and not _is_string(
+        _effective_node(node)
+    )
 
 
 def _as_json(value: Any) -> Any:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
-def _reading(schema: SchemaNode, depth: int) -> Change | None:
-    """What must be done to a value before Arrow takes it; None: nothing."""
-    if _is_text(schema, depth):
+def _read_converter(schema: SchemaNode, depth: int) -> Converter | None:
+    """Conversion of a value before Arrow accepts it; None: not needed."""
+    if _is_json_text(schema, depth):
         return _as_json
-    node = _plain(schema)
+    node = _effective_node(schema)
     if depth > _DEPTH_MAX:
         return None
     if node.kind is NodeKind.ARRAY and node.array is not None and node.array.every is not None:
-        each = _reading(node.array.every, depth + 1)
-        return None if each is None else _each(each)
+        each = _read_converter(node.array.every, depth + 1)
+        return None if each is None else _list_converter(each)
     if node.kind is NodeKind.OBJECT and node.object is not None:
         rules = node.object
         if rules.properties:
-            changes = {name: _reading(one, depth + 1) for name, one in rules.properties.items()}
+            changes = {
+                name: _read_converter(one, depth + 1) for name, one in rules.properties.items()
+            }
             needed = {name: one for name, one in changes.items() if one is not None}
-            return _fields(needed) if needed else None
+            return _fields_converter(needed) if needed else None
         if rules.others is not None:
-            every = _reading(rules.others, depth + 1)
-            return _pairs(every)
+            every = _read_converter(rules.others, depth + 1)
+            return _map_converter(every)
     return None
 
 
-def _each(change: Change) -> Change:
+def _list_converter(change: Converter) -> Converter:
     return lambda value: [change(one) for one in value] if isinstance(value, list) else value
 
 
-def _fields(changes: dict[str, Change]) -> Change:
+def _fields_converter(changes: dict[str, Converter]) -> Converter:
     def change(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
@@ -202,8 +208,8 @@ def _fields(changes: dict[str, Change]) -> Change:
     return change
 
 
-def _pairs(every: Change | None) -> Change:
-    """Arrow takes maps as pairs."""
+def _map_converter(every: Converter | None) -> Converter:
+    """Converter of an object to pairs, which Arrow requires for maps."""
 
     def change(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -213,19 +219,21 @@ def _pairs(every: Change | None) -> Change:
     return change
 
 
-def _writing(schema: SchemaNode, depth: int) -> Change:
-    """From Spark's value to JSON: fields that are null and need not be there are left out."""
-    if _is_text(schema, depth):
+def _write_converter(schema: SchemaNode, depth: int) -> Converter:
+    """Converter from Spark's value to JSON; leaves out optional fields that are null."""
+    if _is_json_text(schema, depth):
         return lambda value: msgspec.json.decode(value) if isinstance(value, str) else value
-    node = _plain(schema)
+    node = _effective_node(schema)
     if depth > _DEPTH_MAX:
         return lambda value: value
     if node.kind is NodeKind.ARRAY and node.array is not None and node.array.every is not None:
-        return _each(_writing(node.array.every, depth + 1))
+        return _list_converter(_write_converter(node.array.every, depth + 1))
     if node.kind is NodeKind.OBJECT and node.object is not None:
         rules = node.object
         if rules.properties:
-            inner = {name: _writing(one, depth + 1) for name, one in rules.properties.items()}
+            inner = {
+                name: _write_converter(one, depth + 1) for name, one in rules.properties.items()
+            }
             required = rules.required
 
             def change(value: Any) -> Any:
@@ -239,7 +247,7 @@ def _writing(schema: SchemaNode, depth: int) -> Change:
 
             return change
         if rules.others is not None:
-            others = _writing(rules.others, depth + 1)
+            others = _write_converter(rules.others, depth + 1)
             return lambda value: (
                 None if value is None else {key: others(one) for key, one in dict(value).items()}
             )

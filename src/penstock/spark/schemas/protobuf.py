@@ -1,11 +1,11 @@
 """Protobuf messages as Spark's types, parsed by the protobuf package.
 
-Types are those of Spark's `from_protobuf`, but that unsigned numbers get a type that holds them:
+Types are those of Spark's `from_protobuf`, except that unsigned numbers get a type wide enough:
 uint32 is bigint, uint64 decimal(20,0). Enums are strings, google.protobuf.Timestamp a timestamp,
-Duration an interval, the wrappers what they wrap.
+Duration an interval, wrappers the wrapped type.
 
-A payload says which message of its file it is (Confluent's message indexes). It is read with the
-reader's message of that name: Protobuf resolves versions by field numbers.
+A payload names its message in the file (Confluent's message indexes). It is read with the reader's
+message of that name: Protobuf resolves versions by field numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ from penstock.spark.schemas.format import Decode, Encode, Malformed
 from penstock.state.registry.parsed_schemas import Parsed
 from penstock.state.registry.protobuf.schema import ProtobufSchema
 
-Change: TypeAlias = Callable[[Any], Any]
+Converter: TypeAlias = Callable[[Any], Any]
 
 _F: Final = FieldDescriptor
 _TYPES: Final[dict[int, DataType]] = {
@@ -76,8 +76,8 @@ _VARINT_BYTES_MAX: Final = 10
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ProtobufForm:
-    """Made of the reader's schema, and one message of it: the first, or the one that is named."""
+class ProtobufCodec:
+    """Reader and writer for one message of the reader's schema: the named one, or the first."""
 
     def __init__(self, parsed: Parsed, message: str | None = None) -> None:
         assert isinstance(parsed, ProtobufSchema)
@@ -88,11 +88,11 @@ class ProtobufForm:
 
     def decoder(self, writer: Parsed) -> Decode:
         if not isinstance(writer, ProtobufSchema):
-            raise Malformed("WrongSchemaType", f"it was written with a {writer.type} schema")
+            raise Malformed("WrongSchemaType", f"value was written with a {writer.type} schema")
         written = _build(writer)
         kind = message_factory.GetMessageClass(self._descriptor)
         wanted = self._descriptor.full_name
-        change = _reading(self._descriptor)
+        change = _read_converter(self._descriptor)
         fitting: dict[bytes, bool] = {}
 
         def decode(payload: bytes) -> Any:
@@ -101,19 +101,19 @@ class ProtobufForm:
             if head not in fitting:
                 found = _at(written, path).full_name
                 if found != wanted:
-                    raise Malformed("WrongMessage", f"it holds a {found}, not a {wanted}")
+                    raise Malformed("WrongMessage", f"value is a {found}, not a {wanted}")
                 if len(fitting) < _INDEXES_MAX:
                     fitting[head] = True
             try:
                 return change(kind.FromString(payload[start:]))
             except (DecodeError, UnicodeDecodeError) as error:
-                raise Malformed("Malformed", f"no {wanted}: {error}") from None
+                raise Malformed("Malformed", f"invalid {wanted}: {error}") from None
 
         return decode
 
     def encoder(self) -> Encode:
         kind = message_factory.GetMessageClass(self._descriptor)
-        write = _writing(self._descriptor)
+        write = _message_writer(self._descriptor)
         head = self._indexes
 
         def encode(value: Any) -> bytes:
@@ -122,22 +122,24 @@ class ProtobufForm:
                 write(message, value)
                 written: bytes = message.SerializeToString()
             except (EncodeError, TypeError, ValueError, AttributeError) as error:
-                raise Malformed("Unencodable", f"it does not fit: {error}") from None
+                raise Malformed(
+                    "Unencodable", f"value does not match the schema: {error}"
+                ) from None
             return head + written
 
         return encode
 
 
-# -- which message ------------------------------------------------------------------------------
+# -- message indexes ----------------------------------------------------------------------------
 
 
 def read_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """The message indexes in front of a payload, and where they end."""
+    """Message indexes in front of a payload, and the position of their end."""
     count, position = _varint(payload, 0)
     if count == 0:
         return (0,), position
     if not 0 < count <= _INDEXES_MAX:
-        raise Malformed("Malformed", f"no message indexes: {count} of them")
+        raise Malformed("Malformed", f"invalid number of message indexes: {count}")
     path = []
     for _ in range(count):
         index, position = _varint(payload, position)
@@ -155,13 +157,13 @@ def _varint(payload: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
     for offset in range(_VARINT_BYTES_MAX):
         if position + offset >= len(payload):
-            raise Malformed("Malformed", "no message indexes: it ends too early")
+            raise Malformed("Malformed", "invalid message indexes: payload ends too early")
         byte = payload[position + offset]
         number |= (byte & 0x7F) << shift
         shift += 7
         if not byte & 0x80:
             return (number >> 1) ^ -(number & 1), position + offset + 1
-    raise Malformed("Malformed", "no message indexes: a number is too long")
+    raise Malformed("Malformed", "invalid message indexes: varint is too long")
 
 
 def _zigzag(number: int) -> bytes:
@@ -180,7 +182,7 @@ def _build(parsed: ProtobufSchema) -> Any:
 
 
 def _messages(file: Any) -> list[Descriptor]:
-    """In the order of the file, which is that of the indexes."""
+    """Top-level messages in the order of the file, which is that of the indexes."""
     proto = descriptor_pb2.FileDescriptorProto()
     file.CopyToProto(proto)
     return [file.message_types_by_name[one.name] for one in proto.message_type]
@@ -204,7 +206,7 @@ def _named(file: Any, name: str) -> Descriptor:
     found = known.get(name) or short.get(name)
     if found is None:
         close = nearest(name, short)
-        hint = f"did you mean {close!r}?" if close else f"there are {', '.join(sorted(short))}"
+        hint = f"did you mean {close!r}?" if close else f"messages: {', '.join(sorted(short))}"
         raise OptionError(f"the schema has no message {name!r}: {hint}")
     return found
 
@@ -220,11 +222,11 @@ def _at(file: Any, path: Sequence[int]) -> Descriptor:
     messages = _messages(file)
     for depth, index in enumerate(path):
         if not 0 <= index < len(messages):
-            raise Malformed("Malformed", f"its schema has no message with indexes {list(path)}")
+            raise Malformed("Malformed", f"the schema has no message with indexes {list(path)}")
         if depth == len(path) - 1:
             return messages[index]
         messages = list(messages[index].nested_types)
-    raise Malformed("Malformed", "no message indexes")
+    raise Malformed("Malformed", "missing message indexes")
 
 
 # -- types --------------------------------------------------------------------------------------
@@ -232,7 +234,7 @@ def _at(file: Any, path: Sequence[int]) -> Descriptor:
 
 def _message_type(descriptor: Descriptor, depth: int) -> DataType:
     if depth > _DEPTH_MAX:
-        raise OptionError(f"message {descriptor.full_name} contains itself: there is no Spark type")
+        raise OptionError(f"recursive message {descriptor.full_name} has no Spark type")
     if descriptor.full_name == _TIMESTAMP:
         return TimestampType()
     if descriptor.full_name == _DURATION:
@@ -265,7 +267,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def _reading(descriptor: Descriptor) -> Change:
+def _read_converter(descriptor: Descriptor) -> Converter:
     if descriptor.full_name == _TIMESTAMP:
         return lambda value: (
             _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
@@ -273,9 +275,12 @@ def _reading(descriptor: Descriptor) -> Change:
     if descriptor.full_name == _DURATION:
         return lambda value: timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
     if descriptor.full_name in _WRAPPERS:
-        inner = _scalar_reading(descriptor.fields[0])
+        inner = _scalar_read_converter(descriptor.fields[0])
         return lambda value: value.value if inner is None else inner(value.value)
-    plan = [(field.name, field.has_presence, _field_reading(field)) for field in descriptor.fields]
+    plan = [
+        (field.name, field.has_presence, _field_read_converter(field))
+        for field in descriptor.fields
+    ]
 
     def change(message: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -290,49 +295,53 @@ def _reading(descriptor: Descriptor) -> Change:
     return change
 
 
-def _field_reading(field: FieldDescriptor) -> Change | None:
+def _field_read_converter(field: FieldDescriptor) -> Converter | None:
     if _is_map(field):
         entry = field.message_type.fields_by_name
-        key = _one_reading(entry["key"])
-        one = _one_reading(entry["value"])
+        key = _one_read_converter(entry["key"])
+        one = _one_read_converter(entry["value"])
         return lambda value: [
             (_apply(key, name), _apply(one, content)) for name, content in value.items()
         ]
-    inner = _one_reading(field)
+    inner = _one_read_converter(field)
     if not field.is_repeated:
         return inner
     return lambda value: [_apply(inner, content) for content in value]
 
 
-def _one_reading(field: FieldDescriptor) -> Change | None:
-    return _scalar_reading(field) if field.message_type is None else _reading(field.message_type)
+def _one_read_converter(field: FieldDescriptor) -> Converter | None:
+    return (
+        _scalar_read_converter(field)
+        if field.message_type is None
+        else _read_converter(field.message_type)
+    )
 
 
-def _scalar_reading(field: FieldDescriptor) -> Change | None:
+def _scalar_read_converter(field: FieldDescriptor) -> Converter | None:
     if field.enum_type is not None:
         names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
-        # A number that this version does not know stays a number.
+        # A value unknown to this version stays a number.
         return lambda value: names.get(value) or str(value)
     return Decimal if field.type in _UNSIGNED else None
 
 
-def _apply(change: Change | None, value: Any) -> Any:
+def _apply(change: Converter | None, value: Any) -> Any:
     return value if change is None else change(value)
 
 
 # -- writing ------------------------------------------------------------------------------------
 
 
-def _writing(descriptor: Descriptor) -> Callable[[Any, Any], None]:
-    """Fills a message with a row's values; what is null stays unset."""
+def _message_writer(descriptor: Descriptor) -> Callable[[Any, Any], None]:
+    """Function that fills a message with the values of a row; null leaves a field unset."""
     if descriptor.full_name == _TIMESTAMP:
         return _write_timestamp
     if descriptor.full_name == _DURATION:
         return lambda message, value: message.FromTimedelta(value)
     if descriptor.full_name in _WRAPPERS:
-        convert = _scalar_writing(descriptor.fields[0])
+        convert = _scalar_write_converter(descriptor.fields[0])
         return lambda message, value: setattr(message, "value", convert(value))
-    plan = {field.name: _field_writing(field) for field in descriptor.fields}
+    plan = {field.name: _field_writer(field) for field in descriptor.fields}
 
     def write(message: Any, row: Any) -> None:
         for name, value in row.items():
@@ -350,23 +359,23 @@ def _write_timestamp(message: Any, value: datetime) -> None:
     message.FromDatetime(value.astimezone(UTC) if value.tzinfo else value)
 
 
-def _field_writing(field: FieldDescriptor) -> Callable[[Any, Any], None]:
+def _field_writer(field: FieldDescriptor) -> Callable[[Any, Any], None]:
     name = field.name
     if _is_map(field):
         entry = field.message_type.fields_by_name
-        return _map_writing(name, _scalar_writing(entry["key"]), entry["value"])
+        return _map_writer(name, _scalar_write_converter(entry["key"]), entry["value"])
     if field.message_type is not None:
-        inner = _writing(field.message_type)
+        inner = _message_writer(field.message_type)
         if field.is_repeated:
-            return _repeated_writing(name, inner)
+            return _repeated_writer(name, inner)
         return lambda message, row: inner(getattr(message, name), row)
-    convert = _scalar_writing(field)
+    convert = _scalar_write_converter(field)
     if field.is_repeated:
         return lambda message, values: getattr(message, name).extend(map(convert, values))
     return lambda message, value: setattr(message, name, convert(value))
 
 
-def _repeated_writing(name: str, inner: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _repeated_writer(name: str, inner: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     def write(message: Any, rows: Any) -> None:
         for row in rows:
             inner(getattr(message, name).add(), row)
@@ -374,19 +383,19 @@ def _repeated_writing(name: str, inner: Callable[[Any, Any], None]) -> Callable[
     return write
 
 
-def _map_writing(name: str, key: Change, content: FieldDescriptor) -> Callable[[Any, Any], None]:
+def _map_writer(name: str, key: Converter, content: FieldDescriptor) -> Callable[[Any, Any], None]:
     def write(message: Any, pairs: Any) -> None:
         target = getattr(message, name)
         for found, value in dict(pairs).items():
             if content.message_type is not None:
-                _writing(content.message_type)(target[key(found)], value)
+                _message_writer(content.message_type)(target[key(found)], value)
             else:
-                target[key(found)] = _scalar_writing(content)(value)
+                target[key(found)] = _scalar_write_converter(content)(value)
 
     return write
 
 
-def _scalar_writing(field: FieldDescriptor) -> Change:
+def _scalar_write_converter(field: FieldDescriptor) -> Converter:
     if field.enum_type is not None:
         numbers: dict[Any, int] = {
             name: one.number for name, one in field.enum_type.values_by_name.items()

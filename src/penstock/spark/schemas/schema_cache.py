@@ -1,9 +1,8 @@
-"""What a process knows of a registry: schemas by id and by subject, asked for once.
+"""Cache of a registry's schemas in one process, by id and by subject.
 
-An id never means anything else, so what was found is kept for the life of the process. An id that
-is not there is asked for again after a while: the schema may have been registered since.
-A registry that cannot be asked, or does not let us in, fails the task, which Spark runs again; rows
-are never called bad for it.
+The schema of an id never changes, so the cache has no expiry. An unknown id is queried again after
+`MISSING_TTL_MS`: its schema may have been registered since. A registry that is unreachable or
+denies access fails the task, which Spark retries; its rows are never reported as bad.
 """
 
 import time
@@ -20,17 +19,17 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.http_request import ask_web
 from penstock.runtime.random import SystemRandom
 from penstock.spark.option_values import OptionError
-from penstock.spark.schemas.format import Form, Malformed, form_of
+from penstock.spark.schemas.format import Malformed, ValueCodec, codec_for
 from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.formats import parse
 from penstock.state.registry.parsed_schemas import Parsed
 
 T = TypeVar("T")
 
-KEPT_MAX: Final = 1_000
-MISSING_MS: Final = 5_000
-"""How long an id that the registry does not know is believed not to be there."""
-_NOT_ANSWERED: Final = frozenset(
+CACHED_MAX: Final = 1_000
+MISSING_TTL_MS: Final = 5_000
+"""Time for which an unknown schema id is not queried again."""
+_REGISTRY_FAILURES: Final = frozenset(
     {
         RegistryErrorCode.STORE,
         RegistryErrorCode.TIMEOUT,
@@ -39,16 +38,16 @@ _NOT_ANSWERED: Final = frozenset(
         RegistryErrorCode.FORBIDDEN,
     }
 )
-"""They say nothing of the schema: a password that is not taken any more, a page of a proxy."""
-TRIES: Final = 4
-PAUSE_S: Final = 1.0
-"""Bound of the first pause."""
-PAUSE_S_MAX: Final = 10.0
+"""Errors unrelated to the schema, such as an expired password or an error page of a proxy."""
+ATTEMPTS_MAX: Final = 4
+BACKOFF_S: Final = 1.0
+"""Upper bound of the first backoff."""
+BACKOFF_S_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """Where a registry is, and who asks it. `RegistryAddress("http://localhost:8080")`."""
+    """URL and credentials of a registry: `RegistryAddress("http://localhost:8080")`."""
 
     url: str
     user: str | None = None
@@ -57,7 +56,7 @@ class RegistryAddress:
 
 
 def address_of(registry: str | RegistryAddress) -> RegistryAddress:
-    """An address as the user gives it: `http://localhost:8080`, `https://ann:secret@host`."""
+    """Address from a URL such as `http://localhost:8080` or `https://ann:secret@host`."""
     if isinstance(registry, RegistryAddress):
         return registry
     parts = urlsplit(registry)
@@ -69,15 +68,15 @@ def address_of(registry: str | RegistryAddress) -> RegistryAddress:
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """A version of a subject, and which message of it (Protobuf)."""
+    """Version of a subject with its codec, which for Protobuf is for one message."""
 
     registered: Registered
     parsed: Parsed
-    form: Form
+    codec: ValueCodec
 
 
-class Book:
-    """One registry, as far as this process has read it."""
+class RegistryCache:
+    """Schemas that this process has read from one registry."""
 
     def __init__(self, address: RegistryAddress) -> None:
         self.address = address
@@ -95,24 +94,27 @@ class Book:
     def subject(
         self, subject: str, version: int | None, message: str | None = None
     ) -> SchemaVersion:
-        """Raises OptionError for a subject that is not there."""
+        """Version of a subject, the latest if `version` is None.
+
+        Raises OptionError for an unknown subject or denied access.
+        """
         try:
-            registered, source = self._patiently(lambda: self._api.version(subject, version))
+            registered, source = self._with_retries(lambda: self._api.version(subject, version))
             parsed = parse(source)
         except Rejected as error:
             advice = (
-                "say who asks: https://user:password@host, or a RegistryAddress"
-                if error.number in _NOT_ANSWERED
-                else "penstock.Registry(...).register(...) registers a schema"
+                "pass credentials as https://user:password@host or as a RegistryAddress"
+                if error.number in _REGISTRY_FAILURES
+                else "register a schema with penstock.Registry(...).register(...)"
             )
             raise OptionError(
-                f"subject {subject!r}: {error.message}, says the registry at {self.address.url}; "
+                f"registry {self.address.url} refused subject {subject!r}: {error.message}; "
                 f"{advice}"
             ) from None
-        return SchemaVersion(registered, parsed, form_of(parsed, message))
+        return SchemaVersion(registered, parsed, codec_for(parsed, message))
 
     def schema(self, schema_id: int) -> Parsed:
-        """What an id stands for. Raises Malformed where there is no such schema."""
+        """Schema of an id. Raises Malformed for an unknown id."""
         known = self._by_id.get(schema_id)
         if known is not None:
             return known
@@ -120,37 +122,37 @@ class Book:
         if self._clock.now_ms() < until:
             raise Malformed("UnknownSchema", why)
         try:
-            found = parse(self._patiently(lambda: self._api.schema(schema_id)))
+            found = parse(self._with_retries(lambda: self._api.schema(schema_id)))
         except Rejected as error:
             why = f"schema id {schema_id}: {error.message}"
-            if error.number in _NOT_ANSWERED:
+            if error.number in _REGISTRY_FAILURES:
                 raise ConnectionError(
-                    f"the registry at {self.address.url} does not answer: {why}"
+                    f"the registry at {self.address.url} is not available: {why}"
                 ) from None
-            if len(self._missing) >= KEPT_MAX:
+            if len(self._missing) >= CACHED_MAX:
                 self._missing.clear()
-            self._missing[schema_id] = (self._clock.now_ms() + MISSING_MS, why)
+            self._missing[schema_id] = (self._clock.now_ms() + MISSING_TTL_MS, why)
             raise Malformed("UnknownSchema", why) from None
         self._by_id[schema_id] = found
-        if len(self._by_id) > KEPT_MAX:
+        if len(self._by_id) > CACHED_MAX:
             self._by_id.popitem(last=False)
         return found
 
-    def _patiently(self, work: Callable[[], T]) -> T:
-        backoff = Backoff(SystemRandom(), PAUSE_S, PAUSE_S_MAX)
-        for attempt in range(TRIES):
+    def _with_retries(self, work: Callable[[], T]) -> T:
+        backoff = Backoff(SystemRandom(), BACKOFF_S, BACKOFF_S_MAX)
+        for attempt in range(ATTEMPTS_MAX):
             try:
                 return work()
             except OSError as error:
-                if attempt == TRIES - 1:
+                if attempt == ATTEMPTS_MAX - 1:
                     raise ConnectionError(
-                        f"the registry at {self.address.url} cannot be asked: {error}"
+                        f"the registry at {self.address.url} is not reachable: {error}"
                     ) from error
                 time.sleep(backoff.delay_s(attempt))
         raise AssertionError("unreachable")
 
 
 @lru_cache(maxsize=16)
-def book_of(address: RegistryAddress) -> Book:
-    """This process's book of a registry."""
-    return Book(address)
+def registry_cache(address: RegistryAddress) -> RegistryCache:
+    """Cache of a registry, shared in this process."""
+    return RegistryCache(address)

@@ -1,7 +1,7 @@
-"""An Arrow column of payloads to a column of values, and back; rows that cannot be are told apart.
+"""Conversion of Arrow columns between payloads and values, with a column of errors.
 
-Every row comes out: with a value, or with an error that says what is wrong with it. Payloads have
-Confluent's frame: a zero byte, the schema's id in four bytes, then what the format wrote.
+Every input row has an output row, with a value or with an error. Payloads have Confluent's frame: a
+zero byte, the schema id in four bytes, then the payload of the format.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,20 +15,20 @@ MAGIC: Final = 0
 FRAME_BYTES: Final = 5
 MESSAGE_CHARS_MAX: Final = 1_000
 ERROR: Final = pa.struct([pa.field("class", pa.string()), pa.field("message", pa.string())])
-"""Why a row is bad; null: it is good."""
+"""Type of a row's error; null for a good row."""
 
 _ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-class Cells:
-    """The values and errors of one column, row by row."""
+class ColumnBuilder:
+    """Builds one column of values and one of errors, row by row."""
 
     def __init__(self, earlier: Sequence[dict[str, str] | None]) -> None:
         self.values: list[Any] = []
         self.errors: list[dict[str, str] | None] = list(earlier)
 
     def take(self, cells: Sequence[Any], work: Callable[[Any], Any]) -> None:
-        """Works on every cell that is not null, in rows that have no error yet."""
+        """Converts every cell that is not null, in rows that have no error yet."""
         values, errors = self.values, self.errors
         for row, cell in enumerate(cells):
             if cell is None or errors[row] is not None:
@@ -38,10 +38,10 @@ class Cells:
                 values.append(work(cell))
             except Malformed as error:
                 values.append(None)
-                errors[row] = _told(error.kind, str(error))
+                errors[row] = _error(error.kind, str(error))
 
     def finish(self, kind: Any) -> tuple[Any, Any]:
-        """Both as Arrow columns. A value that Arrow does not take is an error as well."""
+        """Both Arrow columns. A value that Arrow rejects becomes an error as well."""
         try:
             found = pa.array(self.values, kind)
         except _ARROW:
@@ -50,7 +50,7 @@ class Cells:
                     pa.array([value], kind)
                 except _ARROW as error:
                     self.values[row] = None
-                    self.errors[row] = _told("WrongType", " ".join(str(error).split()))
+                    self.errors[row] = _error("WrongType", " ".join(str(error).split()))
             found = pa.array(self.values, kind)
         return found, pa.array(self.errors, ERROR)
 
@@ -63,7 +63,7 @@ def decode_cells(
     *,
     is_framed: bool,
 ) -> tuple[Any, Any]:
-    """Values and errors. `decoder` gives the function for a schema's id; None: without a frame."""
+    """Decodes to values and errors. `decoder` returns a schema id's function; None: unframed."""
     decoders: dict[bytes, Decode] = {}
 
     def decode(payload: bytes) -> Any:
@@ -71,13 +71,13 @@ def decode_cells(
         known = decoders.get(head)
         if known is None:
             if len(payload) < FRAME_BYTES or payload[0] != MAGIC:
-                raise Malformed("Unframed", "it does not begin with the id of a schema")
+                raise Malformed("Unframed", "value does not start with a schema id")
             known = decoders[head] = decoder(int.from_bytes(head[1:], "big"))
         return known(payload[FRAME_BYTES:])
 
-    cells = Cells(earlier)
-    cells.take(payloads.to_pylist(), decode if is_framed else decoder(None))
-    return cells.finish(kind)
+    builder = ColumnBuilder(earlier)
+    builder.take(payloads.to_pylist(), decode if is_framed else decoder(None))
+    return builder.finish(kind)
 
 
 def encode_cells(
@@ -86,12 +86,12 @@ def encode_cells(
     encode: Encode,
     schema_id: int | None,
 ) -> tuple[Any, Any]:
-    """Payloads and errors."""
+    """Encodes to payloads and errors."""
     head = b"" if schema_id is None else bytes([MAGIC]) + schema_id.to_bytes(4, "big")
-    cells = Cells(earlier)
-    cells.take(values.to_pylist(), lambda value: head + encode(value))
-    return cells.finish(pa.binary())
+    builder = ColumnBuilder(earlier)
+    builder.take(values.to_pylist(), lambda value: head + encode(value))
+    return builder.finish(pa.binary())
 
 
-def _told(kind: str, message: str) -> dict[str, str]:
+def _error(kind: str, message: str) -> dict[str, str]:
     return {"class": kind, "message": message[:MESSAGE_CHARS_MAX]}

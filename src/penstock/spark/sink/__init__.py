@@ -1,1 +1,1 @@
-"""Writing to Penstock from Spark: exactly once, with transactions that the driver commits."""
+"""Sink: exactly-once writes from Spark, in transactions that the driver commits."""

@@ -1,12 +1,12 @@
-"""Gets sealed batches to their leaders, some requests ahead, each batch once and in order.
+"""Pipelined, idempotent sender of record batches to partition leaders, in order.
 
-Owns what is in flight: at most `REQUESTS_MAX` requests (brokers remember five batches of a
-producer) and `BYTES_MAX`; `ship` waits beyond that, which is how a slow broker slows Spark down. A
-broker that asks to be left in peace (`throttle_time_ms`) is.
+Bounds: at most `REQUESTS_MAX` requests in flight (brokers remember five batches of a producer) and
+`BYTES_MAX`; `send` waits beyond that, which is the backpressure of a slow broker on Spark. Waits
+for the `throttle_time_ms` of a reply.
 
-When a batch fails for now, everything behind it is awaited, then what failed goes again, in order
-and one by one, with the same sequence numbers: a batch that the leader has already is not written
-again. Brokers may be away for `retry_timeout_ms`.
+When a batch fails with a retriable error, the sender awaits all later requests. Then it resends the
+failed batches in order and one by one, with the same sequence numbers, so that the leader skips
+batches it already has. Brokers may be unavailable for `retry_timeout_ms`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from penstock.client.producer.produce_request import (
     produced_rows,
 )
 from penstock.client.producer.transaction import OpenTransaction, add_partitions
-from penstock.spark.sink.row_batches import Part
+from penstock.spark.sink.row_batches import PartitionBatch
 from penstock.wire.messages.produce import (
     ProduceRequest,
     ProduceResponse,
@@ -49,42 +49,40 @@ _DONE = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
 
 @dataclass(slots=True)
-class _Sent:
-    parts: Sequence[Part]
+class _InFlight:
+    batches: Sequence[PartitionBatch]
     reply: "asyncio.Future[ProduceResponse]"
     size_bytes: int
 
 
-class Shipper:
+class BatchSender:
     def __init__(
         self, cluster: Cluster, txn: OpenTransaction | None, retry_timeout_ms: int
     ) -> None:
         self._cluster = cluster
         self._txn = txn
         self._retry_timeout_ms = retry_timeout_ms
-        self._in_flight: deque[_Sent] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._in_flight_bytes = 0
-        self._entered: set[TopicPartition] = set()
+        self._added: set[TopicPartition] = set()
         self._confirmed: set[TopicPartition] = set()
-        self._failed: list[Part] = []
+        self._failed: list[PartitionBatch] = []
 
-    async def ship(self, parts: Sequence[Part]) -> None:
-        """Sends batches; returns when they are on their way, not when they are written."""
-        await self._enter(parts)
-        for node_id, group in (await self._by_leader(parts)).items():
+    async def send(self, batches: Sequence[PartitionBatch]) -> None:
+        """Sends batches; returns when their requests are sent, not when they are written."""
+        await self._add_partitions(batches)
+        for node_id, group in (await self._by_leader(batches)).items():
             for request in _requests(group):
-                await self._post(node_id, request)
+                await self._send_request(node_id, request)
 
     async def finish(self) -> None:
-        """Waits until everything is written."""
+        """Waits until all batches are written."""
         while self._in_flight:
-            await self._take()
-        await self._recover()
+            await self._await_oldest()
+        await self._resend_failed()
 
-    # Inside.
-
-    async def _enter(self, parts: Sequence[Part]) -> None:
-        fresh = {part.where for part in parts} - self._entered
+    async def _add_partitions(self, batches: Sequence[PartitionBatch]) -> None:
+        fresh = {batch.where for batch in batches} - self._added
         if not fresh:
             return
         txn = self._txn
@@ -93,109 +91,111 @@ class Shipper:
                 lambda: add_partitions(self._cluster, txn, fresh),
                 timeout_ms=self._retry_timeout_ms,
             )
-        self._entered |= fresh
+        self._added |= fresh
 
-    async def _by_leader(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
-        groups: dict[int, list[Part]] = {}
+    async def _by_leader(
+        self, batches: Sequence[PartitionBatch]
+    ) -> dict[int, list[PartitionBatch]]:
+        groups: dict[int, list[PartitionBatch]] = {}
 
         async def look() -> None:
             groups.clear()
-            for part in parts:
-                groups.setdefault(await self._cluster.leader(part.where), []).append(part)
+            for batch in batches:
+                groups.setdefault(await self._cluster.leader(batch.where), []).append(batch)
 
-        topics = {part.where.topic for part in parts}
+        topics = {batch.where.topic for batch in batches}
         await self._cluster.retrying(look, timeout_ms=self._retry_timeout_ms, topics=topics)
         return groups
 
-    async def _post(self, node_id: int, parts: Sequence[Part]) -> None:
-        # A broker that does not know the producer yet takes any sequence as the first one, so
-        # the first batch of a partition goes alone.
-        is_first = any(part.where not in self._confirmed for part in parts)
-        size_bytes = sum(len(part.batch) for part in parts)
+    async def _send_request(self, node_id: int, batches: Sequence[PartitionBatch]) -> None:
+        # A broker that does not know the producer yet accepts any sequence as the first one, so
+        # no other request is in flight with the first batch of a partition.
+        is_first = any(batch.where not in self._confirmed for batch in batches)
+        size_bytes = sum(len(batch.data) for batch in batches)
         while self._in_flight and (
             is_first
             or len(self._in_flight) >= REQUESTS_MAX
             or self._in_flight_bytes + size_bytes > BYTES_MAX
         ):
-            await self._take()
-        await self._recover()
+            await self._await_oldest()
+        await self._resend_failed()
         try:
             connection = await self._cluster.connection(node_id)
             version = connection.version_of(ProduceRequest, EXPLICIT_TXN_MAX)
-            reply = connection.send(self._request(parts), ProduceResponse, version=version)
+            reply = connection.send(self._request(batches), ProduceResponse, version=version)
         except _NETWORK:
-            self._failed += parts
+            self._failed += batches
             return
-        self._in_flight.append(_Sent(parts, reply, size_bytes))
+        self._in_flight.append(_InFlight(batches, reply, size_bytes))
         self._in_flight_bytes += size_bytes
 
-    def _request(self, parts: Sequence[Part]) -> ProduceRequest:
+    def _request(self, batches: Sequence[PartitionBatch]) -> ProduceRequest:
         return produce_request(
-            [(part.where, memoryview(part.batch)) for part in parts],
+            [(batch.where, memoryview(batch.data)) for batch in batches],
             timeout_ms=_WRITE_TIMEOUT_MS,
             transactional_id=None if self._txn is None else self._txn.transactional_id,
         )
 
-    async def _take(self) -> None:
-        """Awaits the oldest request; what failed for now is kept, what failed for good raised."""
+    async def _await_oldest(self) -> None:
+        """Awaits the oldest request; keeps retriable failures for later, raises all others."""
         sent = self._in_flight.popleft()
         self._in_flight_bytes -= sent.size_bytes
         try:
             reply = await sent.reply
         except _NETWORK:
-            self._failed += sent.parts
+            self._failed += sent.batches
             return
         codes = _codes(reply)
-        for part in sent.parts:
-            code = codes.get(part.where, ErrorCode.UNKNOWN_SERVER_ERROR)
+        for batch in sent.batches:
+            code = codes.get(batch.where, ErrorCode.UNKNOWN_SERVER_ERROR)
             if code in _DONE:
-                self._confirmed.add(part.where)
+                self._confirmed.add(batch.where)
             elif code in RETRIABLE or (
                 code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._failed
             ):
-                self._failed.append(part)
+                self._failed.append(batch)
             else:
-                raise refusal(int(code), about=str(part.where))
+                raise refusal(int(code), about=str(batch.where))
         if reply.throttle_time_ms > 0:
             await asyncio.sleep(reply.throttle_time_ms / 1000)
 
-    async def _recover(self) -> None:
+    async def _resend_failed(self) -> None:
         if not self._failed:
             return
         while self._in_flight:
-            await self._take()
+            await self._await_oldest()
         failed, self._failed = self._failed, []
-        for part in sorted(failed, key=lambda part: part.ordinal):
+        for batch in sorted(failed, key=lambda batch: batch.ordinal):
             await self._cluster.retrying(
-                partial(self._write, part),
+                partial(self._write, batch),
                 timeout_ms=self._retry_timeout_ms,
-                topics={part.where.topic},
+                topics={batch.where.topic},
             )
 
-    async def _write(self, part: Part) -> None:
-        node_id = await self._cluster.leader(part.where)
+    async def _write(self, batch: PartitionBatch) -> None:
+        node_id = await self._cluster.leader(batch.where)
         reply = await self._cluster.call(
-            self._request([part]), ProduceResponse, node_id=node_id, version_max=EXPLICIT_TXN_MAX
+            self._request([batch]), ProduceResponse, node_id=node_id, version_max=EXPLICIT_TXN_MAX
         )
-        code = _codes(reply).get(part.where, ErrorCode.UNKNOWN_SERVER_ERROR)
+        code = _codes(reply).get(batch.where, ErrorCode.UNKNOWN_SERVER_ERROR)
         if code not in _DONE:
-            raise Refused(code, refusal(int(code), about=str(part.where)).message)
-        self._confirmed.add(part.where)
+            raise Refused(code, refusal(int(code), about=str(batch.where)).message)
+        self._confirmed.add(batch.where)
 
 
-def _requests(parts: Sequence[Part]) -> list[list[Part]]:
-    """Groups of about `REQUEST_BYTES`; a partition is at most once in each, as brokers want it."""
-    groups: list[list[Part]] = []
+def _requests(batches: Sequence[PartitionBatch]) -> list[list[PartitionBatch]]:
+    """Groups of about `REQUEST_BYTES`, with each partition at most once, as brokers require."""
+    groups: list[list[PartitionBatch]] = []
     size = 0
     taken: set[TopicPartition] = set()
-    for part in parts:
-        if not groups or size >= REQUEST_BYTES or part.where in taken:
+    for batch in batches:
+        if not groups or size >= REQUEST_BYTES or batch.where in taken:
             groups.append([])
             size = 0
             taken.clear()
-        groups[-1].append(part)
-        size += len(part.batch)
-        taken.add(part.where)
+        groups[-1].append(batch)
+        size += len(batch.data)
+        taken.add(batch.where)
     return groups
 
 

@@ -1,12 +1,13 @@
-"""Ends the transactions of a batch, on the driver: all of them are committed, or none.
+"""Commit of a batch on the driver: commits all of its transactions, or none.
 
-First it is noted that they are to be committed (`decisions`), then they are ended. A batch whose
-note is there is finished, by whoever comes next: when its commit is repeated after a crash, and
-also when Spark calls for an abort because the commit was interrupted.
+The driver stores the commit intent (`commit_intent`) before it ends the transactions. A batch with
+a stored intent is always committed: when Spark repeats the commit after a crash, and also when
+Spark aborts the batch because the commit was interrupted.
 
-A transaction that cannot be ended because it is no longer its producer's (another attempt of the
-task has begun, it timed out) is done if the ledger says so. If not, the note is withdrawn and the
-query fails; when the batch runs again, tasks whose line in the ledger shows it leave it out.
+A transaction may be lost to its producer because another attempt of the task has begun or because
+it timed out. It counts as committed if the ledger shows the batch for its task. Otherwise the
+driver withdraws the intent and the query fails; when the batch runs again, tasks whose entry in the
+ledger shows it write nothing.
 """
 
 import asyncio
@@ -19,162 +20,181 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.base.errors import PeerError, Refused
 from penstock.client.producer.transaction import OpenTransaction, end, is_over
-from penstock.spark.connection import Link, link_to
+from penstock.spark.connection import BlockingClient, blocking_client
 from penstock.spark.settings import ClusterAddress
-from penstock.spark.sink.commit_intent import CommitIntent, decide, read_decision, withdraw
-from penstock.spark.sink.committed_batches import CommittedBatch, next_batch
+from penstock.spark.sink.commit_intent import (
+    CommitIntent,
+    read_commit_intent,
+    store_commit_intent,
+    withdraw_commit_intent,
+)
+from penstock.spark.sink.committed_batches import CommittedBatch, next_uncommitted_batch
 
 T = TypeVar("T")
 
 _log = logging.getLogger("penstock.spark")
 
-_ENDINGS_MAX: Final = 32
-"""How many transactions are ended at a time."""
+_CONCURRENT_ENDS_MAX: Final = 32
+"""Maximum number of transactions that are ended concurrently."""
 
 
 @dataclass
 class TaskResult(WriterCommitMessage):  # type: ignore[misc]
-    """What a task did. `txn` is the transaction it left open, if it wrote in one."""
+    """Result of a task. `txn` is the transaction that it left open, if it wrote in one."""
 
     task: int
     rows: int
     txn: OpenTransaction | None = None
     entry: CommittedBatch | None = None
-    """Its line in the ledger, if it has one; also where it wrote nothing."""
-    is_decided: bool = False
-    """It wrote nothing, because an earlier run of the batch is to be committed."""
+    """Entry of the task in the ledger, if it has one; also set if it wrote nothing."""
+    has_commit_intent: bool = False
+    """True if the task wrote nothing because an earlier run of the batch will be committed."""
 
 
 def commit_all(access: ClusterAddress, messages: Sequence[TaskResult | None]) -> None:
-    """Commits what tasks wrote. Raises ConnectionAbortedError where the batch must run again."""
-    batch = _Batch(messages)
+    """Commits the tasks' transactions; raises ConnectionAbortedError if the batch must rerun."""
+    batch = _TaskResults(messages)
     if batch.is_empty:
         return
-    link = link_to(access)
-    link.run(batch.commit(link))
+    client = blocking_client(access)
+    client.run(batch.commit(client))
 
 
 def abort_all(access: ClusterAddress, messages: Sequence[TaskResult | None]) -> None:
-    """Aborts what tasks wrote, unless it is decided already. What fails is only told."""
-    batch = _Batch(messages)
+    """Aborts the tasks' transactions unless a commit intent exists. Only logs failures."""
+    batch = _TaskResults(messages)
     if batch.is_empty:
         return
-    link = link_to(access)
+    client = blocking_client(access)
     try:
-        link.run(batch.abort(link))
+        client.run(batch.abort(client))
     except (Refused, PeerError, OSError) as error:
-        _log.warning("the batch was not ended: %s", error)
+        _log.warning("abort of the batch failed: %s", error)
 
 
-async def finish_decided(link: Link, query_id: str, batch_id: int) -> CommitIntent | None:
-    """Commits the batch if that was decided before; what was decided, else None."""
-    decision = await _patiently(link, lambda: read_decision(link.cluster, query_id))
-    if decision is None or decision.batch_id < batch_id:
+async def finish_intended_commit(
+    client: BlockingClient, query_id: str, batch_id: int
+) -> CommitIntent | None:
+    """Commits the batch if its commit intent is stored.
+
+    Returns the stored intent of this or a later batch, else None.
+    """
+    intent = await _with_retries(client, lambda: read_commit_intent(client.cluster, query_id))
+    if intent is None or intent.batch_id < batch_id:
         return None
-    if decision.batch_id == batch_id:
+    if intent.batch_id == batch_id:
         entry = CommittedBatch(query_id, 0, batch_id)
-        await _finish(link, decision.txns, entry, is_whole=decision.is_whole)
-    return decision
+        await _commit_all(client, intent.txns, entry, is_whole=intent.is_whole)
+    return intent
 
 
-class _Batch:
-    """What the tasks of one batch say they did."""
+class _TaskResults:
+    """Results of the tasks of one batch."""
 
     def __init__(self, messages: Sequence[TaskResult | None]) -> None:
         written = [message for message in messages if message is not None]
-        self._fresh = {one.task: one.txn for one in written if one.txn is not None}
+        self._open_txns = {one.task: one.txn for one in written if one.txn is not None}
         self._entry = next((one.entry for one in written if one.entry is not None), None)
-        self._is_decided = any(one.is_decided for one in written)
+        self._has_commit_intent = any(one.has_commit_intent for one in written)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to end, and no ledger that could know better."""
-        return not self._fresh and self._entry is None
+        """True if no transaction is open and no ledger can hold a commit intent."""
+        return not self._open_txns and self._entry is None
 
-    async def commit(self, link: Link) -> None:
-        entry, fresh = self._entry, self._fresh
+    async def commit(self, client: BlockingClient) -> None:
+        entry, fresh = self._entry, self._open_txns
         if entry is None:
-            await _finish(link, fresh, None)
+            await _commit_all(client, fresh, None)
             return
-        if fresh and not self._is_decided:
-            await _patiently(
-                link, lambda: decide(link.cluster, entry.query_id, entry.batch_id, fresh)
+        if fresh and not self._has_commit_intent:
+            await _with_retries(
+                client,
+                lambda: store_commit_intent(client.cluster, entry.query_id, entry.batch_id, fresh),
             )
-            await _finish(link, fresh, entry)
+            await _commit_all(client, fresh, entry)
             return
-        # An earlier run of the batch got as far as that, or there is nothing in it.
-        decision = await finish_decided(link, entry.query_id, entry.batch_id)
-        if decision is None and self._is_decided:
-            raise _broken(f"batch {entry.batch_id}")
-        await self._drop(link, decision)
+        # An earlier run of the batch stored the intent, or the batch is empty.
+        intent = await finish_intended_commit(client, entry.query_id, entry.batch_id)
+        if intent is None and self._has_commit_intent:
+            raise _not_committable(f"batch {entry.batch_id}")
+        await self._abort_rest(client, intent)
 
-    async def abort(self, link: Link) -> None:
-        decision = None
+    async def abort(self, client: BlockingClient) -> None:
+        intent = None
         if self._entry is not None:
-            decision = await finish_decided(link, self._entry.query_id, self._entry.batch_id)
-        await self._drop(link, decision)
+            intent = await finish_intended_commit(
+                client, self._entry.query_id, self._entry.batch_id
+            )
+        await self._abort_rest(client, intent)
 
-    async def _drop(self, link: Link, decision: CommitIntent | None) -> None:
-        """Aborts what is not part of the decision."""
-        kept = decision.txns.values() if decision is not None else ()
-        left = [txn for txn in self._fresh.values() if txn not in kept]
-        results = await _end_each(link, left, committed=False)
+    async def _abort_rest(self, client: BlockingClient, intent: CommitIntent | None) -> None:
+        """Aborts open transactions that are not part of the intent."""
+        kept = intent.txns.values() if intent is not None else ()
+        left = [txn for txn in self._open_txns.values() if txn not in kept]
+        results = await _end_all(client, left, committed=False)
         for txn, error in zip(left, results, strict=True):
             if error is not None:
                 _log.warning("%s was not aborted: %s", txn, error)
 
 
-async def _finish(
-    link: Link,
+async def _commit_all(
+    client: BlockingClient,
     txns: Mapping[int, OpenTransaction],
     entry: CommittedBatch | None,
     *,
     is_whole: bool = True,
 ) -> None:
-    """Commits them all. `entry` says of which batch they are, where there is a ledger."""
-    results = await _end_each(link, list(txns.values()), committed=True)
+    """Commits all transactions. `entry` names their batch if it has a ledger."""
+    results = await _end_all(client, list(txns.values()), committed=True)
     over: dict[int, BaseException] = {}
     for task, error in zip(txns, results, strict=True):
         if error is not None and not is_over(error):
             raise error
         if error is not None:
             over[task] = error
-    undone = [task for task in over if entry is None or not await _is_done(link, entry, task)]
+    undone = [
+        task for task in over if entry is None or not await _is_committed(client, entry, task)
+    ]
     if is_whole and not undone:
         return
     if entry is not None:
-        await _patiently(link, lambda: withdraw(link.cluster, entry.query_id, entry.batch_id))
+        await _with_retries(
+            client, lambda: withdraw_commit_intent(client.cluster, entry.query_id, entry.batch_id)
+        )
     about = str(txns[undone[0]]) if undone else "the batch"
-    raise _broken(about) from (over[undone[0]] if undone else None)
+    raise _not_committable(about) from (over[undone[0]] if undone else None)
 
 
-async def _is_done(link: Link, entry: CommittedBatch, task: int) -> bool:
-    """Whether the ledger shows the batch. Does not wait for the attempt that took its place."""
-    cluster, query_id = link.cluster, entry.query_id
-    done = await _patiently(link, lambda: next_batch(cluster, query_id, task, is_stable=False))
+async def _is_committed(client: BlockingClient, entry: CommittedBatch, task: int) -> bool:
+    """True if the ledger shows the batch. Does not wait for the attempt that replaced this one."""
+    cluster, query_id = client.cluster, entry.query_id
+    done = await _with_retries(
+        client, lambda: next_uncommitted_batch(cluster, query_id, task, is_stable=False)
+    )
     return done > entry.batch_id
 
 
-async def _end_each(
-    link: Link, txns: Sequence[OpenTransaction], *, committed: bool
+async def _end_all(
+    client: BlockingClient, txns: Sequence[OpenTransaction], *, committed: bool
 ) -> list[BaseException | None]:
-    """Ends them, some at a time; what each failed with."""
-    gate = asyncio.Semaphore(_ENDINGS_MAX)
+    """Ends transactions with bounded concurrency; returns the error of each, or None."""
+    gate = asyncio.Semaphore(_CONCURRENT_ENDS_MAX)
 
     async def end_one(txn: OpenTransaction) -> None:
         async with gate:
-            await _patiently(link, lambda: end(link.cluster, txn, committed=committed))
+            await _with_retries(client, lambda: end(client.cluster, txn, committed=committed))
 
     return await asyncio.gather(*map(end_one, txns), return_exceptions=True)
 
 
-async def _patiently(link: Link, work: Callable[[], Awaitable[T]]) -> T:
-    return await link.cluster.retrying(work, timeout_ms=link.access.retry_timeout_ms)
+async def _with_retries(client: BlockingClient, work: Callable[[], Awaitable[T]]) -> T:
+    return await client.cluster.retrying(work, timeout_ms=client.access.retry_timeout_ms)
 
 
-def _broken(about: str) -> ConnectionAbortedError:
+def _not_committable(about: str) -> ConnectionAbortedError:
     return ConnectionAbortedError(
-        f"{about} cannot be committed, another attempt of its task has taken its place or it "
-        "timed out (transaction.timeout.ms); start the query again: the batch is repeated, "
-        "nothing is lost or doubled"
+        f"{about} cannot be committed: another attempt of its task replaced it, or it timed out "
+        "(transaction.timeout.ms); restart the query: the batch is repeated, without loss or "
+        "duplicates"
     )

@@ -1,14 +1,15 @@
-"""That a batch is to be committed: noted before the first of its transactions ends.
+"""Commit intent of a micro-batch, stored before its first transaction commits.
 
-A batch is as many transactions as tasks wrote, and they do not end all at once. So the driver first
-notes which they are. Whoever finds the note ends the rest of them, whatever became of the driver;
-the batch is not run again, so it does not matter whether that would give the same rows.
+Each writing task has its own transaction, and they do not end at the same time. So the driver first
+stores the list of them. Any later driver that reads the intent commits the rest, even if the first
+one has died. The batch is not run again, so it need not produce the same rows.
 
-A note is positions of the group `penstock-spark-<query>-decided` in the ledger's topic: the number
-of the batch plus one, and beside it the producers as text. Brokers keep 4 KiB beside a position
-(`offset.metadata.max.bytes`), so a note may take several; the one at place 0 is written last and
-counts. A batch of more transactions than there is room for, or at a broker that keeps less, has no
-note: what is done is then what each task's line in the ledger says.
+An intent is committed offsets of the group `penstock-spark-<query>-decided` in the ledger topic:
+the offset is the batch number plus one, the metadata lists the producers as text. Brokers store
+4 KiB of metadata per offset (`offset.metadata.max.bytes`), so an intent may span several
+partitions; partition 0 is written last and makes it valid. A batch with too many transactions, or
+on a broker with a lower limit, has no intent: then only the tasks' entries in the ledger show what
+is committed.
 """
 
 from collections.abc import Mapping
@@ -21,33 +22,38 @@ from penstock.client.committed_offsets import Committed, commit_offsets, committ
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.identity import ProducerIdentity
 from penstock.client.producer.transaction import OpenTransaction
-from penstock.spark.sink.committed_batches import PLACES, TOPIC, position_of, txn_name
+from penstock.spark.sink.committed_batches import (
+    LEDGER_PARTITIONS,
+    TOPIC,
+    committed_offset_of,
+    transactional_id_of,
+)
 
 TEXT_MAX: Final = 4_000
-"""Bytes beside one position."""
+"""Maximum bytes of metadata per committed offset, below Kafka's default of 4 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitIntent:
-    """The last batch that was decided, and who wrote it. Without producers: it is long done."""
+    """Last batch with a commit intent, and its transactions; none: it was committed long ago."""
 
     batch_id: int
     txns: Mapping[int, OpenTransaction] = field(default_factory=dict)
     """By task."""
     is_whole: bool = True
-    """Whether all producers of the batch are known."""
+    """True if all producers of the batch are known."""
 
 
-async def is_decided(cluster: Cluster, query_id: str, batch_id: int) -> bool:
-    """Whether the batch, or a later one, is to be committed as it was written."""
+async def has_commit_intent(cluster: Cluster, query_id: str, batch_id: int) -> bool:
+    """True if this batch or a later one has a commit intent."""
     group = _group(query_id)
-    return await position_of(cluster, group, TopicPartition(TOPIC, 0)) > batch_id
+    return await committed_offset_of(cluster, group, TopicPartition(TOPIC, 0)) > batch_id
 
 
-async def decide(
+async def store_commit_intent(
     cluster: Cluster, query_id: str, batch_id: int, txns: Mapping[int, OpenTransaction]
 ) -> None:
-    """Notes that these transactions are to be committed. From here on they must be."""
+    """Stores the intent to commit these transactions. From here on they must be committed."""
     texts = write_producers({task: txn.identity for task, txn in txns.items()})
     if texts is None:
         return
@@ -65,14 +71,14 @@ async def decide(
             raise
 
 
-async def withdraw(cluster: Cluster, query_id: str, batch_id: int) -> None:
-    """The batch cannot be committed as it was written: it has to be run again."""
+async def withdraw_commit_intent(cluster: Cluster, query_id: str, batch_id: int) -> None:
+    """Withdraws the intent of a batch that cannot be committed and must run again."""
     before = {TopicPartition(TOPIC, 0): batch_id}
     await commit_offsets(cluster, _group(query_id), before)
 
 
-async def read_decision(cluster: Cluster, query_id: str) -> CommitIntent | None:
-    """What was decided last, or None if nothing ever was."""
+async def read_commit_intent(cluster: Cluster, query_id: str) -> CommitIntent | None:
+    """Last commit intent of the query; None if it never had one."""
     kept = await committed_offsets(cluster, _group(query_id))
     first = kept.get(TopicPartition(TOPIC, 0))
     if first is None or first.offset == 0:
@@ -83,23 +89,29 @@ async def read_decision(cluster: Cluster, query_id: str) -> CommitIntent | None:
         if where.topic == TOPIC and one.offset == first.offset
     ]
     producers, is_whole = read_producers(texts)
-    txns = {task: OpenTransaction(txn_name(query_id, task), who) for task, who in producers.items()}
+    txns = {
+        task: OpenTransaction(transactional_id_of(query_id, task), who)
+        for task, who in producers.items()
+    }
     return CommitIntent(first.offset - 1, txns, is_whole)
 
 
 def write_producers(producers: Mapping[int, ProducerIdentity]) -> list[str] | None:
-    """As texts for the places: how many, then each task with its producer. None: no room."""
+    """Metadata per ledger partition: number of producers, then each task with its producer.
+
+    None if they exceed the space of all partitions.
+    """
     texts = [f"{len(producers)}"]
     for task, who in sorted(producers.items()):
         word = f" {task}:{who.producer_id}:{who.producer_epoch}"
         if len(texts[-1]) + len(word) > TEXT_MAX:
             texts.append("")
         texts[-1] += word
-    return texts if len(texts) <= PLACES else None
+    return texts if len(texts) <= LEDGER_PARTITIONS else None
 
 
 def read_producers(texts: list[str]) -> tuple[dict[int, ProducerIdentity], bool]:
-    """The producers by task, and whether they are all there."""
+    """Producers by task, and True if the list is complete."""
     count, *words = " ".join(texts).split() or ["0"]
     producers: dict[int, ProducerIdentity] = {}
     for word in words:

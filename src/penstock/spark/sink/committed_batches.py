@@ -1,10 +1,10 @@
-"""Which batch of a query a task last committed: a position in a group, set in the transaction.
+"""Ledger of committed batches: a committed offset per task of a query, set in its transaction.
 
-The position of task n of a query is the number of its last committed batch, plus one. It becomes
-visible at the moment the batch's records do, because it is part of the same transaction. Positions
-need a topic: `TOPIC` holds no records, its partitions are the places the positions stand at.
+The offset of task n of a query is the number of its last committed batch plus one. It becomes
+visible together with the batch's records, because it is part of the same transaction. Committed
+offsets need a topic: the ledger topic `TOPIC` has no records, only partitions to commit offsets of.
 
-A query has one group, and one more for every `PLACES` tasks beyond the first ones.
+A query has one group, and one more for every further `LEDGER_PARTITIONS` tasks.
 """
 
 from dataclasses import dataclass
@@ -27,55 +27,61 @@ from penstock.wire.messages.offset_commit import (
 )
 
 TOPIC: Final = "penstock-spark-ledger"
-PLACES: Final = 16
+LEDGER_PARTITIONS: Final = 16
 
 _NAMED_UNTIL = 9
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A task's line in the ledger."""
+    """Entry of a task in the ledger."""
 
     query_id: str
     task: int
     batch_id: int
 
 
-def txn_name(query_id: str, task: int) -> str:
-    """The transactional id of a task, the same in every batch of a query."""
+def transactional_id_of(query_id: str, task: int) -> str:
+    """Transactional id of a task, the same in every batch of a query."""
     return f"penstock-{query_id}-{task}"
 
 
-def place_of(query_id: str, task: int) -> tuple[str, TopicPartition]:
-    """The group and the place of a task's position."""
-    suffix = f"-{task // PLACES}" if task >= PLACES else ""
-    return f"penstock-spark-{query_id}{suffix}", TopicPartition(TOPIC, task % PLACES)
+def group_and_partition(query_id: str, task: int) -> tuple[str, TopicPartition]:
+    """Group and ledger partition of a task's committed offset."""
+    suffix = f"-{task // LEDGER_PARTITIONS}" if task >= LEDGER_PARTITIONS else ""
+    return f"penstock-spark-{query_id}{suffix}", TopicPartition(TOPIC, task % LEDGER_PARTITIONS)
 
 
 async def ensure_ledger(cluster: Cluster) -> None:
-    """Creates the topic where it is not there yet; several tasks may do so at once."""
+    """Creates the ledger topic if it is missing; several tasks may do so concurrently."""
     if TOPIC not in cluster.metadata.topics:
         await cluster.refresh((TOPIC,))
     if TOPIC in cluster.metadata.topics:
         return
     try:
-        await Admin(cluster).create_topic(TOPIC, PLACES)
+        await Admin(cluster).create_topic(TOPIC, LEDGER_PARTITIONS)
     except Refused as refused:
         if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
     await cluster.topic(TOPIC)
 
 
-async def next_batch(cluster: Cluster, query_id: str, task: int, *, is_stable: bool = True) -> int:
-    """The first batch that the task has not committed. Waits for a transaction that may change it,
-    unless it need not be `is_stable`."""
-    return await position_of(cluster, *place_of(query_id, task), is_stable=is_stable)
+async def next_uncommitted_batch(
+    cluster: Cluster, query_id: str, task: int, *, is_stable: bool = True
+) -> int:
+    """First batch that the task has not committed.
+
+    With `is_stable`, waits for open transactions that may change it.
+    """
+    return await committed_offset_of(
+        cluster, *group_and_partition(query_id, task), is_stable=is_stable
+    )
 
 
-async def position_of(
+async def committed_offset_of(
     cluster: Cluster, group: str, where: TopicPartition, *, is_stable: bool = True
 ) -> int:
-    """Where a group stands, 0 if nowhere."""
+    """Committed offset of a group, 0 if it has none."""
     before_v8 = OffsetFetchRequestTopic(name=where.topic, partition_indexes=[where.partition])
     since_v8 = OffsetFetchRequestTopics(name=where.topic, partition_indexes=[where.partition])
     request = OffsetFetchRequest(
@@ -103,7 +109,9 @@ async def position_of(
     return await at_coordinator(cluster, GROUP, group, ask)
 
 
-async def record_batch(cluster: Cluster, txn: OpenTransaction, entry: CommittedBatch) -> None:
-    """Notes in the transaction that the task has written this batch."""
-    group, where = place_of(entry.query_id, entry.task)
+async def record_committed_batch(
+    cluster: Cluster, txn: OpenTransaction, entry: CommittedBatch
+) -> None:
+    """Adds to the transaction that the task has written this batch."""
+    group, where = group_and_partition(entry.query_id, entry.task)
     await keep_positions(cluster, txn, group, {where: Committed(entry.batch_id + 1)})

@@ -1,9 +1,8 @@
-"""Rows that Spark hands to the sink, made record batches for their partitions.
+"""Encodes Spark's rows as record batches of their partitions.
 
-Columns as in Spark's Kafka sink: value, and if they are there key, headers, topic, partition, and
-with includeTimestamp timestamp. Keys go where every Kafka client puts them; rows without key are
-dealt out in runs, a run for every partition in turn. Rows without headers become bytes without an
-object per row.
+Columns are those of Spark's Kafka sink: value, and optionally key, headers, topic, partition, and
+with includeTimestamp timestamp. Keys are partitioned as in every Kafka client; rows without key are
+distributed round-robin in runs. Rows without headers are encoded without an object per row.
 """
 
 from array import array
@@ -24,19 +23,19 @@ _RECORD_OVERHEAD = 32
 
 
 @dataclass(slots=True)
-class Part:
-    """A sealed batch for one partition."""
+class PartitionBatch:
+    """Encoded record batch of one partition."""
 
     where: TopicPartition
     sequence: int
     count: int
-    batch: bytearray
+    data: bytearray
     ordinal: int
-    """Its place among all parts of the task."""
+    """Number of this batch among all batches of the task, in order."""
 
 
 class RowBatches:
-    """Makes parts of Arrow batches; owns the sequence numbers and whose turn it is."""
+    """Splits Arrow batches into partition batches; owns sequence numbers and round-robin state."""
 
     def __init__(
         self,
@@ -54,26 +53,28 @@ class RowBatches:
         self._now_ms = now_ms
         self._sequences: dict[TopicPartition, int] = {}
         self._ordinal = 0
-        self._turn: dict[str, int] = {}
+        self._round_robin: dict[str, int] = {}
 
-    def parts(self, batch: Any) -> Iterator[Part]:
-        """The batches of all partitions that rows of this Arrow batch go to."""
+    def partition_batches(self, batch: Any) -> Iterator[PartitionBatch]:
+        """Record batches of all partitions of the rows in this Arrow batch."""
         if self._settings.topic is not None:
-            yield from self._parts_of(self._settings.topic, batch)
+            yield from self._batches_of_topic(self._settings.topic, batch)
             return
         import pyarrow.compute as pc
 
         topics = batch.column("topic")
         if topics.null_count:
-            raise OptionError("a row has no topic, and the option 'topic' is not set")
+            raise OptionError("a row has no topic: fill the column 'topic' or set option 'topic'")
         for topic in pc.unique(topics).sort().to_pylist():
-            yield from self._parts_of(topic, batch.filter(pc.equal(topics, topic)))
+            yield from self._batches_of_topic(topic, batch.filter(pc.equal(topics, topic)))
 
-    def _parts_of(self, topic: str, batch: Any) -> Iterator[Part]:
+    def _batches_of_topic(self, topic: str, batch: Any) -> Iterator[PartitionBatch]:
         count = self._partition_count(topic)
         columns = {name: batch.column(name) for name in batch.schema.names}
         keys = None if "key" not in columns else _binary(columns["key"])
-        chosen = self._choose(topic, count, batch.num_rows, keys, columns.get("partition"))
+        chosen = self._choose_partitions(
+            topic, count, batch.num_rows, keys, columns.get("partition")
+        )
         order, starts = group_rows(chosen, count)
         headers = columns.get(HEADERS)
         has_headers = headers is not None and headers.null_count < len(headers)
@@ -83,10 +84,10 @@ class RowBatches:
                 rows = order[starts[index] : starts[index + 1]]
                 yield from make(TopicPartition(topic, index), rows, keys, columns)
 
-    def _choose(
+    def _choose_partitions(
         self, topic: str, count: int, row_count: int, keys: Column | None, given: Any
     ) -> "array[int]":
-        """The partition of every row: what it says, else by its key, else by turns."""
+        """Partition of every row: by its column, else by its key, else round-robin."""
         if keys is None:
             chosen = array("i", [-1]) * row_count
         else:
@@ -97,15 +98,15 @@ class RowBatches:
                     continue
                 if not 0 <= partition < count:
                     raise OptionError(
-                        f"a row says partition {partition}, and topic {topic!r} has {count}, "
-                        f"0-{count - 1}"
+                        f"invalid partition {partition} of a row: topic {topic!r} has {count} "
+                        f"partitions, 0-{count - 1}"
                     )
                 chosen[row] = partition
         loose = chosen.count(-1)
         if loose:
-            turn = self._turn.get(topic, 0)
-            self._turn[topic] = turn + 1
-            # Runs of rows, so that each partition gets one batch of its own.
+            turn = self._round_robin.get(topic, 0)
+            self._round_robin[topic] = turn + 1
+            # Runs of rows, so that each partition gets one batch.
             run = -(-loose // count)
             if loose == row_count:
                 runs = [array("i", [(turn + n) % count]) * run for n in range(count)]
@@ -126,7 +127,7 @@ class RowBatches:
         rows: "array[int]",
         keys: Column | None,
         columns: Mapping[str, Any],
-    ) -> Iterator[Part]:
+    ) -> Iterator[PartitionBatch]:
         values = _binary(columns["value"])
         times = self._times(columns)
         now_ms = self._now_ms()
@@ -148,7 +149,7 @@ class RowBatches:
                 base_sequence=sequence,
                 transactional=self._is_transactional,
             )
-            yield self._numbered(where, sequence, stopped - first, batch)
+            yield self._finish_batch(where, sequence, stopped - first, batch)
             first = stopped
 
     def _with_headers(
@@ -157,7 +158,7 @@ class RowBatches:
         rows: "array[int]",
         keys: Column | None,
         columns: Mapping[str, Any],
-    ) -> Iterator[Part]:
+    ) -> Iterator[PartitionBatch]:
         del keys
         taken = pa.array(rows, pa.int32())
         found_keys = columns["key"].take(taken).to_pylist() if "key" in columns else None
@@ -184,7 +185,7 @@ class RowBatches:
         if records:
             yield self._encoded(where, records)
 
-    def _encoded(self, where: TopicPartition, records: list[Record]) -> Part:
+    def _encoded(self, where: TopicPartition, records: list[Record]) -> PartitionBatch:
         sequence = self._sequences.get(where, 0)
         batch = encode(
             records,
@@ -194,12 +195,14 @@ class RowBatches:
             base_sequence=sequence,
             transactional=self._is_transactional,
         )
-        return self._numbered(where, sequence, len(records), batch)
+        return self._finish_batch(where, sequence, len(records), batch)
 
-    def _numbered(self, where: TopicPartition, sequence: int, count: int, batch: bytearray) -> Part:
+    def _finish_batch(
+        self, where: TopicPartition, sequence: int, count: int, batch: bytearray
+    ) -> PartitionBatch:
         self._sequences[where] = (sequence + count) & 0x7FFFFFFF
         self._ordinal += 1
-        return Part(where, sequence, count, batch, self._ordinal)
+        return PartitionBatch(where, sequence, count, batch, self._ordinal)
 
     def _times(self, columns: Mapping[str, Any]) -> "array[int] | None":
         if not self._settings.keeps_timestamp:
@@ -211,7 +214,7 @@ class RowBatches:
 
 
 def _binary(column: Any) -> Column:
-    """A column's buffers; text counts as its UTF-8."""
+    """Buffers of a column; text as UTF-8."""
     if not pa.types.is_binary(column.type) and not pa.types.is_string(column.type):
         column = column.cast(pa.binary())
     validity, offsets, data = column.buffers()

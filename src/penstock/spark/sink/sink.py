@@ -1,26 +1,26 @@
-"""The sink `penstock`: tasks write, the driver commits.
+"""Sink `penstock`: tasks write, the driver commits.
 
-At least once: tasks write with an idempotent producer each; a task that Spark runs again writes
-again, and readers see records at once.
+At least once: each task writes with an idempotent producer. A task that Spark retries writes again,
+and consumers see records immediately.
 
-Exactly once: task n of query q writes in the transaction `penstock-q-n`, notes the batch in the
-ledger in that same transaction, and leaves it open; the driver's `commit` notes which transactions
-they are (`decisions`), then ends them all (`committing`). Whatever dies, whenever it dies:
+Exactly once: task n of query q writes in the transaction `penstock-q-n`, records the batch in the
+ledger in the same transaction, and leaves it open. The driver's `commit` stores the commit intent
+with all these transactions (`commit_intent`), then ends them (`commit`). Failures:
 
-- A task that runs again begins the transaction anew, which fences the earlier attempt and aborts
-  what it wrote. A zombie can write nothing that is ever seen.
-- The driver dies before it has decided: nothing is committed, and the batch runs again.
-- The driver dies later: Spark runs the batch again, tasks see that it is decided and write nothing,
-  and the driver ends what is not ended yet. So it does not matter whether the rows would be the
-  same ones: tables may have changed, and the user's code.
-- A transaction that is decided cannot be ended any more: a speculative attempt began after the one
-  that counts had ended, or the driver came back after `transaction.timeout.ms`. That fails the
-  query, and the batch runs again: tasks whose ledger shows the batch skip it, the others write
-  again. Here the same rows must be in the same task both times. Offsets are planned so
-  (`planning`); `rand()`, or rows dealt out by arrival, would not do.
+- A retried task restarts the transaction, which fences the earlier attempt and aborts its records.
+  Records of a zombie attempt never become visible.
+- The driver dies before it has stored the intent: nothing is committed, and the batch runs again.
+- The driver dies later: Spark runs the batch again, tasks find the intent and write nothing, and
+  the driver commits the remaining transactions. So the repeated batch need not produce the same
+  rows: tables or the user's code may have changed.
+- A transaction of the intent cannot be committed any more: a speculative attempt began after the
+  winning one had finished, or the driver came back after `transaction.timeout.ms`. Then the query
+  fails and the batch runs again: tasks whose ledger shows the batch skip it, the others write
+  again. Only in this case must the same rows be in the same task both times. Planned offsets
+  guarantee it (`range_planning`); `rand()`, or rows distributed by arrival, would break it.
 
-A batch write in transactions has a ledger only where `txnAppId` and `txnVersion` say which write it
-is, as in `foreachBatch`; else its job id is new every time.
+A batch write in transactions has a ledger only if `txnAppId` and `txnVersion` identify the write,
+as in `foreachBatch`; otherwise its job id is new every time.
 """
 
 import logging
@@ -37,25 +37,32 @@ from penstock.client.producer.identity import ProducerIdentity
 from penstock.client.producer.transaction import OpenTransaction, begin, end, identify
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
-from penstock.spark.connection import Link, link_to
-from penstock.spark.option_values import OptionError
-from penstock.spark.settings import WriteSettings
+from penstock.spark.connection import BlockingClient, blocking_client
+from penstock.spark.option_values import OptionError, nearest
+from penstock.spark.settings import HEADERS, WriteSettings
 from penstock.spark.sink.commit import TaskResult, abort_all, commit_all
-from penstock.spark.sink.commit_intent import is_decided
+from penstock.spark.sink.commit_intent import has_commit_intent
 from penstock.spark.sink.committed_batches import (
     CommittedBatch,
     ensure_ledger,
-    next_batch,
-    record_batch,
-    txn_name,
+    next_uncommitted_batch,
+    record_committed_batch,
+    transactional_id_of,
 )
-from penstock.spark.sink.schema import check_rows
 
 _log = logging.getLogger("penstock.spark")
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _QUERY_PROPERTY = "sql.streaming.queryId"
 _CHUNK_BYTES = 8 << 20
+_COLUMN_TYPES = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    HEADERS: ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -73,7 +80,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
                 context.partitionId(),
                 int(_property(context, _BATCH_PROPERTY)),
             )
-            name = txn_name(entry.query_id, entry.task)
+            name = transactional_id_of(entry.query_id, entry.task)
         return _write(self.settings, iterator, context.partitionId(), name, entry)
 
     def commit(self, messages: list[TaskResult | None], batchId: int) -> None:
@@ -87,7 +94,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, settings: WriteSettings, schema: StructType, overwrite: bool) -> None:
         check_rows(schema, settings)
         if overwrite:
-            raise OptionError("a topic cannot be overwritten: write with mode 'append'")
+            raise OptionError("unsupported mode 'overwrite': write with mode 'append'")
         self.settings = settings
         self.job_id = SystemRandom().random_bytes(8).hex()
 
@@ -97,9 +104,13 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return _write(self.settings, iterator, task, None, None)
         write_id = self.settings.write_id
         if write_id is None:
-            return _write(self.settings, iterator, task, txn_name(self.job_id, task), None)
+            return _write(
+                self.settings, iterator, task, transactional_id_of(self.job_id, task), None
+            )
         entry = CommittedBatch(write_id[0], task, write_id[1])
-        return _write(self.settings, iterator, task, txn_name(entry.query_id, task), entry)
+        return _write(
+            self.settings, iterator, task, transactional_id_of(entry.query_id, task), entry
+        )
 
     def commit(self, messages: list[TaskResult | None]) -> None:
         commit_all(self.settings.access, messages)
@@ -108,7 +119,27 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         abort_all(self.settings.access, messages)
 
 
-# In tasks.
+def check_rows(schema: StructType, settings: WriteSettings) -> None:
+    """Refuses a schema that cannot be written."""
+    names = [field.name for field in schema.fields]
+    if "value" not in names:
+        close = nearest("value", names)
+        hint = f"; did you mean {close!r}?" if close else ""
+        raise OptionError(f"missing column 'value'{hint}")
+    if settings.topic is None and "topic" not in names:
+        raise OptionError("missing topic: set the option 'topic', or add a column 'topic'")
+    if settings.keeps_timestamp and "timestamp" not in names:
+        raise OptionError("missing column 'timestamp', which includeTimestamp needs")
+    for field in schema.fields:
+        if field.name == "timestamp" and not settings.keeps_timestamp:
+            continue
+        allowed = _COLUMN_TYPES.get(field.name)
+        found = field.dataType.simpleString()
+        if allowed is not None and found not in allowed:
+            raise OptionError(f"column {field.name!r} must be {' or '.join(allowed)}, not {found}")
+
+
+# Run in tasks.
 
 
 def _task() -> Any:
@@ -121,7 +152,7 @@ def _property(context: Any, name: str) -> str:
     found = context.getLocalProperty(name)
     if found is None:
         raise OptionError(
-            f"Spark does not tell {name}, which exactly-once needs; set 'delivery' to at-least-once"
+            f"Spark did not set {name}, which exactly-once needs; set 'delivery' to at-least-once"
         )
     return str(found)
 
@@ -137,76 +168,76 @@ def _write(
     first = next(chunks, None)
     if first is None:
         return TaskResult(task, 0, entry=entry)
-    link = link_to(settings.access)
+    client = blocking_client(settings.access)
     if transactional_id is None:
-        identity = link.retry(lambda: identify(link.cluster, None, 0))
-        return TaskResult(task, _ship(link, settings, identity, None, first, chunks))
-    # Before it begins: that would abort what is still to be committed.
-    if entry is not None and link.retry(lambda: _is_decided(link, entry)):
-        return TaskResult(task, 0, entry=entry, is_decided=True)
+        identity = client.retry(lambda: identify(client.cluster, None, 0))
+        return TaskResult(task, _send_batches(client, settings, identity, None, first, chunks))
+    # Checked before `begin`, which would abort a transaction that is still to be committed.
+    if entry is not None and client.retry(lambda: _has_commit_intent(client, entry)):
+        return TaskResult(task, 0, entry=entry, has_commit_intent=True)
     name = transactional_id
-    txn = link.retry(lambda: begin(link.cluster, name, settings.txn_timeout_ms))
-    # Only now is it certain that no earlier attempt can still change the ledger.
-    if entry is not None and link.retry(lambda: _is_done(link, entry)):
+    txn = client.retry(lambda: begin(client.cluster, name, settings.txn_timeout_ms))
+    # Checked after `begin`: from here on no earlier attempt can change the ledger.
+    if entry is not None and client.retry(lambda: _is_committed(client, entry)):
         return TaskResult(task, 0, entry=entry)
-    is_written = False
+    is_sent = False
     try:
-        rows = _ship(link, settings, txn.identity, txn, first, chunks)
+        rows = _send_batches(client, settings, txn.identity, txn, first, chunks)
         if entry is not None:
-            link.retry(lambda: record_batch(link.cluster, txn, entry))
-        is_written = True
+            client.retry(lambda: record_committed_batch(client.cluster, txn, entry))
+        is_sent = True
     finally:
-        if not is_written:
-            _abort_quietly(link, txn)
+        if not is_sent:
+            _abort_quietly(client, txn)
     return TaskResult(task, rows, txn, entry)
 
 
-async def _is_decided(link: Link, entry: CommittedBatch) -> bool:
-    await ensure_ledger(link.cluster)
-    return await is_decided(link.cluster, entry.query_id, entry.batch_id)
+async def _has_commit_intent(client: BlockingClient, entry: CommittedBatch) -> bool:
+    await ensure_ledger(client.cluster)
+    return await has_commit_intent(client.cluster, entry.query_id, entry.batch_id)
 
 
-async def _is_done(link: Link, entry: CommittedBatch) -> bool:
-    return await next_batch(link.cluster, entry.query_id, entry.task) > entry.batch_id
+async def _is_committed(client: BlockingClient, entry: CommittedBatch) -> bool:
+    return await next_uncommitted_batch(client.cluster, entry.query_id, entry.task) > entry.batch_id
 
 
-def _ship(
-    link: Link,
+def _send_batches(
+    client: BlockingClient,
     settings: WriteSettings,
     identity: ProducerIdentity,
     txn: OpenTransaction | None,
     first: Any,
     rest: Iterator[Any],
 ) -> int:
-    # Only tasks write, and the process that commits need not load this.
-    from penstock.spark.sink.batch_sender import Shipper
+    # Imported only in tasks: the process that commits does not need it.
+    from penstock.spark.sink.batch_sender import BatchSender
     from penstock.spark.sink.row_batches import RowBatches
 
     def count_partitions(topic: str) -> int:
-        info = link.retry(lambda: link.cluster.topic(topic, auto_create=True))
+        info = client.retry(lambda: client.cluster.topic(topic, auto_create=True))
         return len(info.partitions)
 
-    outgoing = RowBatches(
+    row_batches = RowBatches(
         settings,
         identity,
         is_transactional=txn is not None,
         partition_count=count_partitions,
         now_ms=SystemClock().now_ms,
     )
-    shipper = Shipper(link.cluster, txn, settings.access.retry_timeout_ms)
+    sender = BatchSender(client.cluster, txn, settings.access.retry_timeout_ms)
     rows = 0
     chunk: Any | None = first
     while chunk is not None:
         rows += chunk.num_rows
-        parts = list(outgoing.parts(chunk))
-        link.run(shipper.ship(parts))
+        batches = list(row_batches.partition_batches(chunk))
+        client.run(sender.send(batches))
         chunk = next(rest, None)
-    link.run(shipper.finish())
+    client.run(sender.finish())
     return rows
 
 
 def _chunks(batches: Iterator[Any]) -> Iterator[Any]:
-    """Spark's Arrow batches joined to a size that makes good record batches."""
+    """Joins Spark's Arrow batches to chunks of about `_CHUNK_BYTES` for larger record batches."""
     held: list[Any] = []
     size = 0
     for batch in batches:
@@ -220,9 +251,9 @@ def _chunks(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
 
-def _abort_quietly(link: Link, txn: OpenTransaction) -> None:
-    """So that readers of committed records need not wait for the transaction to time out."""
+def _abort_quietly(client: BlockingClient, txn: OpenTransaction) -> None:
+    """Aborts, so that read_committed consumers need not wait for the transaction's timeout."""
     try:
-        link.run(end(link.cluster, txn, committed=False))
+        client.run(end(client.cluster, txn, committed=False))
     except (Refused, PeerError, OSError) as error:
         _log.warning("%s was not aborted: %s", txn, error)

@@ -1,1 +1,1 @@
-"""Reading from Penstock in Spark: batch and streaming sources, and queues as streams."""
+"""Sources: topics as batches and streams, queues as streams."""

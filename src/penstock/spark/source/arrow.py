@@ -1,7 +1,7 @@
-"""Fetched record batches as Arrow: the columns asked for, nothing else decoded.
+"""Decodes fetched record batches to Arrow, only the selected columns.
 
-The schema is the one Spark expects, to the letter: Spark refuses a batch whose types or order
-differ. Small Kafka batches are joined, so that few Arrow batches come out of one fetch.
+The schema is exactly the one Spark expects: Spark refuses a batch whose types or order differ.
+Small Kafka batches are joined, so that a fetch yields few Arrow batches.
 """
 
 from array import array
@@ -29,12 +29,13 @@ _NOTHING = Column(0)
 _MILLIS = pa.timestamp("ms", tz="UTC")
 _NO_NUMBERS = array("q")
 _BATCH_BYTES = 16 << 20
-"""How large an Arrow batch may get before the next one begins, and one record batch more."""
-_ROWS_KEPT = 1 << 13
+"""Size at which an Arrow batch ends; it may exceed this by one record batch."""
+_CONSTANT_ROWS_MIN = 1 << 13
+"""Minimum rows of a cached constant column, so that most batches only slice it."""
 
 
-class ArrowShape:
-    """The columns of one read. `batches` is its work."""
+class ArrowDecoder:
+    """Decodes the columns of one read."""
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
@@ -47,14 +48,14 @@ class ArrowShape:
         self._constants: dict[str | int, Any] = {}
 
     def batches(self, fetched: Fetched, span: Range) -> Iterator[Any]:
-        """The records of the range in what was fetched, as few Arrow batches."""
+        """Records of a range in fetched data, as few Arrow batches."""
         start = max(span.start, fetched.offset)
         collector = Collector()
         headers: list[Any] = []
         time_types: list[tuple[int, int]] = []
         for view, is_append_time in fetched.data_batches():
             is_inside = start <= _base_offset(view) and _last_offset(view) < span.end
-            # Where a batch straddles an end, its offsets say which records are in.
+            # If a batch straddles an end of the range, its offsets are needed to cut it.
             decoded = decode(view, columns=self._needed if is_inside else self._bounded)
             low, high = 0, len(decoded)
             if not is_inside:
@@ -123,18 +124,18 @@ class ArrowShape:
         return pa.concat_arrays([repeat(kind, length) for length, kind in runs])
 
     def _repeated(self, value: str | int, count: int) -> Any:
-        """A column of one value, cut from a longer one that is kept."""
+        """Column of one repeated value, a slice of a longer cached one."""
         known = self._constants.get(value)
         if known is None or len(known) < count:
-            known = repeat(value, max(count, _ROWS_KEPT))
+            known = repeat(value, max(count, _CONSTANT_ROWS_MIN))
             self._constants[value] = known
         return known.slice(0, count)
 
 
 def repeat(value: str | int, count: int) -> Any:
-    """A column of strings or of 32-bit numbers, all the same.
+    """Column of one repeated string or 32-bit integer.
 
-    As `pyarrow.repeat`, which would import pandas: a third of a second in every process.
+    Replaces `pyarrow.repeat`, which would import pandas: a third of a second in every process.
     """
     if isinstance(value, int):
         numbers = array("i", [value]) * count
@@ -146,7 +147,7 @@ def repeat(value: str | int, count: int) -> Any:
 
 
 def range_rows(spans: Sequence[Range]) -> Any:
-    """Ranges as an Arrow batch, a row each."""
+    """Arrow batch with one row per range."""
     arrays = [
         pa.concat_arrays([repeat(span.topic, 1) for span in spans]),
         pa.concat_arrays([repeat(span.partition, 1) for span in spans]),
@@ -157,7 +158,7 @@ def range_rows(spans: Sequence[Range]) -> Any:
 
 
 def int64s(numbers: Sequence[int]) -> Any:
-    """As `pyarrow.array`, which would import pandas."""
+    """Column of 64-bit integers; replaces `pyarrow.array`, which would import pandas."""
     return _int64s(pa.int64(), len(numbers), array("q", numbers))
 
 
@@ -174,7 +175,7 @@ def _int64s(kind: Any, count: int, numbers: "bytearray | array[int]") -> Any:
 
 
 def _headers(decoded: Columns, index: int) -> Sequence[dict[str, Any]] | None:
-    """None where there are none, as Spark's Kafka source has it."""
+    """Headers of a record; None instead of an empty list, as in Spark's Kafka source."""
     found = decoded.headers(index)
     return [{"key": name, "value": content} for name, content in found] if found else None
 

@@ -1,13 +1,13 @@
-"""The data source `penstock`: what Spark makes readers and writers of, and batch reads.
+"""Data source `penstock`, the factory of readers and writers; also batch reads.
 
-Spark calls `reader` in its planner and carries the reader into the tasks, so readers hold only
-settings. The schema is that of Spark's Kafka source. Spark prunes no columns of Python sources:
-the option `columns`, or a schema given by the user, says which are decoded.
+Spark calls `reader` in its planner and sends the reader to the tasks, so readers hold only
+settings. The schema is that of Spark's Kafka source. Spark does not prune columns of Python
+sources: the option `columns`, or the user's schema, selects the decoded ones.
 
-Filters are pushed only where the user turned `spark.sql.python.filterPushdown.enabled` on: Spark
-refuses a reader that could take filters while the setting is off, so there are two classes.
+Spark pushes filters only if the user sets `spark.sql.python.filterPushdown.enabled`. It refuses a
+reader with `pushFilters` while the setting is off, so there are two classes.
 
-Every process that Spark starts imports this module, so what only some need is imported there.
+Every process that Spark starts imports this module, so it imports optional parts inside functions.
 """
 
 import sys
@@ -28,10 +28,10 @@ from pyspark.sql.types import StructType
 from penstock.client.cluster import Cluster
 from penstock.client.list_offsets import list_offsets
 from penstock.client.metadata import TopicPartition
-from penstock.spark.connection import link_to
+from penstock.spark.connection import blocking_client
 from penstock.spark.range_planning import Range, plan, ranges_between
-from penstock.spark.settings import ReadSettings, read_settings, shape_of, write_settings
-from penstock.spark.source.filters import Narrowing
+from penstock.spark.settings import ReadSettings, read_settings, selected_columns, write_settings
+from penstock.spark.source.filters import RangeFilter
 from penstock.spark.source.rows import (
     RANGES_SCHEMA,
     RangePartition,
@@ -40,7 +40,7 @@ from penstock.spark.source.rows import (
     schema_of,
 )
 from penstock.spark.source.start_and_end import resolve
-from penstock.spark.topics import places_of
+from penstock.spark.topics import partitions_to_read
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -53,13 +53,13 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
         return "penstock"
 
     def schema(self) -> StructType:
-        columns = shape_of(self.options)
+        columns = selected_columns(self.options)
         return RANGES_SCHEMA if columns is None else schema_of(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settings = read_settings(self.options, is_streaming=False)
         check_schema(schema, settings)
-        # Spark runs this module only when filters may be pushed, in a process of its own.
+        # Spark runs this module only if filters may be pushed, in a separate process.
         if _PUSHDOWN_WORKER in sys.modules:
             return FilteredReader(settings, schema)
         return BatchReader(settings, schema)
@@ -92,59 +92,59 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         self.settings = settings
         self.schema = schema
-        self.narrowing: Narrowing | None = None
+        self.range_filter: RangeFilter | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
-        link = link_to(self.settings.access)
+        client = blocking_client(self.settings.access)
 
         async def look() -> list[Range]:
-            return await ranges_of(link.cluster, self.settings, self.narrowing)
+            return await ranges_of(client.cluster, self.settings, self.range_filter)
 
         tasks = plan(
-            link.retry(look),
+            client.retry(look),
             tasks_min=self.settings.tasks_min,
             task_records_max=self.settings.task_records_max,
         )
         return [RangePartition(spans) for spans in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Spark makes one partition of nothing where there are none.
+        # For an empty list of partitions Spark passes one placeholder.
         if not isinstance(partition, RangePartition):
             return iter(())
         return read_all(self.settings, self.schema, partition.spans)
 
 
 class FilteredReader(BatchReader):
-    """As BatchReader, for sessions in which Spark pushes filters down."""
+    """BatchReader for sessions in which Spark pushes filters down."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        self.narrowing = Narrowing()
-        return self.narrowing.take(filters)
+        self.range_filter = RangeFilter()
+        return self.range_filter.take(filters)
 
 
 async def ranges_of(
-    cluster: Cluster, settings: ReadSettings, narrowing: Narrowing | None = None
+    cluster: Cluster, settings: ReadSettings, range_filter: RangeFilter | None = None
 ) -> list[Range]:
-    """What a batch reads, as the cluster has it now."""
-    places = await places_of(cluster, settings)
+    """Ranges of a batch read, from the current state of the cluster."""
+    places = await partitions_to_read(cluster, settings)
     level = settings.isolation_level
     starts = await resolve(
         cluster, settings.starting, places, isolation_level=level, group=settings.group
     )
     ends = await resolve(cluster, settings.ending, places, isolation_level=level)
     spans = ranges_between(starts, ends)
-    if narrowing is None:
+    if range_filter is None:
         return spans
-    if narrowing.timestamp_low_ms is not None:
-        spans = await _from_time(cluster, spans, narrowing.timestamp_low_ms, level)
-    narrowed = [narrowing.apply(span) for span in spans]
+    if range_filter.timestamp_low_ms is not None:
+        spans = await _from_time(cluster, spans, range_filter.timestamp_low_ms, level)
+    narrowed = [range_filter.apply(span) for span in spans]
     return [span for span in narrowed if span is not None]
 
 
 async def _from_time(
     cluster: Cluster, spans: Sequence[Range], timestamp_ms: int, isolation_level: int
 ) -> list[Range]:
-    """The ranges from the first record on that is as young as this; older ones cannot pass."""
+    """Ranges from the first record with at least this timestamp; earlier records cannot match."""
     wanted: dict[TopicPartition, int] = {span.where: timestamp_ms for span in spans}
     if not wanted:
         return []

@@ -1,8 +1,8 @@
-"""Filters that Spark pushes down, made narrower ranges.
+"""Narrows offset ranges by the filters that Spark pushes down.
 
-Filters on topic, partition and offset are answered by the ranges alone and not checked again by
-Spark. A lower bound on the timestamp only says where to begin: records with older timestamps may
-stand behind younger ones, so Spark checks those rows again. An upper bound says nothing.
+Narrowed ranges fully apply filters on topic, partition and offset; Spark does not check those
+again. A lower bound on the timestamp only moves the start: records with older timestamps may follow
+newer ones, so Spark checks those rows again. An upper bound on the timestamp is not used.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,21 +29,21 @@ _EXACT = ("topic", "partition", "offset")
 
 
 @dataclass
-class Narrowing:
-    """What the pushed filters leave of the ranges."""
+class RangeFilter:
+    """Bounds from the pushed filters, which narrow ranges."""
 
     offset_low: int = 0
     offset_high: int | None = None
     timestamp_low_ms: int | None = None
     _tests: list[tuple[str, Any]] = field(default_factory=list)
-    """Filters on topic and partition, with the values that pass."""
+    """Filters on topic and partition, with the values that match."""
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Takes what can be used; what comes back Spark has to check itself."""
+        """Applies supported filters; returns those that Spark must check itself."""
         return [kept for kept in filters if not self._take(kept)]
 
     def apply(self, span: Range) -> Range | None:
-        """What is left of a range, or None."""
+        """Narrowed range; None if it is empty."""
         for column, allowed in self._tests:
             if getattr(span, column) not in allowed:
                 return None
@@ -57,7 +57,7 @@ class Narrowing:
             return False
         (column,) = path
         if isinstance(pushed, IsNotNull):
-            # These are never null.
+            # These columns are never null.
             return column in (*_EXACT, "timestamp", "timestampType")
         value = getattr(pushed, "value", None)
         if column == "timestamp":

@@ -1,8 +1,8 @@
-"""A query's member of a share group: holds the records of the batch that runs.
+"""Share group member of a query; holds the leases of the running batch.
 
-Lives in the process that plans the query's batches, on a thread of its own, so that leases are
-renewed while that process waits for Spark. Ends with the process: then the connection is lost, and
-the broker gives the records to others.
+Runs in the process that plans the query's batches, on its own thread, so that leases are renewed
+while that process waits for Spark. If the process dies, its connection closes and the broker
+redelivers the records to other members.
 """
 
 import asyncio
@@ -20,31 +20,38 @@ from penstock.client.share.leases import HeldLease
 from penstock.runtime.loop_thread import LoopThread
 from penstock.spark.connection import cluster_of
 from penstock.spark.settings import ReadSettings
-from penstock.spark.source.queue_offsets import OWED_MAX, Picked, QueueOffset, add, add_all, count
+from penstock.spark.source.queue_offsets import (
+    UNACKNOWLEDGED_MAX,
+    QueueOffset,
+    RecordOffsets,
+    add,
+    add_all,
+    count,
+)
 
 _log = logging.getLogger("penstock.spark")
 
-FETCHED_AT_ONCE: Final = 2_000
+FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 200
-"""How long a batch waits for its first record, and how often Spark is told that there is none."""
-_MORE_MS: Final = 20
-"""How long it waits for another one."""
-_START: Final = "earliest"
-_CLOSING_S: Final = 5.0
-_OWED_S: Final = 600.0
-"""What was not delivered again for so long never will be: the queue knows that it is done."""
+"""Maximum wait for the first record of a batch; then Spark is told that there is none."""
+_NEXT_WAIT_MS: Final = 20
+"""Maximum wait for further records of a batch."""
+_AUTO_OFFSET_RESET: Final = "earliest"
+_CLOSE_TIMEOUT_S: Final = 5.0
+_UNACKNOWLEDGED_S: Final = 600.0
+"""Records not redelivered for this long are known to the queue as acknowledged."""
 
 
 class QueueMember:
-    """Made where it is first needed; `take` a batch, `finish` it, `take` the next."""
+    """Leases one batch at a time: `take` a batch, `finish` it, `take` the next."""
 
     def __init__(self, settings: ReadSettings, records_max: int) -> None:
         self._settings = settings
         self._records_max = records_max
         self._held: dict[int, list[HeldLease]] = {}
-        """The records of batches that are not finished, by the batch's number."""
-        self._owed: Picked = {}
-        self._owed_until = 0.0
+        """Leases of unfinished batches, by batch number."""
+        self._unacknowledged: RecordOffsets = {}
+        self._unacknowledged_until = 0.0
         self._finished = -1
         self._thread = LoopThread("penstock-queue")
         self._cluster: Cluster | None = None
@@ -54,20 +61,23 @@ class QueueMember:
             self._thread.close()
             raise
 
-    def take(self, begun: QueueOffset, ends: Mapping[TopicPartition, int] | None) -> QueueOffset:
-        """The next batch, or `begun` itself if there is nothing; `ends`: what is younger waits."""
-        return self._thread.run(self._take(begun, ends))
+    def take(self, current: QueueOffset, ends: Mapping[TopicPartition, int] | None) -> QueueOffset:
+        """Next batch, or `current` itself if the queue is empty.
+
+        `ends` excludes newer records.
+        """
+        return self._thread.run(self._take(current, ends))
 
     def finish(self, done: QueueOffset) -> None:
-        """Acknowledges a batch that is in Spark's checkpoint."""
+        """Acknowledges a batch that is complete in Spark's checkpoint."""
         self._thread.run(self._finish(done))
 
     def close(self) -> None:
-        """Gives back what is not finished."""
+        """Releases the leases of unfinished batches and leaves the group."""
         try:
-            self._thread.run(self._leave(), _CLOSING_S)
+            self._thread.run(self._leave(), _CLOSE_TIMEOUT_S)
         except (OSError, Refused, PeerError) as error:
-            _log.warning("group %s was not left: %s", self._settings.group, error)
+            _log.warning("leaving group %s failed: %s", self._settings.group, error)
         self._thread.close()
 
     # On the member's own thread.
@@ -79,9 +89,9 @@ class QueueMember:
         group = settings.group
         timeout_ms = settings.access.retry_timeout_ms
         await cluster.retrying(cluster.bootstrap, timeout_ms=timeout_ms)
-        await begin_share_group(Admin(cluster), group, _START)
+        await begin_share_group(Admin(cluster), group, _AUTO_OFFSET_RESET)
         config = ShareConfig(
-            fetch_records=FETCHED_AT_ONCE,
+            fetch_records=FETCH_RECORDS,
             held_max=2 * self._records_max,
             renew_for_s=settings.renew_for_ms / 1000,
             retry_timeout_ms=timeout_ms,
@@ -94,7 +104,7 @@ class QueueMember:
         for leases in self._held.values():
             for lease in leases:
                 if not lease.is_settled and not lease.is_lost:
-                    # Uncounted: that a batch failed says nothing of most of its records.
+                    # Does not count as a delivery: most records of a failed batch are good.
                     self._consumer.settle(lease, AcknowledgementType.RELEASE, UNSEEN)
         await self._consumer.flush()
         await self._consumer.close()
@@ -102,19 +112,19 @@ class QueueMember:
         await self._cluster.close()
 
     async def _take(
-        self, begun: QueueOffset, ends: Mapping[TopicPartition, int] | None
+        self, current: QueueOffset, ends: Mapping[TopicPartition, int] | None
     ) -> QueueOffset:
-        number = begun.batch + 1
+        number = current.batch + 1
         leases = self._held.get(number)
         if leases is None:
             leases = await self._receive(ends)
         if not leases:
-            return begun
+            return current
         self._held[number] = leases
         taken = QueueOffset(number)
         for lease in leases:
             add(taken.taken, lease.where, lease.message.offset, lease.message.offset)
-        add_all(taken.owed, self._owed)
+        add_all(taken.unacknowledged, self._unacknowledged)
         return taken
 
     async def _receive(self, ends: Mapping[TopicPartition, int] | None) -> list[HeldLease]:
@@ -124,25 +134,25 @@ class QueueMember:
             found = await self._consumer.receive(self._records_max - len(leases), wait_ms)
             if not found:
                 break
-            unknown = [lease for lease in found if not self._settle_owed(lease)]
-            fresh = [lease for lease in unknown if not self._give_back_young(lease, ends)]
+            unknown = [lease for lease in found if not self._acknowledge_redelivered(lease)]
+            fresh = [lease for lease in unknown if not self._release_newer(lease, ends)]
             leases += fresh
             if unknown and not fresh:
                 break
-            wait_ms = _MORE_MS
+            wait_ms = _NEXT_WAIT_MS
         return leases
 
-    def _settle_owed(self, lease: HeldLease) -> bool:
-        """Whether it was done before; then the queue is told."""
-        offset, owed = lease.message.offset, self._owed.get(lease.where)
-        if owed is None or offset not in owed:
+    def _acknowledge_redelivered(self, lease: HeldLease) -> bool:
+        """Acknowledges a redelivered record of a finished batch; False for other records."""
+        offset, unacknowledged = lease.message.offset, self._unacknowledged.get(lease.where)
+        if unacknowledged is None or offset not in unacknowledged:
             return False
-        owed.remove(offset, offset)
+        unacknowledged.remove(offset, offset)
         self._consumer.settle(lease, AcknowledgementType.ACCEPT)
         return True
 
-    def _give_back_young(self, lease: HeldLease, ends: Mapping[TopicPartition, int] | None) -> bool:
-        """Whether it came after the query with AvailableNow began; then it is for the next one."""
+    def _release_newer(self, lease: HeldLease, ends: Mapping[TopicPartition, int] | None) -> bool:
+        """Releases a record that is newer than the start of an AvailableNow query; else False."""
         if ends is None or lease.message.offset < ends.get(lease.where, 0):
             return False
         self._consumer.settle(lease, AcknowledgementType.RELEASE, UNSEEN)
@@ -153,14 +163,14 @@ class QueueMember:
             return
         leases = self._held.pop(done.batch, None)
         if leases is None:
-            # Of an earlier life of the query: its leases are gone, its records come again.
-            add_all(self._owed, done.taken)
-            add_all(self._owed, done.owed)
-            self._owed_until = self._now() + _OWED_S
+            # Batch of an earlier process: its leases are lost, its records will be redelivered.
+            add_all(self._unacknowledged, done.taken)
+            add_all(self._unacknowledged, done.unacknowledged)
+            self._unacknowledged_until = self._now() + _UNACKNOWLEDGED_S
         else:
             await self._accept(leases)
         self._finished = done.batch
-        self._forget_some()
+        self._bound_unacknowledged()
 
     async def _accept(self, leases: list[HeldLease]) -> None:
         answers: list[asyncio.Future[None]] = []
@@ -169,7 +179,7 @@ class QueueMember:
         for lease in leases:
             if lease.is_lost:
                 lost += 1
-                self._owe(lease)
+                self._add_unacknowledged(lease)
             else:
                 settled.append(lease)
                 answers.append(self._consumer.settle(lease, AcknowledgementType.ACCEPT))
@@ -177,26 +187,26 @@ class QueueMember:
         for lease, outcome in zip(settled, outcomes, strict=True):
             if outcome is not None:
                 lost += 1
-                self._owe(lease)
+                self._add_unacknowledged(lease)
         if lost:
             _log.warning(
-                "%d records of a finished batch were no longer held by group %s: others may have "
-                "got them as well",
+                "lost the leases of %d records of a finished batch in group %s: they may be "
+                "delivered again",
                 lost,
                 self._settings.group,
             )
 
-    def _owe(self, lease: HeldLease) -> None:
-        add(self._owed, lease.where, lease.message.offset, lease.message.offset)
-        self._owed_until = self._now() + _OWED_S
+    def _add_unacknowledged(self, lease: HeldLease) -> None:
+        add(self._unacknowledged, lease.where, lease.message.offset, lease.message.offset)
+        self._unacknowledged_until = self._now() + _UNACKNOWLEDGED_S
 
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _forget_some(self) -> None:
-        if self._now() > self._owed_until:
-            self._owed.clear()
-        while count(self._owed) > OWED_MAX:
-            where = max(self._owed, key=lambda one: len(self._owed[one]))
-            self._owed[where].take(OWED_MAX // 10)
+    def _bound_unacknowledged(self) -> None:
+        if self._now() > self._unacknowledged_until:
+            self._unacknowledged.clear()
+        while count(self._unacknowledged) > UNACKNOWLEDGED_MAX:
+            where = max(self._unacknowledged, key=lambda one: len(self._unacknowledged[one]))
+            self._unacknowledged[where].take(UNACKNOWLEDGED_MAX // 10)

@@ -1,12 +1,12 @@
-"""How far a query has come in a queue, as Spark's checkpoint keeps it. Pure.
+"""Progress of a query in a queue, as stored in Spark's checkpoint. Pure.
 
-A queue has no position, so the checkpoint holds what each batch was given: the number of the batch
-and the offsets of its records. Whoever runs the batch again after a crash reads the same records in
-the same tasks, which is what the exactly-once sink needs.
+A queue has no single offset, so the checkpoint stores the number of each batch and the offsets of
+its records. After a crash, the repeated batch reads the same records in the same tasks, as the
+exactly-once sink requires.
 
-`owed` are records of earlier batches that are done, and that the queue may not know of: it is told
-when it delivers them again. JSON: `{"batch": 3, "taken": {"jobs": {"0": [5, 9, 12, 12]}}, "owed":
-{}}`, first and last offset of every run.
+`unacknowledged` are records of finished earlier batches whose acknowledgement the queue may not
+have; the query acknowledges them on redelivery. JSON: `{"batch": 3, "taken": {"jobs": {"0":
+[5, 9, 12, 12]}}, "owed": {}}`, first and last offset of every run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,23 +17,27 @@ from penstock.client.metadata import TopicPartition
 from penstock.spark.range_planning import ForeignOffsets, Range
 from penstock.state.queues.intervals import IntervalSet
 
-OWED_MAX: Final = 100_000
-"""Records; more are forgotten, and would be read again."""
+UNACKNOWLEDGED_MAX: Final = 100_000
+"""Maximum tracked records; beyond it, the query forgets some and would read them again."""
 
-Picked = dict[TopicPartition, IntervalSet]
+RecordOffsets = dict[TopicPartition, IntervalSet]
 
 
 @dataclass(slots=True)
 class QueueOffset:
     batch: int = 0
-    taken: Picked = field(default_factory=dict)
-    owed: Picked = field(default_factory=dict)
+    taken: RecordOffsets = field(default_factory=dict)
+    unacknowledged: RecordOffsets = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {"batch": self.batch, "taken": _written(self.taken), "owed": _written(self.owed)}
+        return {
+            "batch": self.batch,
+            "taken": _written(self.taken),
+            "owed": _written(self.unacknowledged),
+        }
 
     def spans(self) -> list[Range]:
-        """The batch's records as ranges, sorted."""
+        """Records of the batch as ranges, sorted."""
         return [
             Range(where.topic, where.partition, first, last + 1)
             for where in sorted(self.taken)
@@ -49,7 +53,7 @@ def read_offset(written: Any, topics: Iterable[str]) -> QueueOffset:
         offset = QueueOffset(written["batch"], _read(written["taken"]), _read(written["owed"]))
     except (AttributeError, AssertionError, KeyError, ValueError, TypeError):
         raise ForeignOffsets(
-            f"the checkpoint holds {str(written)[:100]!r}, which is no position in a queue; "
+            f"the checkpoint holds {str(written)[:100]!r}, which is not an offset of a queue; "
             "it belongs to another query: choose another checkpointLocation"
         ) from None
     known = set(topics)
@@ -63,11 +67,11 @@ def read_offset(written: Any, topics: Iterable[str]) -> QueueOffset:
     return offset
 
 
-def add(picked: Picked, where: TopicPartition, first: int, last: int) -> None:
+def add(picked: RecordOffsets, where: TopicPartition, first: int, last: int) -> None:
     picked.setdefault(where, IntervalSet()).add(first, last)
 
 
-def add_all(picked: Picked, more: Mapping[TopicPartition, IntervalSet]) -> None:
+def add_all(picked: RecordOffsets, more: Mapping[TopicPartition, IntervalSet]) -> None:
     for where, runs in more.items():
         for first, last in runs:
             add(picked, where, first, last)
@@ -80,7 +84,7 @@ def count(picked: Mapping[TopicPartition, IntervalSet]) -> int:
 def tasks_of(
     spans: list[Range], *, tasks_min: int | None, task_records_max: int | None
 ) -> Iterator[list[Range]]:
-    """The ranges of each task: those of one partition, cut where a task has enough."""
+    """Ranges of each task, all of one partition and limited to the task's share."""
     total = sum(span.size for span in spans)
     share = task_records_max or total
     if tasks_min is not None and total:
@@ -102,7 +106,7 @@ def tasks_of(
         yield task
 
 
-def _written(picked: Picked) -> dict[str, dict[str, list[int]]]:
+def _written(picked: RecordOffsets) -> dict[str, dict[str, list[int]]]:
     found: dict[str, dict[str, list[int]]] = {}
     for where in sorted(picked):
         runs = [offset for run in picked[where] for offset in run]
@@ -111,8 +115,8 @@ def _written(picked: Picked) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-def _read(written: Any) -> Picked:
-    picked: Picked = {}
+def _read(written: Any) -> RecordOffsets:
+    picked: RecordOffsets = {}
     for topic, partitions in written.items():
         for partition, numbers in partitions.items():
             for first, last in zip(numbers[::2], numbers[1::2], strict=True):

@@ -1,17 +1,18 @@
-"""A queue as a stream: records are leased, renewed while their batch runs, and acknowledged when
-the batch is in the checkpoint.
+"""A queue as a stream: leases records, renews them while their batch runs, and acknowledges them
+when the batch is in the checkpoint.
 
-The planning process holds the leases (`queue_member`) and tells Spark which records each batch
-got (`queue_offsets`); tasks fetch them from the log by their offsets. Spark asks for `latestOffset`
-only when all before `start` is processed and in the commit log, so that is when `start` is
-acknowledged.
+The planning process holds the leases (`queue_member`) and returns the offsets of each batch to
+Spark (`queue_offsets`); tasks fetch the records from the log by offset. Spark calls `latestOffset`
+only after everything before `start` is processed and in the commit log, so `start` is acknowledged
+then.
 
-What is promised is at least once. When the driver dies, its leases run out; the batch runs again
-from the checkpoint with the same records, and those that the queue delivers to this query again are
-acknowledged and left out. But another member of the group may have got them meanwhile.
+Delivery is at least once. When the driver dies, its leases expire. The batch runs again from the
+checkpoint with the same records, and the query acknowledges and skips those that the queue
+redelivers to it. But another member of the group may have received them in between.
 
-A query that fails gives its records back. A record that is bad is not the queue's business here:
-`penstock.spark.dead_letters` writes it to the dead letters, in the same transaction as the rest.
+A failing query releases its records. The queue does not dead-letter bad records here:
+`penstock.spark.dead_letters` writes them to the dead-letter queue, in the same transaction as the
+other rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,15 +28,15 @@ from pyspark.sql.types import StructType
 
 from penstock.client.list_offsets import LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
-from penstock.spark.connection import link_to
+from penstock.spark.connection import blocking_client
 from penstock.spark.settings import ReadSettings
 from penstock.spark.source.queue_member import QueueMember
 from penstock.spark.source.queue_offsets import QueueOffset, read_offset, tasks_of
 from penstock.spark.source.rows import RangePartition
-from penstock.spark.topics import places_of
+from penstock.spark.topics import partitions_to_read
 
 RECORDS_MAX: Final = 10_000
-"""Of one batch, unless maxOffsetsPerTrigger says otherwise: all of them are held at a time."""
+"""Default of maxOffsetsPerTrigger for a queue: all records of a batch are leased at once."""
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -43,10 +44,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self.settings = settings
         self.schema = schema
         self._ends: dict[TopicPartition, int] | None = None
-        """Where the queue ended when a query with AvailableNow began."""
+        """End offsets at the start of an AvailableNow query."""
         self._member: QueueMember | None = None
 
-    # What Spark asks on the driver.
+    # Called on the driver.
 
     def initialOffset(self) -> dict[str, Any]:
         return QueueOffset().to_json()
@@ -55,22 +56,22 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return ReadMaxRows(self._records_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        link = link_to(self.settings.access)
+        client = blocking_client(self.settings.access)
 
         async def look() -> dict[TopicPartition, int]:
-            places = await places_of(link.cluster, self.settings)
-            found = await list_offsets(link.cluster, dict.fromkeys(places, LATEST))
+            places = await partitions_to_read(client.cluster, self.settings)
+            found = await list_offsets(client.cluster, dict.fromkeys(places, LATEST))
             return {where: found[where].offset for where in places}
 
-        self._ends = link.retry(look)
+        self._ends = client.retry(look)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = read_offset(start, self.settings.topics)
+        current = read_offset(start, self.settings.topics)
         if self._member is None:
             self._member = QueueMember(self.settings, self._records_max)
-        self._member.finish(begun)
-        taken = self._member.take(begun, self._ends)
-        return start if taken is begun else taken.to_json()
+        self._member.finish(current)
+        taken = self._member.take(current, self._ends)
+        return start if taken is current else taken.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None
@@ -85,14 +86,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return [RangePartition(spans) for spans in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes a batch late: latestOffset has acknowledged this and more."""
+        """Does nothing: called one batch late, after latestOffset has acknowledged this batch."""
 
     def stop(self) -> None:
         if self._member is not None:
             self._member.close()
             self._member = None
 
-    # What tasks run.
+    # Called in tasks.
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
@@ -100,11 +101,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             from penstock.spark.source.arrow import range_rows
 
             return iter((range_rows(partition.spans),))
-        from penstock.spark.source.read_offsets import read_picked
+        from penstock.spark.source.read_offsets import read_selected
 
-        return read_picked(self.settings, self.schema, partition.spans)
-
-    # Inside.
+        return read_selected(self.settings, self.schema, partition.spans)
 
     @property
     def _records_max(self) -> int:

@@ -1,12 +1,12 @@
-"""Fetches one range of one partition, a fetch ahead, and says what was lost.
+"""Fetches one range of a partition with prefetching, and reports data loss.
 
-While a chunk is decoded the next one is already asked for; it waits in the socket. Of several
-ranges the next ones are begun meanwhile (`begin`), so that small ones share a round trip. What is
-asked for never reaches past the end of the range by more than a guess, so that splitting a
-partition into many tasks does not read it many times.
+While a chunk is decoded, the next one is already requested; its reply waits in the socket. Of
+several ranges, the next ones are prefetched meanwhile (`prefetch`), so that small ones share a
+round trip. The size of a request is limited by an estimate of the rest of the range, so that
+splitting a partition into many tasks does not read it many times.
 
-Brokers may be away for `retry_timeout_ms`; then the task fails. Offsets that the log no longer
-has, or not yet has, are data loss: an error, or skipped with a warning.
+Brokers may be unavailable for `retry_timeout_ms`; then the task fails. Offsets that the log no
+longer has, or not yet has, are data loss: an error, or skipped with a warning.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from penstock.client.cluster import Cluster
 from penstock.client.consumer.fetched import Fetched, end_of
 from penstock.client.errors import check, code_of, refusal
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
-from penstock.spark.connection import Link
-from penstock.spark.data_loss import lost
+from penstock.spark.connection import BlockingClient
+from penstock.spark.data_loss import report_loss
 from penstock.spark.range_planning import Range
 from penstock.wire.messages.fetch import (
     FetchPartition,
@@ -29,59 +29,66 @@ from penstock.wire.messages.fetch import (
 )
 
 _WAIT_MS = 500
-_ASKED_BYTES_MIN = 64 << 10
-_RECORD_BYTES_GUESSED = 1 << 10
+_REQUEST_BYTES_MIN = 64 << 10
+_RECORD_BYTES_ESTIMATE = 1 << 10
+"""Estimated size of a record before the first fetch."""
 
 
 class RangeReader:
     def __init__(
-        self, link: Link, span: Range, *, fetch_bytes: int, isolation_level: int, fails: bool
+        self,
+        client: BlockingClient,
+        span: Range,
+        *,
+        fetch_bytes: int,
+        isolation_level: int,
+        fails: bool,
     ) -> None:
-        self._link = link
+        self._client = client
         self._span = span
         self._fetch_bytes = fetch_bytes
         self._isolation_level = isolation_level
-        self._fails = fails
-        self._record_bytes = _RECORD_BYTES_GUESSED
+        self._fails_on_loss = fails
+        self._record_bytes = _RECORD_BYTES_ESTIMATE
         self._ahead: asyncio.Task[Fetched | None] | None = None
 
-    def begin(self, position: int | None = None) -> None:
-        """Asks for the first records, if nothing is asked for yet. `chunks` waits for them."""
+    def prefetch(self, position: int | None = None) -> None:
+        """Requests the first records unless a request is pending. `chunks` awaits them."""
         at = self._span.start if position is None else position
         if self._ahead is None and at < self._span.end:
-            self._ahead = self._link.start(self._fetch(at))
+            self._ahead = self._client.start(self._fetch(at))
 
     def stop(self) -> None:
-        """What was asked for is not wanted any more."""
+        """Cancels the pending request."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and not ahead.cancel() and not ahead.cancelled():
-            ahead.exception()  # Nobody waits for it, and that is no cause for a warning.
+            ahead.exception()  # Marks it as retrieved, so that asyncio does not log it.
 
     def chunks(self) -> Iterator[Fetched]:
-        """What the fetches brought, in order; the last may reach past the end of the range."""
+        """Fetched chunks in order; the last one may extend past the end of the range."""
         position = self._span.start
         try:
             while position < self._span.end:
-                self.begin(position)
+                self.prefetch(position)
                 assert self._ahead is not None
-                fetched = self._link.finish(self._ahead)
+                fetched = self._client.finish(self._ahead)
                 self._ahead = None
                 if fetched is None:
                     return
-                self._learn(fetched)
+                self._estimate_record_bytes(fetched)
                 position = fetched.next_offset
-                self.begin(position)
+                self.prefetch(position)
                 yield fetched
         finally:
             self.stop()
 
-    def _learn(self, fetched: Fetched) -> None:
+    def _estimate_record_bytes(self, fetched: Fetched) -> None:
         count = fetched.next_offset - fetched.offset
         self._record_bytes = max(1, len(fetched.records) // max(1, count))
 
     async def _fetch(self, offset: int) -> Fetched | None:
-        """The next records from an offset on; None when the rest of the range is lost."""
-        cluster, where = self._link.cluster, self._span.where
+        """Next records from an offset on; None if the rest of the range is lost."""
+        cluster, where = self._client.cluster, self._span.where
         empty_since: float | None = None
 
         async def attempt() -> Fetched | None:
@@ -94,22 +101,24 @@ class RangeReader:
 
         while True:
             fetched = await cluster.retrying(
-                attempt, timeout_ms=self._link.access.retry_timeout_ms, topics={where.topic}
+                attempt, timeout_ms=self._client.access.retry_timeout_ms, topics={where.topic}
             )
             if fetched is None or fetched.next_offset > offset:
                 return fetched
-            now = self._link.loop.time()
+            now = self._client.loop.time()
             if empty_since is None:
                 empty_since = now
-            if (now - empty_since) * 1000 > self._link.access.retry_timeout_ms:
-                # The end was seen when the batch was planned, and now the log is shorter.
-                lost(f"{self._span}: nothing comes after offset {offset}", fails=self._fails)
+            if (now - empty_since) * 1000 > self._client.access.retry_timeout_ms:
+                # The planner has seen the end of the range, but now the log is shorter.
+                report_loss(
+                    f"{self._span}: no records after offset {offset}", fails=self._fails_on_loss
+                )
                 return None
 
     def _request(self, cluster: Cluster, offset: int) -> FetchRequest:
         info = cluster.known_topic(self._span.topic)
         left = (self._span.end - offset) * self._record_bytes * 5 // 4
-        wanted = min(self._fetch_bytes, max(_ASKED_BYTES_MIN, left))
+        wanted = min(self._fetch_bytes, max(_REQUEST_BYTES_MIN, left))
         row = FetchPartition(
             partition=self._span.partition,
             current_leader_epoch=info.partitions[self._span.partition].leader_epoch,
@@ -126,12 +135,12 @@ class RangeReader:
         )
 
     async def _skip_lost(self, offset: int) -> Fetched | None:
-        where, cluster = self._span.where, self._link.cluster
+        where, cluster = self._span.where, self._client.cluster
         low = (await list_offsets(cluster, {where: EARLIEST}))[where].offset
         high = (await list_offsets(cluster, {where: LATEST}))[where].offset
-        lost(
-            f"{where} holds offsets {low} to {high}: {offset} to {self._span.end} should be read",
-            fails=self._fails,
+        report_loss(
+            f"{where} has offsets {low} to {high}; missing {offset} to {self._span.end}",
+            fails=self._fails_on_loss,
         )
         if not offset < low < self._span.end:
             return None
@@ -147,7 +156,7 @@ async def _ask(cluster: Cluster, request: FetchRequest, node_id: int) -> FetchPa
     for topic in reply.responses:
         for data in topic.partitions:
             return data
-    raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out of its answer")
+    raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the fetch response lacks the partition")
 
 
 def _fetched(span: Range, offset: int, data: FetchPartitionData) -> Fetched:

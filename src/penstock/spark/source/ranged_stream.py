@@ -1,9 +1,9 @@
-"""`read_stream`: a stream that is read in `mapInArrow`, for speed.
+"""`read_stream` and `read_queue`: fast streams, read in `mapInArrow`.
 
-Spark hands the rows of a Python streaming source over one by one. So the source emits only the
-offset ranges of each batch, a row per task, and the records are fetched and decoded in
-`mapInArrow`, which passes Arrow batches on whole. Offsets, checkpoints and group are the same as
-with `readStream.format("penstock")`, and so is the schema.
+Spark passes the rows of a Python streaming source one by one. So the source emits only the offset
+ranges of each batch, a row per range, and `mapInArrow` fetches and decodes the records: it passes
+whole Arrow batches. Offsets, checkpoints, group and schema are the same as with
+`readStream.format("penstock")`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.range_planning import Range
 from penstock.spark.settings import ReadSettings, read_settings
-from penstock.spark.source.read_offsets import read_picked
+from penstock.spark.source.read_offsets import read_selected
 from penstock.spark.source.rows import read_all, schema_of
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
-    """A streaming DataFrame of the records; options as of `format("penstock")`.
+    """Streaming DataFrame of the records; takes the options of `format("penstock")`.
 
-    Options whose names have dots are given in a dict: `read_stream(spark, subscribe="orders",
-    **{"kafka.bootstrap.servers": "localhost:9092"})`; `brokers=` does as well.
+    Pass options with dots in their names as a dict: `read_stream(spark, subscribe="orders",
+    **{"kafka.bootstrap.servers": "localhost:9092"})`, or use the alias `brokers=`.
     """
     given = {name: _text(value) for name, value in options.items()}
     settings = read_settings({**given, "emit": "ranges"}, is_streaming=True)
@@ -38,10 +38,10 @@ def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
 
 
 def read_queue(spark: "SparkSession", **options: Any) -> "DataFrame":
-    """A streaming DataFrame of a queue's records: `read_queue(spark, queue="jobs", group="etl")`.
+    """Streaming DataFrame of a queue's records: `read_queue(spark, queue="jobs", group="etl")`.
 
-    Records are leased through the share group, renewed while their batch runs, and acknowledged
-    when it is in the checkpoint; see `queue_stream`.
+    Leases records through the share group, renews them while their batch runs, and acknowledges
+    them when it is in the checkpoint; see `queue_stream`.
     """
     return read_stream(spark, **options)
 
@@ -49,14 +49,14 @@ def read_queue(spark: "SparkSession", **options: Any) -> "DataFrame":
 def fetch_ranges(
     settings: ReadSettings, schema: StructType, batches: Iterable[Any]
 ) -> Iterator[Any]:
-    """The records of every range that comes in."""
+    """Fetches the records of every range in `batches`."""
     for batch in batches:
         spans = [
             Range(row["topic"], row["partition"], row["start"], row["end"])
             for row in batch.to_pylist()
         ]
         if settings.is_queue:
-            yield from read_picked(settings, schema, spans)
+            yield from read_selected(settings, schema, spans)
             continue
         yield from read_all(settings, schema, spans)
 

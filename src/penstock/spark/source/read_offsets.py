@@ -1,8 +1,8 @@
-"""Reads chosen records of a partition: those that a queue gave to one batch.
+"""Reads selected records of a partition: those that a queue delivered to one batch.
 
-A queue gives records that were released, delayed or overtaken, so the offsets of a batch may have
-holes. Ranges that lie close together are fetched as one and the records between them are left
-out; ranges far apart are fetched one by one.
+A queue delivers released, delayed and out-of-order records, so the offsets of a batch may have
+gaps. Nearby ranges are fetched together and the records between them dropped; distant ranges are
+fetched one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,23 +11,23 @@ from typing import Any, Final
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from penstock.spark.data_loss import lost
+from penstock.spark.data_loss import report_loss
 from penstock.spark.range_planning import Range
 from penstock.spark.settings import ReadSettings
 from penstock.spark.source.arrow import int64s
 from penstock.spark.source.rows import read_rows, schema_of
 
-HOLE_MAX: Final = 1_000
-"""Records that are fetched for nothing rather than asking once more."""
+GAP_RECORDS_MAX: Final = 1_000
+"""Maximum unneeded records between two ranges of one fetch; cheaper than another request."""
 _OFFSET = "offset"
 
 
-def read_picked(
+def read_selected(
     settings: ReadSettings, schema: StructType, spans: Sequence[Range]
 ) -> Iterator[Any]:
-    """The Arrow batches of these ranges, and no other record."""
+    """Arrow batches of exactly the records in these ranges."""
     names = [field.name for field in schema.fields]
-    for group in neighbours(spans):
+    for group in group_nearby(spans):
         whole = group[0]._replace(end=group[-1].end)
         wanted = sum(span.size for span in group)
         found = 0
@@ -38,21 +38,21 @@ def read_picked(
             if kept.num_rows:
                 yield kept.select(names)
         if found < wanted:
-            lost(
-                f"{whole}: {wanted - found} records of the queue are gone",
+            report_loss(
+                f"{whole}: {wanted - found} records of the queue no longer exist",
                 fails=settings.fail_on_data_loss,
             )
 
 
-def neighbours(spans: Sequence[Range]) -> list[list[Range]]:
-    """The ranges in groups that are worth one fetch each, sorted."""
+def group_nearby(spans: Sequence[Range]) -> list[list[Range]]:
+    """Groups of ranges to fetch together, sorted."""
     groups: list[list[Range]] = []
     for span in sorted(spans):
         before = groups[-1][-1] if groups else None
         if (
             before is not None
             and before.where == span.where
-            and span.start - before.end <= HOLE_MAX
+            and span.start - before.end <= GAP_RECORDS_MAX
         ):
             groups[-1].append(span)
         else:

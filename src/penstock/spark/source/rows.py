@@ -1,4 +1,4 @@
-"""The rows of a read: their schema, and the batches of one range. What tasks of all kinds run."""
+"""Rows of a read: their schema, and the Arrow batches of ranges. Run by tasks of all kinds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -43,12 +43,12 @@ _TYPES = {
 }
 
 
-_BEGUN_MAX = 8
-"""Ranges of a task that are asked for at a time."""
+_PREFETCHED_RANGES_MAX = 8
+"""Maximum ranges of a task that are fetched concurrently."""
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """One task's ranges."""
+    """Ranges of one task."""
 
     def __init__(self, spans: Sequence[Range]) -> None:
         super().__init__(None)
@@ -56,37 +56,39 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
-    """The schema of these columns, made without asking the JVM."""
+    """Schema of these columns, created without a call to the JVM."""
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
 def check_schema(schema: StructType, settings: ReadSettings) -> None:
-    """Refuses a schema of the user's own that the source cannot fill."""
+    """Refuses a user's schema that the source cannot provide."""
     if settings.emits_ranges:
         return
     for field in schema.fields:
         expected = _TYPES.get(field.name)
         if expected is None:
             close = nearest(field.name, _TYPES)
-            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(COLUMNS)}"
-            raise OptionError(f"the source has no column {field.name!r}; {hint}")
+            hint = f"did you mean {close!r}?" if close else f"columns: {', '.join(COLUMNS)}"
+            raise OptionError(f"unknown column {field.name!r}; {hint}")
         found, right = field.dataType.simpleString(), expected.simpleString()
         if found != right:
-            raise OptionError(f"column {field.name!r} is {right}, not {found}; cast it later")
+            raise OptionError(
+                f"column {field.name!r} must be {right}, not {found}; cast it after the read"
+            )
 
 
 def read_all(settings: ReadSettings, schema: StructType, spans: Sequence[Range]) -> Iterator[Any]:
-    """The Arrow batches of some ranges, one after the other, the next ones begun."""
-    # Only tasks read, and every process that Spark starts imports this module.
-    from penstock.spark.connection import link_to
-    from penstock.spark.source.arrow import ArrowShape
+    """Arrow batches of ranges, one after the other, with the next ones prefetched."""
+    # Imported only in tasks: every process that Spark starts imports this module.
+    from penstock.spark.connection import blocking_client
+    from penstock.spark.source.arrow import ArrowDecoder
     from penstock.spark.source.range_reader import RangeReader
 
-    shape = ArrowShape(to_arrow_schema(schema, timezone="UTC"))
-    link = link_to(settings.access)
+    shape = ArrowDecoder(to_arrow_schema(schema, timezone="UTC"))
+    client = blocking_client(settings.access)
     readers = [
         RangeReader(
-            link,
+            client,
             span,
             fetch_bytes=settings.fetch_bytes,
             isolation_level=settings.isolation_level,
@@ -96,8 +98,8 @@ def read_all(settings: ReadSettings, schema: StructType, spans: Sequence[Range])
     ]
     try:
         for index, span in enumerate(spans):
-            for reader in readers[index : index + _BEGUN_MAX]:
-                reader.begin()
+            for reader in readers[index : index + _PREFETCHED_RANGES_MAX]:
+                reader.prefetch()
             for fetched in readers[index].chunks():
                 yield from shape.batches(fetched, span)
     finally:
@@ -106,5 +108,5 @@ def read_all(settings: ReadSettings, schema: StructType, spans: Sequence[Range])
 
 
 def read_rows(settings: ReadSettings, schema: StructType, span: Range) -> Iterator[Any]:
-    """The Arrow batches of one range."""
+    """Arrow batches of one range."""
     return read_all(settings, schema, (span,))

@@ -1,8 +1,7 @@
-"""Where a read begins and ends: the options' words made one value, and that value made offsets.
+"""Start and end of a read: options to a `ReadPosition`, and that to offsets.
 
-A `ReadPosition` is what the user said; `resolve` asks the cluster what it means for each partition
-now. Partitions that an offset was not given for are refused rather than guessed: either guess
-would lose or repeat somebody's records.
+A `ReadPosition` is the user's choice; `resolve` looks up its current offset in each partition. A
+partition without a given offset is refused: any default would skip or repeat records.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +15,17 @@ from penstock.client.metadata import TopicPartition
 from penstock.spark.option_values import OptionError
 
 COMMITTED = -4
-"""Where the group stands; not a timestamp that Kafka knows."""
+"""Committed offset of the group; not one of Kafka's special timestamps."""
 
 PerPartition = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Exactly one is set. `everywhere` is EARLIEST, LATEST or COMMITTED."""
+    """Start or end of a read. Exactly one of the four choices is set.
+
+    `everywhere` is EARLIEST, LATEST or COMMITTED.
+    """
 
     option: str
     everywhere: int | None = None
@@ -31,7 +33,7 @@ class ReadPosition:
     timestamp_ms: int | None = None
     timestamps_ms: PerPartition | None = None
     or_latest: bool = False
-    """A timestamp younger than every record means the end, not an error."""
+    """True: a timestamp newer than every record resolves to the end instead of an error."""
 
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED}
@@ -45,16 +47,16 @@ def starting_position(found: Mapping[str, Any], *, is_streaming: bool) -> ReadPo
     if found["startingOffsetsByTimestamp"] is not None:
         name = "startingOffsetsByTimestamp"
         return ReadPosition(name, timestamps_ms=found[name], or_latest=or_latest)
-    said = found["startingOffsets"]
-    if said is None:
-        said = "latest" if is_streaming else "earliest"
-    if isinstance(said, str):
-        if said == "latest" and not is_streaming:
-            raise OptionError("startingOffsets 'latest' is for streams: a batch would be empty")
-        return ReadPosition("startingOffsets", everywhere=_WORDS[said])
-    if not is_streaming and any(-1 in rows.values() for rows in said.values()):
-        raise OptionError("startingOffsets -1 (latest) is for streams: a batch would be empty")
-    return ReadPosition("startingOffsets", offsets=said)
+    specified = found["startingOffsets"]
+    if specified is None:
+        specified = "latest" if is_streaming else "earliest"
+    if isinstance(specified, str):
+        if specified == "latest" and not is_streaming:
+            raise OptionError("startingOffsets 'latest' applies to streams: a batch would be empty")
+        return ReadPosition("startingOffsets", everywhere=_WORDS[specified])
+    if not is_streaming and any(-1 in rows.values() for rows in specified.values()):
+        raise OptionError("startingOffsets -1 (latest) applies to streams: a batch would be empty")
+    return ReadPosition("startingOffsets", offsets=specified)
 
 
 def ending_position(
@@ -63,19 +65,19 @@ def ending_position(
     if is_streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in given or name.lower() in given:
-                raise OptionError(f"option {name!r} is for batches: a stream does not end")
+                raise OptionError(f"option {name!r} applies to batches: a stream does not end")
     if found["endingTimestamp"] is not None:
         moment = found["endingTimestamp"]
         return ReadPosition("endingTimestamp", timestamp_ms=moment, or_latest=True)
     if found["endingOffsetsByTimestamp"] is not None:
         name = "endingOffsetsByTimestamp"
         return ReadPosition(name, timestamps_ms=found[name], or_latest=True)
-    said = found["endingOffsets"]
-    if isinstance(said, str):
-        return ReadPosition("endingOffsets", everywhere=_WORDS[said])
-    if any(-2 in rows.values() for rows in said.values()):
+    specified = found["endingOffsets"]
+    if isinstance(specified, str):
+        return ReadPosition("endingOffsets", everywhere=_WORDS[specified])
+    if any(-2 in rows.values() for rows in specified.values()):
         raise OptionError("endingOffsets -2 (earliest) would make the batch empty")
-    return ReadPosition("endingOffsets", offsets=said)
+    return ReadPosition("endingOffsets", offsets=specified)
 
 
 async def resolve(
@@ -86,23 +88,23 @@ async def resolve(
     isolation_level: int,
     group: str | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition. Exact offsets are taken as they are."""
+    """Offset of each partition. Exact offsets are used unchanged."""
     if position.everywhere == COMMITTED:
         assert group is not None
         kept = await committed_offsets(cluster, group)
-        starts = await _look(cluster, dict.fromkeys(places, EARLIEST), isolation_level)
+        starts = await _list(cluster, dict.fromkeys(places, EARLIEST), isolation_level)
         return {where: kept[where].offset if where in kept else starts[where] for where in places}
     if position.everywhere is not None:
-        return await _look(cluster, dict.fromkeys(places, position.everywhere), isolation_level)
+        return await _list(cluster, dict.fromkeys(places, position.everywhere), isolation_level)
     if position.offsets is not None:
-        exact = _cover(position, position.offsets, places)
+        exact = _per_partition(position, position.offsets, places)
         asked = {where: offset for where, offset in exact.items() if offset < 0}
-        return {**exact, **await _look(cluster, asked, isolation_level)}
+        return {**exact, **await _list(cluster, asked, isolation_level)}
     if position.timestamp_ms is not None:
         moments = dict.fromkeys(places, position.timestamp_ms)
     else:
         assert position.timestamps_ms is not None
-        moments = _cover(position, position.timestamps_ms, places)
+        moments = _per_partition(position, position.timestamps_ms, places)
     return await _at_times(cluster, position, moments, isolation_level)
 
 
@@ -112,18 +114,18 @@ async def _at_times(
     moments: Mapping[TopicPartition, int],
     isolation_level: int,
 ) -> dict[TopicPartition, int]:
-    found = await _look(cluster, moments, isolation_level)
+    found = await _list(cluster, moments, isolation_level)
     missing = [where for where in found if found[where] < 0]
     if missing and not position.or_latest:
         raise OptionError(
             f"{position.option}: {missing[0]} has no record at or after "
-            f"{moments[missing[0]]}; set startingOffsetsByTimestampStrategy to latest to begin "
-            "at its end"
+            f"timestamp {moments[missing[0]]}; set startingOffsetsByTimestampStrategy to latest to "
+            "start at its end"
         )
-    return {**found, **await _look(cluster, dict.fromkeys(missing, LATEST), isolation_level)}
+    return {**found, **await _list(cluster, dict.fromkeys(missing, LATEST), isolation_level)}
 
 
-async def _look(
+async def _list(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, int]:
     if not wanted:
@@ -132,15 +134,15 @@ async def _look(
     return {where: found[where].offset for where in wanted}
 
 
-def _cover(
+def _per_partition(
     position: ReadPosition, rows: PerPartition, places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """What was said of each partition; every partition must be named, and no other."""
-    said = {TopicPartition(t, p): n for t, parts in rows.items() for p, n in parts.items()}
+    """Specified value of each partition; exactly the partitions of the read must be named."""
+    specified = {TopicPartition(t, p): n for t, parts in rows.items() for p, n in parts.items()}
     for where in places:
-        if where not in said:
-            raise OptionError(f"{position.option} says nothing of {where}; name every partition")
-    for where in said:
+        if where not in specified:
+            raise OptionError(f"{position.option} lacks {where}; name every partition")
+    for where in specified:
         if where not in places:
-            raise OptionError(f"{position.option} speaks of {where}, which is not read")
-    return {where: said[where] for where in places}
+            raise OptionError(f"{position.option} names {where}, which is not part of the read")
+    return {where: specified[where] for where in places}

@@ -1,12 +1,12 @@
-"""The streaming source: which offsets each micro-batch takes, and how far the group has come.
+"""Streaming source: offsets of each micro-batch, and committed offsets of the group.
 
-Lives in one long-lived process beside the driver, one per query; tasks get a copy that only
-reads. `partitions` is pure (`planning`), so a batch run again has the same tasks.
+Runs in one long-lived process beside the driver, one per query; tasks get a copy that only
+reads. `partitions` is pure (`range_planning`), so a repeated batch has the same tasks.
 
-Group offsets. Spark calls `commit` a batch late, and not at all for the last batch of
-AvailableNow. But it asks for `latestOffset` only when all before `start` is processed and in the
-commit log, so that is when `start` is published: after each finished batch, the last one too.
-A group that does not take the commit (it has members) is warned of and does not stop the query.
+Group offsets: Spark calls `commit` one batch late, and never for the last batch of AvailableNow.
+But it calls `latestOffset` only after everything before `start` is processed and in the commit log,
+so the source commits `start` to the group then: after each finished batch, including the last one.
+If the broker refuses the commit (the group has members), the source logs a warning and continues.
 """
 
 import logging
@@ -27,8 +27,8 @@ from penstock.base.errors import Refused
 from penstock.client.committed_offsets import commit_offsets
 from penstock.client.list_offsets import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
-from penstock.spark.connection import Link, link_to, settle
-from penstock.spark.data_loss import lost
+from penstock.spark.connection import BlockingClient, blocking_client, freeze_loaded_modules
+from penstock.spark.data_loss import report_loss
 from penstock.spark.range_planning import (
     ForeignOffsets,
     PartitionOffsets,
@@ -42,7 +42,7 @@ from penstock.spark.range_planning import (
 from penstock.spark.settings import ReadSettings
 from penstock.spark.source.rows import RangePartition, read_all
 from penstock.spark.source.start_and_end import ReadPosition, resolve
-from penstock.spark.topics import places_of
+from penstock.spark.topics import partitions_to_read
 
 _log = logging.getLogger("penstock.spark")
 
@@ -55,17 +55,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self.settings = settings
         self.schema = schema
         self._target: PartitionOffsets | None = None
-        """Where a query with AvailableNow ends."""
+        """End offsets of an AvailableNow query."""
         self._published: PartitionOffsets = {}
         self._waiting_since: float | None = None
 
-    # What Spark asks on the driver.
+    # Called on the driver.
 
     def initialOffset(self) -> dict[str, Any]:
         return to_json(self._resolve(self.settings.starting))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark has no limit of both kinds; latestOffset applies the minimum by itself.
+        # Spark has no combined limit; latestOffset applies the minimum itself.
         if self.settings.records_max is not None:
             return ReadMaxRows(self.settings.records_max)
         if self.settings.records_min is not None:
@@ -76,26 +76,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target = self._resolve(_LATEST)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = self._own(from_json(start))
-        self._publish(begun)
+        current = self._checked(from_json(start))
+        self._publish_offsets(current)
         latest = self._resolve(_LATEST)
         if self._target is not None:
-            # Nothing beyond the target, and no partition that appeared after it was set.
+            # Excludes offsets beyond the target, and partitions added after it was set.
             latest = {w: min(latest.get(w, end), end) for w, end in self._target.items()}
-        available = self._check_loss(begun, latest)
+        available = self._check_loss(current, latest)
         if isinstance(limit, ReadAllAvailable):
             return to_json(available)
-        if self._target is None and self._should_wait(begun, available):
-            return to_json(begun)
+        if self._target is None and self._should_wait(current, available):
+            return to_json(current)
         if isinstance(limit, ReadMaxRows):
-            return to_json(admit(begun, available, limit.max_rows))
+            return to_json(admit(current, available, limit.max_rows))
         return to_json(available)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_json(self._resolve(_LATEST))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        spans = ranges_between(self._own(from_json(start)), self._own(from_json(end)))
+        spans = ranges_between(self._checked(from_json(start)), self._checked(from_json(end)))
         tasks = plan(
             spans,
             tasks_min=self.settings.tasks_min,
@@ -104,44 +104,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return [RangePartition(spans) for spans in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes a batch late: latestOffset has published this and more."""
+        """Does nothing: called one batch late, after latestOffset has committed these offsets."""
 
     def stop(self) -> None:
-        """Nothing to give back: connections end with the process."""
+        """Does nothing: connections end with the process."""
 
-    # What tasks run.
+    # Called in tasks.
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         if self.settings.emits_ranges:
             from penstock.spark.source.arrow import range_rows
 
-            settle()
+            freeze_loaded_modules()
             return iter((range_rows(partition.spans),))
         return read_all(self.settings, self.schema, partition.spans)
 
-    # Inside.
-
-    def _link(self) -> Link:
-        return link_to(self.settings.access)
+    def _client(self) -> BlockingClient:
+        return blocking_client(self.settings.access)
 
     def _resolve(self, position: ReadPosition) -> PartitionOffsets:
-        link = self._link()
+        client = self._client()
 
         async def look() -> PartitionOffsets:
-            places = await places_of(link.cluster, self.settings)
+            places = await partitions_to_read(client.cluster, self.settings)
             return await resolve(
-                link.cluster,
+                client.cluster,
                 position,
                 places,
                 isolation_level=self.settings.isolation_level,
                 group=self.settings.group,
             )
 
-        return link.retry(look)
+        return client.retry(look)
 
-    def _own(self, offsets: PartitionOffsets) -> PartitionOffsets:
-        """Refuses offsets of topics this query does not read."""
+    def _checked(self, offsets: PartitionOffsets) -> PartitionOffsets:
+        """Offsets, refused if they are of topics that this query does not read."""
         if self.settings.pattern is None:
             for where in offsets:
                 if where.topic not in self.settings.topics:
@@ -152,59 +150,62 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                     )
         return offsets
 
-    def _check_loss(self, begun: PartitionOffsets, latest: PartitionOffsets) -> PartitionOffsets:
-        """What can be read; partitions that are gone or shorter than what was read are told of."""
-        for where in sorted(begun):
+    def _check_loss(self, current: PartitionOffsets, latest: PartitionOffsets) -> PartitionOffsets:
+        """Available offsets; reports partitions that were deleted or truncated below `current`."""
+        for where in sorted(current):
             if where not in latest:
-                lost(f"{where} was read up to {begun[where]} and is gone", fails=self._fails)
-            elif latest[where] < begun[where]:
-                lost(
-                    f"{where} ends at {latest[where]} and was read up to {begun[where]}: "
-                    "it lost records, or it is a new topic of the same name",
-                    fails=self._fails,
+                report_loss(
+                    f"{where} was read up to {current[where]} and no longer exists",
+                    fails=self._fails_on_loss,
                 )
-        fresh = sorted(where for where in latest if where not in begun)
+            elif latest[where] < current[where]:
+                report_loss(
+                    f"{where} ends at {latest[where]} and was read up to {current[where]}: "
+                    "it lost records, or the topic was deleted and created again",
+                    fails=self._fails_on_loss,
+                )
+        fresh = sorted(where for where in latest if where not in current)
         if fresh:
-            self._check_fresh(fresh)
+            self._check_new_partitions(fresh)
         return latest
 
-    def _check_fresh(self, fresh: list[TopicPartition]) -> None:
+    def _check_new_partitions(self, fresh: list[TopicPartition]) -> None:
         starts = self._resolve(_EARLIEST)
         for where in fresh:
             if starts.get(where, 0) > 0:
-                lost(
+                report_loss(
                     f"{where} is new to this query and begins at {starts[where]}, not at 0",
-                    fails=self._fails,
+                    fails=self._fails_on_loss,
                 )
 
     @property
-    def _fails(self) -> bool:
+    def _fails_on_loss(self) -> bool:
         return self.settings.fail_on_data_loss
 
-    def _should_wait(self, begun: PartitionOffsets, available: PartitionOffsets) -> bool:
-        """Whether minOffsetsPerTrigger is not reached, and maxTriggerDelay neither."""
+    def _should_wait(self, current: PartitionOffsets, available: PartitionOffsets) -> bool:
+        """True while neither minOffsetsPerTrigger nor maxTriggerDelay is reached."""
         if self.settings.records_min is None:
             return False
-        now = self._link().loop.time()
+        now = self._client().loop.time()
         if self._waiting_since is None:
             self._waiting_since = now
         waited_ms = (now - self._waiting_since) * 1000
-        count = count_between(begun, available)
+        count = count_between(current, available)
         if count < self.settings.records_min and waited_ms < self.settings.trigger_delay_ms:
             return True
         self._waiting_since = now
         return False
 
-    def _publish(self, done: PartitionOffsets) -> None:
-        """Says in the group's name how far the query has come."""
+    def _publish_offsets(self, done: PartitionOffsets) -> None:
+        """Commits the offsets of finished batches to the group."""
         group = self.settings.group
         news = {where: at for where, at in done.items() if self._published.get(where) != at}
         if group is None or not news:
             return
-        link = self._link()
+        client = self._client()
         try:
-            link.run(commit_offsets(link.cluster, group, news))
+            client.run(commit_offsets(client.cluster, group, news))
         except (Refused, OSError) as error:
-            _log.warning("the offsets of group %s were not committed: %s", group, error)
+            _log.warning("offset commit of group %s failed: %s", group, error)
             return
         self._published.update(news)

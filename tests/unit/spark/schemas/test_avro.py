@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.option_values import OptionError
-from penstock.spark.schemas.avro import AvroForm
+from penstock.spark.schemas.avro import AvroCodec
 from penstock.spark.schemas.format import Malformed
 from penstock.state.registry.formats import parse
 from penstock.state.registry.parsed_schemas import (
@@ -62,7 +62,7 @@ ROW = {
 
 
 def test_types_are_those_of_from_avro() -> None:
-    assert AvroForm(RICH).spark_type.simpleString() == (
+    assert AvroCodec(RICH).spark_type.simpleString() == (
         "struct<at:timestamp,day:date,price:decimal(9,2),clock:int,maybe:double,wide:bigint,"
         "tags:array<string>,counts:map<string,int>,kind:string,"
         "either:struct<member0:string,member1:struct<x:int>>>"
@@ -70,7 +70,7 @@ def test_types_are_those_of_from_avro() -> None:
 
 
 def test_every_type_comes_back_as_it_was() -> None:
-    form = AvroForm(RICH)
+    form = AvroCodec(RICH)
     assert form.decoder(RICH)(form.encoder()(ROW)) == ROW
     text = {**ROW, "either": {"member0": "s", "member1": None}, "maybe": 1.5}
     assert form.decoder(RICH)(form.encoder()(text)) == {**text, "either": {"member0": "s"}}
@@ -79,42 +79,42 @@ def test_every_type_comes_back_as_it_was() -> None:
 
 
 def test_what_another_version_wrote_is_resolved() -> None:
-    payload = AvroForm(OLD).encoder()({"id": 7, "gone": "x"})
-    assert AvroForm(NEW).decoder(OLD)(payload) == {"id": 7, "note": "none"}
+    payload = AvroCodec(OLD).encoder()({"id": 7, "gone": "x"})
+    assert AvroCodec(NEW).decoder(OLD)(payload) == {"id": 7, "note": "none"}
 
 
 @pytest.mark.parametrize("cut", range(4))
 def test_a_value_cut_short_is_malformed(cut: int) -> None:
-    payload = AvroForm(OLD).encoder()({"id": 7, "gone": "xyz"})
+    payload = AvroCodec(OLD).encoder()({"id": 7, "gone": "xyz"})
     with pytest.raises(Malformed, match="no Avro value"):
-        AvroForm(OLD).decoder(OLD)(payload[:cut])
+        AvroCodec(OLD).decoder(OLD)(payload[:cut])
 
 
 def test_bytes_that_are_left_over_are_malformed() -> None:
-    payload = AvroForm(OLD).encoder()({"id": 7, "gone": ""})
+    payload = AvroCodec(OLD).encoder()({"id": 7, "gone": ""})
     with pytest.raises(Malformed, match="2 bytes after"):
-        AvroForm(OLD).decoder(OLD)(payload + b"zz")
+        AvroCodec(OLD).decoder(OLD)(payload + b"zz")
 
 
 @given(st.binary(max_size=60))
 def test_garbage_is_a_value_or_malformed_and_nothing_else(payload: bytes) -> None:
     with contextlib.suppress(Malformed):
-        AvroForm(RICH).decoder(RICH)(payload)
+        AvroCodec(RICH).decoder(RICH)(payload)
 
 
 def test_a_row_that_does_not_fit_is_told() -> None:
     with pytest.raises(Malformed, match="it does not fit"):
-        AvroForm(OLD).encoder()({"id": "no number", "gone": "x"})
+        AvroCodec(OLD).encoder()({"id": "no number", "gone": "x"})
 
 
 def test_a_schema_of_another_format_is_told() -> None:
     with pytest.raises(Malformed, match="JSON schema"):
-        AvroForm(OLD).decoder(parse(SchemaSource(JSON, '{"type":"object"}')))
+        AvroCodec(OLD).decoder(parse(SchemaSource(JSON, '{"type":"object"}')))
 
 
 def test_a_schema_that_contains_itself_has_no_type() -> None:
     with pytest.raises(OptionError, match="contains itself"):
-        AvroForm(avro(field("next", ["null", "Order"])))
+        AvroCodec(avro(field("next", ["null", "Order"])))
 
 
 def test_referenced_types_are_known() -> None:
@@ -122,6 +122,6 @@ def test_referenced_types_are_known() -> None:
     text = '{"type":"record","name":"Order","fields":[{"name":"to","type":"Address"}]}'
     reference = Reference("Address", "address-value", 1)
     needed = Dependency("address-value", 1, AVRO, address, ())
-    form = AvroForm(schema := parse(SchemaSource(AVRO, text, (reference,), (needed,))))
+    form = AvroCodec(schema := parse(SchemaSource(AVRO, text, (reference,), (needed,))))
     row = {"to": {"street": "here"}}
     assert form.decoder(schema)(form.encoder()(row)) == row

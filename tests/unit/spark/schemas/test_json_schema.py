@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.spark.schemas.format import Malformed
-from penstock.spark.schemas.json_schema import JsonForm
+from penstock.spark.schemas.json_schema import JsonCodec
 from penstock.state.registry.formats import parse
 from penstock.state.registry.parsed_schemas import (
     AVRO,
@@ -51,19 +51,19 @@ TEXT = (
 )
 
 
-def through_arrow(form: JsonForm, value: Any) -> Any:
+def through_arrow(form: JsonCodec, value: Any) -> Any:
     return pa.array([value], to_arrow_type(form.spark_type, timezone="UTC")).to_pylist()[0]
 
 
 def test_every_kind_has_a_type() -> None:
-    assert JsonForm(RICH).spark_type.simpleString() == (
+    assert JsonCodec(RICH).spark_type.simpleString() == (
         "struct<id:bigint,price:double,ok:boolean,tags:array<string>,any:string,several:string,"
         "maybe:string,kind:string,to:struct<street:string>,counts:map<string,bigint>>"
     )
 
 
 def test_every_kind_comes_back_as_it_was() -> None:
-    form = JsonForm(RICH)
+    form = JsonCodec(RICH)
     value = through_arrow(form, form.decoder(RICH)(TEXT))
     assert value["any"] == '{"q":[1]}'
     assert value["several"] == "5"
@@ -73,13 +73,13 @@ def test_every_kind_comes_back_as_it_was() -> None:
 
 
 def test_fields_that_need_not_be_there_are_left_out_when_null() -> None:
-    assert JsonForm(RICH).encoder()({"id": 3, "price": None, "to": None}) == b'{"id":3}'
+    assert JsonCodec(RICH).encoder()({"id": 3, "price": None, "to": None}) == b'{"id":3}'
 
 
 def test_the_writers_schema_checks_and_the_readers_shapes() -> None:
     writer = schema({"id": {"type": "integer"}, "old": {"type": "string"}})
     reader = schema({"id": {"type": "integer"}, "new": {"type": "string"}})
-    form = JsonForm(reader)
+    form = JsonCodec(reader)
     value = form.decoder(writer)(b'{"id":1,"old":"x"}')
     assert through_arrow(form, value) == {"id": 1, "new": None}
 
@@ -96,23 +96,23 @@ def test_the_writers_schema_checks_and_the_readers_shapes() -> None:
 )
 def test_what_does_not_follow_its_schema_is_told(payload: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why):
-        JsonForm(RICH).decoder(RICH)(payload)
+        JsonCodec(RICH).decoder(RICH)(payload)
 
 
 def test_a_row_that_does_not_follow_the_schema_is_not_written() -> None:
     with pytest.raises(Malformed, match="required"):
-        JsonForm(RICH).encoder()({"price": 1.0})
+        JsonCodec(RICH).encoder()({"price": 1.0})
 
 
 @given(st.binary(max_size=60))
 def test_garbage_is_a_value_or_malformed_and_nothing_else(payload: bytes) -> None:
     with contextlib.suppress(Malformed):
-        JsonForm(RICH).decoder(RICH)(payload)
+        JsonCodec(RICH).decoder(RICH)(payload)
 
 
 def test_a_schema_of_another_format_is_told() -> None:
     with pytest.raises(Malformed, match="AVRO schema"):
-        JsonForm(RICH).decoder(parse(SchemaSource(AVRO, '"string"')))
+        JsonCodec(RICH).decoder(parse(SchemaSource(AVRO, '"string"')))
 
 
 def test_referenced_schemas_are_known_and_nothing_is_fetched() -> None:
@@ -120,7 +120,7 @@ def test_referenced_schemas_are_known_and_nothing_is_fetched() -> None:
     text = '{"type":"object","properties":{"to":{"$ref":"address.json"}}}'
     reference = Reference("address.json", "address-value", 1)
     needed = Dependency("address-value", 1, JSON, address, ())
-    form = JsonForm(order := parse(SchemaSource(JSON, text, (reference,), (needed,))))
+    form = JsonCodec(order := parse(SchemaSource(JSON, text, (reference,), (needed,))))
     assert form.spark_type.simpleString() == "struct<to:struct<street:string>>"
     assert form.decoder(order)(b'{"to":{"street":"here"}}') == {"to": {"street": "here"}}
     with pytest.raises(Malformed, match="street"):

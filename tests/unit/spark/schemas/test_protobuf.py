@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.format import Malformed
-from penstock.spark.schemas.protobuf import ProtobufForm, read_indexes, write_indexes
+from penstock.spark.schemas.protobuf import ProtobufCodec, read_indexes, write_indexes
 from penstock.state.registry.formats import parse
 from penstock.state.registry.parsed_schemas import AVRO, PROTOBUF, SchemaSource
 
@@ -59,7 +59,7 @@ ROW = {
 
 
 def test_every_kind_has_a_type() -> None:
-    assert ProtobufForm(SCHEMA).spark_type.simpleString() == (
+    assert ProtobufCodec(SCHEMA).spark_type.simpleString() == (
         "struct<id:int,note:string,lines:array<struct<count:int>>,counts:map<string,bigint>,"
         "kind:string,at:timestamp,name:string,big:decimal(20,0),maybe:int,text:string,number:int,"
         "by_name:map<string,struct<count:int>>,took:interval day to second,kinds:array<string>>"
@@ -67,19 +67,19 @@ def test_every_kind_has_a_type() -> None:
 
 
 def test_every_kind_comes_back_as_it_was() -> None:
-    form = ProtobufForm(SCHEMA)
+    form = ProtobufCodec(SCHEMA)
     assert form.decoder(SCHEMA)(form.encoder()(ROW)) == ROW
 
 
 def test_another_message_of_the_file_is_chosen_by_name() -> None:
-    form = ProtobufForm(SCHEMA, "Other.Inner")
+    form = ProtobufCodec(SCHEMA, "Other.Inner")
     payload = form.encoder()({"x": 4})
     assert payload[:3] == b"\x04\x02\x00"
     assert form.decoder(SCHEMA)(payload) == {"x": 4}
     with pytest.raises(Malformed, match=r"holds a shop\.Other\.Inner, not a shop\.Order"):
-        ProtobufForm(SCHEMA).decoder(SCHEMA)(payload)
+        ProtobufCodec(SCHEMA).decoder(SCHEMA)(payload)
     with pytest.raises(OptionError, match="did you mean 'Other'"):
-        ProtobufForm(SCHEMA, "Othr")
+        ProtobufCodec(SCHEMA, "Othr")
 
 
 def test_versions_are_resolved_by_field_numbers() -> None:
@@ -89,10 +89,10 @@ def test_versions_are_resolved_by_field_numbers() -> None:
             'syntax = "proto3"; package shop; message Order { int32 id = 1; string added = 99; }',
         )
     )
-    payload = ProtobufForm(SCHEMA).encoder()(ROW)
-    assert ProtobufForm(newer).decoder(SCHEMA)(payload) == {"id": 1, "added": ""}
-    back = ProtobufForm(newer).encoder()({"id": 2, "added": "x"})
-    assert ProtobufForm(SCHEMA).decoder(newer)(back)["id"] == 2
+    payload = ProtobufCodec(SCHEMA).encoder()(ROW)
+    assert ProtobufCodec(newer).decoder(SCHEMA)(payload) == {"id": 1, "added": ""}
+    back = ProtobufCodec(newer).encoder()({"id": 2, "added": "x"})
+    assert ProtobufCodec(SCHEMA).decoder(newer)(back)["id"] == 2
 
 
 def test_a_number_that_no_name_is_known_for_stays_a_number() -> None:
@@ -103,8 +103,8 @@ def test_a_number_that_no_name_is_known_for_stays_a_number() -> None:
             "Kind kind = 5; }",
         )
     )
-    payload = ProtobufForm(newer).encoder()({"kind": "C"})
-    assert ProtobufForm(SCHEMA).decoder(newer)(payload)["kind"] == "7"
+    payload = ProtobufCodec(newer).encoder()({"kind": "C"})
+    assert ProtobufCodec(SCHEMA).decoder(newer)(payload)["kind"] == "7"
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_a_number_that_no_name_is_known_for_stays_a_number() -> None:
 )
 def test_what_is_no_message_is_malformed(payload: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why):
-        ProtobufForm(SCHEMA).decoder(SCHEMA)(payload)
+        ProtobufCodec(SCHEMA).decoder(SCHEMA)(payload)
 
 
 @given(st.binary(max_size=60))
 def test_garbage_is_a_message_or_malformed_and_nothing_else(payload: bytes) -> None:
     with contextlib.suppress(Malformed):
-        ProtobufForm(SCHEMA).decoder(SCHEMA)(payload)
+        ProtobufCodec(SCHEMA).decoder(SCHEMA)(payload)
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=5))
@@ -139,15 +139,15 @@ def test_indexes_come_back_as_they_were(path: list[int]) -> None:
 @pytest.mark.parametrize("row", [{"id": "x"}, {"nothing": 1}, {"kind": "Z"}, {"id": 1 << 40}])
 def test_a_row_that_does_not_fit_is_told(row: dict[str, object]) -> None:
     with pytest.raises(Malformed, match="it does not fit"):
-        ProtobufForm(SCHEMA).encoder()(row)
+        ProtobufCodec(SCHEMA).encoder()(row)
 
 
 def test_a_message_that_contains_itself_has_no_type() -> None:
     loop = parse(SchemaSource(PROTOBUF, 'syntax = "proto3"; message A { A next = 1; }'))
     with pytest.raises(OptionError, match="contains itself"):
-        ProtobufForm(loop)
+        ProtobufCodec(loop)
 
 
 def test_a_schema_of_another_format_is_told() -> None:
     with pytest.raises(Malformed, match="AVRO schema"):
-        ProtobufForm(SCHEMA).decoder(parse(SchemaSource(AVRO, '"string"')))
+        ProtobufCodec(SCHEMA).decoder(parse(SchemaSource(AVRO, '"string"')))

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.format import Malformed
-from penstock.spark.schemas.schema_cache import Book, RegistryAddress, address_of
+from penstock.spark.schemas.schema_cache import RegistryAddress, RegistryCache, address_of
 
 
 class Answers(HTTPServer):
@@ -52,7 +52,7 @@ def answers() -> Iterator[Answers]:
 
 
 def test_only_an_id_that_is_not_there_makes_rows_bad(answers: Answers) -> None:
-    book = Book(RegistryAddress(answers.url))
+    book = RegistryCache(RegistryAddress(answers.url))
     for status, body in (
         (401, {"error_code": 401, "message": "the token has expired"}),
         (403, {"error_code": 40301, "message": "not allowed"}),
@@ -68,7 +68,7 @@ def test_only_an_id_that_is_not_there_makes_rows_bad(answers: Answers) -> None:
 
 
 def test_a_registry_that_does_not_let_us_in_is_told_with_what_to_do(answers: Answers) -> None:
-    book = Book(RegistryAddress(answers.url))
+    book = RegistryCache(RegistryAddress(answers.url))
     answers.say(401, b"")
     with pytest.raises(OptionError, match=r"HTTP 401.*say who asks"):
         book.subject("orders-value", None)

@@ -8,8 +8,8 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
-from penstock.spark.sink.batch_sender import REQUESTS_MAX, Shipper
-from penstock.spark.sink.row_batches import Part
+from penstock.spark.sink.batch_sender import REQUESTS_MAX, BatchSender
+from penstock.spark.sink.row_batches import PartitionBatch
 from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.records import Record, encode
 from simulation.loop import SimLoop
@@ -17,7 +17,7 @@ from tests.run_with import run_with
 from tests.unit.client.model import CLOSE, HANG, ModelBroker, with_model
 
 
-def parts(count: int, partitions: int = 2, size: int = 10) -> list[Part]:
+def parts(count: int, partitions: int = 2, size: int = 10) -> list[PartitionBatch]:
     made = []
     for number in range(count):
         where = TopicPartition("t", number % partitions)
@@ -28,7 +28,7 @@ def parts(count: int, partitions: int = 2, size: int = 10) -> list[Part]:
             producer_epoch=0,
             base_sequence=sequence,
         )
-        made.append(Part(where, sequence, 1, batch, number))
+        made.append(PartitionBatch(where, sequence, 1, batch, number))
     return made
 
 
@@ -36,12 +36,12 @@ def expected(count: int, partition: int, partitions: int = 2, size: int = 10) ->
     return [b"%d" % n + b"." * size for n in range(count) if n % partitions == partition]
 
 
-async def ship(cluster: Cluster, made: list[Part]) -> None:
+async def send_all(cluster: Cluster, made: list[PartitionBatch]) -> None:
     await cluster.topic("t")
-    shipper = Shipper(cluster, None, 60_000)
+    sender = BatchSender(cluster, None, 60_000)
     for at in range(0, len(made), 4):
-        await shipper.ship(made[at : at + 4])
-    await shipper.finish()
+        await sender.send(made[at : at + 4])
+    await sender.finish()
 
 
 def check(broker: ModelBroker, count: int, size: int = 10) -> None:
@@ -54,7 +54,7 @@ async def test_everything_arrives_once_and_in_order(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)
-    await ship(cluster, parts(40))
+    await send_all(cluster, parts(40))
     check(broker, 40)
 
 
@@ -63,14 +63,14 @@ async def test_a_broker_that_does_not_answer_is_not_flooded(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)
-    await ship(cluster, parts(2))
+    await send_all(cluster, parts(2))
     broker.answers[ProduceRequest] = lambda request: HANG
-    shipper = Shipper(cluster, None, 60_000)
-    shipper._confirmed = {TopicPartition("t", 0), TopicPartition("t", 1)}
+    sender = BatchSender(cluster, None, 60_000)
+    sender._confirmed = {TopicPartition("t", 0), TopicPartition("t", 1)}
 
     async def ship_all() -> None:
         for part in parts(40)[2:]:
-            await shipper.ship([part])
+            await sender.send([part])
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(ship_all(), 5)
@@ -96,7 +96,7 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_doubled(
         return broker.produce(request)
 
     broker.answers[ProduceRequest] = losing
-    await ship(cluster, parts(40))
+    await send_all(cluster, parts(40))
     check(broker, 40)
 
 
@@ -115,7 +115,7 @@ async def test_a_refusal_for_now_is_tried_again_in_order(
         return broker.produce(request)
 
     broker.answers[ProduceRequest] = refusing
-    await ship(cluster, parts(40))
+    await send_all(cluster, parts(40))
     check(broker, 40)
 
 
@@ -128,7 +128,7 @@ async def test_a_refusal_for_good_is_raised(
         request, ErrorCode.PRODUCER_FENCED
     )
     with pytest.raises(Refused) as caught:
-        await ship(cluster, parts(4))
+        await send_all(cluster, parts(4))
     assert caught.value.code is ErrorCode.PRODUCER_FENCED
 
 
@@ -145,5 +145,5 @@ async def test_a_broker_that_asks_for_peace_gets_it(
 
     broker.answers[ProduceRequest] = throttling
     started = loop.time()
-    await ship(cluster, parts(12))
+    await send_all(cluster, parts(12))
     assert loop.time() - started >= 3 * 2.0

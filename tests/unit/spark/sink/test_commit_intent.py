@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.client.producer.identity import ProducerIdentity
 from penstock.spark.sink.commit_intent import TEXT_MAX, read_producers, write_producers
-from penstock.spark.sink.committed_batches import PLACES
+from penstock.spark.sink.committed_batches import LEDGER_PARTITIONS
 
 PRODUCERS = st.dictionaries(
     st.integers(0, 99_999),
@@ -18,7 +18,7 @@ PRODUCERS = st.dictionaries(
 def test_producers_come_back_as_they_were(producers: dict[int, ProducerIdentity]) -> None:
     texts = write_producers(producers)
     assert texts is not None
-    assert len(texts) <= PLACES
+    assert len(texts) <= LEDGER_PARTITIONS
     assert all(len(text) <= TEXT_MAX for text in texts)
     assert read_producers(texts) == (producers, True)
 

@@ -19,8 +19,8 @@ from penstock.client.producer.batch import ProducerIdentity
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.spark.option_values import OptionError
 from penstock.spark.settings import write_settings
-from penstock.spark.sink.row_batches import Part, RowBatches
-from penstock.spark.sink.schema import check_rows
+from penstock.spark.sink.row_batches import PartitionBatch, RowBatches
+from penstock.spark.sink.sink import check_rows
 from penstock.wire.records import Record, check_batch, decode
 
 HERE = {"brokers": "localhost:9092"}
@@ -36,13 +36,13 @@ def outgoing(count: int = 3, **options: str) -> RowBatches:
     )
 
 
-def records(parts: list[Part]) -> dict[tuple[str, int], list[Record]]:
+def records(parts: list[PartitionBatch]) -> dict[tuple[str, int], list[Record]]:
     found: dict[tuple[str, int], list[Record]] = {}
     for part in parts:
-        header = check_batch(memoryview(part.batch))
+        header = check_batch(memoryview(part.data))
         assert (header.producer_id, header.producer_epoch) == (7, 2)
         assert (header.base_sequence, header.count) == (part.sequence, part.count)
-        found.setdefault(part.where, []).extend(decode(memoryview(part.batch)))
+        found.setdefault(part.where, []).extend(decode(memoryview(part.data)))
     return found
 
 
@@ -53,7 +53,7 @@ def table(**columns: Any) -> Any:
 def test_keys_choose_the_partition_and_order_is_kept() -> None:
     keys = [b"k%d" % (n % 17) for n in range(500)]
     values = [b"v%d" % n for n in range(500)]
-    found = records(list(outgoing(topic="t").parts(table(key=keys, value=values))))
+    found = records(list(outgoing(topic="t").partition_batches(table(key=keys, value=values))))
     seen = 0
     for (topic, partition), rows in found.items():
         assert topic == "t"
@@ -70,18 +70,18 @@ def test_keys_choose_the_partition_and_order_is_kept() -> None:
 
 def test_rows_without_key_are_dealt_out_evenly_and_by_turns() -> None:
     made = outgoing(topic="t")
-    dealt = records(list(made.parts(table(value=[b"x"] * 300))))
+    dealt = records(list(made.partition_batches(table(value=[b"x"] * 300))))
     first = {partition: len(rows) for (_, partition), rows in dealt.items()}
     assert first == {0: 100, 1: 100, 2: 100}
-    (single,) = list(made.parts(table(value=[b"x"])))
-    (other,) = list(made.parts(table(value=[b"x"])))
+    (single,) = list(made.partition_batches(table(value=[b"x"])))
+    (other,) = list(made.partition_batches(table(value=[b"x"])))
     assert single.where.partition != other.where.partition
 
 
 def test_some_rows_without_key_go_by_turns_and_the_others_by_their_key() -> None:
     keys = [None if n % 2 else b"k" for n in range(60)]
     values = [b"%d" % n for n in range(60)]
-    found = records(list(outgoing(topic="t").parts(table(key=keys, value=values))))
+    found = records(list(outgoing(topic="t").partition_batches(table(key=keys, value=values))))
     home = partition_for_key(b"k", 3)
     assert sum(row.key == b"k" for row in found["t", home]) == 30
     assert {len([r for r in rows if r.key is None]) for rows in found.values()} == {10}
@@ -89,7 +89,7 @@ def test_some_rows_without_key_go_by_turns_and_the_others_by_their_key() -> None
 
 def test_a_partition_column_decides_where_it_says_something() -> None:
     rows = table(key=[b"a", b"b"], value=[b"1", b"2"], partition=pa.array([2, None], pa.int32()))
-    found = records(list(outgoing(topic="t").parts(rows)))
+    found = records(list(outgoing(topic="t").partition_batches(rows)))
     assert found["t", 2][0].value == b"1"
     assert any(r.value == b"2" for r in found["t", partition_for_key(b"b", 3)])
 
@@ -97,19 +97,19 @@ def test_a_partition_column_decides_where_it_says_something() -> None:
 def test_a_partition_that_is_not_there_is_refused() -> None:
     rows = table(value=[b"1"], partition=pa.array([3], pa.int32()))
     with pytest.raises(OptionError, match="partition 3, and topic 't' has 3"):
-        list(outgoing(topic="t").parts(rows))
+        list(outgoing(topic="t").partition_batches(rows))
 
 
 def test_a_topic_column_sends_rows_to_their_topics() -> None:
     rows = table(value=["1", "2", "3"], topic=["b", "a", "b"])
-    found = records(list(outgoing(1).parts(rows)))
+    found = records(list(outgoing(1).partition_batches(rows)))
     assert [r.value for r in found["b", 0]] == [b"1", b"3"]
     assert [r.value for r in found["a", 0]] == [b"2"]
 
 
 def test_a_row_without_topic_is_refused() -> None:
     with pytest.raises(OptionError, match="a row has no topic"):
-        list(outgoing().parts(table(value=["1"], topic=pa.array([None], pa.string()))))
+        list(outgoing().partition_batches(table(value=["1"], topic=pa.array([None], pa.string()))))
 
 
 def test_headers_times_nulls_and_text_are_written() -> None:
@@ -121,7 +121,7 @@ def test_headers_times_nulls_and_text_are_written() -> None:
     times = pa.array([moment, None], pa.timestamp("us", tz="UTC"))
     rows = table(key=pa.array(["é", None]), value=["v", None], headers=headers, timestamp=times)
     for options in ({"includeTimestamp": "true"}, {}):
-        (found,) = records(list(outgoing(1, topic="t", **options).parts(rows))).values()
+        (found,) = records(list(outgoing(1, topic="t", **options).partition_batches(rows))).values()
         first, second = found
         assert (first.key, first.value, first.headers) == ("é".encode(), b"v", (("h", b"x"),))
         assert (second.key, second.value, second.headers) == (None, None, ())
@@ -131,12 +131,12 @@ def test_headers_times_nulls_and_text_are_written() -> None:
 
 def test_large_rows_are_split_into_batches_numbered_without_holes() -> None:
     made = outgoing(1, topic="t", batchBytes="2048")
-    parts = [p for _ in range(3) for p in made.parts(table(value=[b"x" * 300] * 50))]
+    parts = [p for _ in range(3) for p in made.partition_batches(table(value=[b"x" * 300] * 50))]
     assert len(parts) > 20
     expected = 0
     for part in parts:
         assert part.sequence == expected
-        assert len(part.batch) <= 2048
+        assert len(part.data) <= 2048
         expected += part.count
     assert expected == 150
     assert [p.ordinal for p in parts] == sorted(p.ordinal for p in parts)

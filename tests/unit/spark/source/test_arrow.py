@@ -9,7 +9,7 @@ import pytest
 
 from penstock.client.consumer.fetched import Fetched
 from penstock.spark.range_planning import Range
-from penstock.spark.source.arrow import ArrowShape
+from penstock.spark.source.arrow import ArrowDecoder
 from penstock.wire.messages.fetch import AbortedTransaction
 from penstock.wire.records import APPEND_TIME, Codec, Record, encode
 
@@ -48,7 +48,7 @@ def fetched(data: bytes, offset: int, **more: Any) -> Fetched:
     )
 
 
-def rows(shape: ArrowShape, part: Fetched, span: Range) -> list[dict[str, Any]]:
+def rows(shape: ArrowDecoder, part: Fetched, span: Range) -> list[dict[str, Any]]:
     return [row for batch in shape.batches(part, span) for row in batch.to_pylist()]
 
 
@@ -64,7 +64,7 @@ def log(*sizes: int, **more: Any) -> bytes:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_all_columns_of_a_range_are_told(codec: Codec) -> None:
-    found = rows(ArrowShape(FULL), fetched(log(4, 1, 5, codec=codec), 2), Range("t", 1, 2, 9))
+    found = rows(ArrowDecoder(FULL), fetched(log(4, 1, 5, codec=codec), 2), Range("t", 1, 2, 9))
     assert [row["offset"] for row in found] == list(range(2, 9))
     for row in found:
         expected = record(row["offset"])
@@ -76,7 +76,7 @@ def test_all_columns_of_a_range_are_told(codec: Codec) -> None:
 
 
 def test_many_small_batches_make_one_arrow_batch() -> None:
-    batches = list(ArrowShape(FULL).batches(fetched(log(*[1] * 50), 0), Range("t", 1, 0, 50)))
+    batches = list(ArrowDecoder(FULL).batches(fetched(log(*[1] * 50), 0), Range("t", 1, 0, 50)))
     assert [batch.num_rows for batch in batches] == [50]
     assert batches[0].schema == FULL
 
@@ -84,18 +84,18 @@ def test_many_small_batches_make_one_arrow_batch() -> None:
 @pytest.mark.parametrize("name", FULL.names)
 def test_one_column_alone_is_the_same_as_among_all(name: str) -> None:
     part, span = fetched(log(3, 4), 1), Range("t", 1, 1, 6)
-    alone = rows(ArrowShape(pa.schema([FULL.field(name)])), part, span)
-    assert alone == [{name: row[name]} for row in rows(ArrowShape(FULL), part, span)]
+    alone = rows(ArrowDecoder(pa.schema([FULL.field(name)])), part, span)
+    assert alone == [{name: row[name]} for row in rows(ArrowDecoder(FULL), part, span)]
 
 
 def test_an_empty_range_gives_no_batch() -> None:
-    assert rows(ArrowShape(FULL), fetched(log(4), 0), Range("t", 1, 4, 9)) == []
-    assert rows(ArrowShape(FULL), fetched(b"", 0), Range("t", 1, 0, 9)) == []
+    assert rows(ArrowDecoder(FULL), fetched(log(4), 0), Range("t", 1, 4, 9)) == []
+    assert rows(ArrowDecoder(FULL), fetched(b"", 0), Range("t", 1, 0, 9)) == []
 
 
 def test_the_append_time_counts_where_the_broker_set_it() -> None:
     data = encode([record(0), record(1)], attributes=APPEND_TIME, max_timestamp=77_000)
-    found = rows(ArrowShape(FULL), fetched(bytes(data), 0), Range("t", 1, 0, 2))
+    found = rows(ArrowDecoder(FULL), fetched(bytes(data), 0), Range("t", 1, 0, 2))
     assert [row["timestamp"].timestamp() for row in found] == [77, 77]
     assert [row["timestampType"] for row in found] == [1, 1]
 
@@ -109,13 +109,13 @@ def test_aborted_records_are_left_out() -> None:
     part = fetched(
         bytes(kept + gone), 0, aborted=[AbortedTransaction(producer_id=2, first_offset=1)]
     )
-    assert [row["offset"] for row in rows(ArrowShape(FULL), part, Range("t", 1, 0, 2))] == [0]
+    assert [row["offset"] for row in rows(ArrowDecoder(FULL), part, Range("t", 1, 0, 2))] == [0]
 
 
 def test_a_batch_may_mix_both_kinds_of_time() -> None:
     appended = encode([record(1)], base_offset=1, attributes=APPEND_TIME, max_timestamp=77_000)
     part = fetched(bytes(encode([record(0)]) + appended), 0)
-    found = rows(ArrowShape(FULL), part, Range("t", 1, 0, 2))
+    found = rows(ArrowDecoder(FULL), part, Range("t", 1, 0, 2))
     assert [row["timestampType"] for row in found] == [0, 1]
 
 

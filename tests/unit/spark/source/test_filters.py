@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.spark.range_planning import Range
-from penstock.spark.source.filters import Narrowing
+from penstock.spark.source.filters import RangeFilter
 
 SPAN = Range("t", 3, 10, 100)
 
@@ -43,9 +43,9 @@ SPAN = Range("t", 3, 10, 100)
 def test_an_exact_filter_is_answered_by_the_range(
     pushed: Filter, left: tuple[int, int] | None
 ) -> None:
-    narrowing = Narrowing()
-    assert narrowing.take([pushed]) == []
-    found = narrowing.apply(SPAN)
+    range_filter = RangeFilter()
+    assert range_filter.take([pushed]) == []
+    found = range_filter.apply(SPAN)
     assert (None if found is None else (found.start, found.end)) == left
 
 
@@ -62,24 +62,24 @@ def test_an_exact_filter_is_answered_by_the_range(
     ],
 )
 def test_what_the_ranges_cannot_say_is_left_to_spark(pushed: Filter) -> None:
-    narrowing = Narrowing()
-    assert narrowing.take([pushed]) == [pushed]
-    assert narrowing.apply(SPAN) == SPAN
-    assert narrowing.timestamp_low_ms is None
+    range_filter = RangeFilter()
+    assert range_filter.take([pushed]) == [pushed]
+    assert range_filter.apply(SPAN) == SPAN
+    assert range_filter.timestamp_low_ms is None
 
 
 def test_a_time_says_where_to_begin_and_is_checked_again() -> None:
-    narrowing = Narrowing()
+    range_filter = RangeFilter()
     pushed = [
         GreaterThanOrEqual(("timestamp",), datetime(2026, 1, 1, tzinfo=UTC)),
         GreaterThan(("timestamp",), datetime(2026, 1, 2, tzinfo=UTC)),
     ]
-    assert narrowing.take(pushed) == pushed
-    assert narrowing.timestamp_low_ms == 1_767_312_000_000
+    assert range_filter.take(pushed) == pushed
+    assert range_filter.timestamp_low_ms == 1_767_312_000_000
 
 
 def test_filters_are_taken_together() -> None:
-    narrowing = Narrowing()
-    narrowing.take([GreaterThan(("offset",), 20), GreaterThan(("offset",), 15)])
-    narrowing.take([LessThan(("offset",), 40), LessThan(("offset",), 50)])
-    assert narrowing.apply(SPAN) == Range("t", 3, 21, 40)
+    range_filter = RangeFilter()
+    range_filter.take([GreaterThan(("offset",), 20), GreaterThan(("offset",), 15)])
+    range_filter.take([LessThan(("offset",), 40), LessThan(("offset",), 50)])
+    assert range_filter.apply(SPAN) == Range("t", 3, 21, 40)

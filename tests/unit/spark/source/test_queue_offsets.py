@@ -24,7 +24,7 @@ def test_an_offset_comes_back_as_it_was() -> None:
     offset = QueueOffset(3)
     for at in (5, 6, 7, 12):
         add(offset.taken, HERE, at, at)
-    add(offset.owed, TopicPartition("jobs", 1), 1, 2)
+    add(offset.unacknowledged, TopicPartition("jobs", 1), 1, 2)
     written = offset.to_json()
     assert written == {
         "batch": 3,

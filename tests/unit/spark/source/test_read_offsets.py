@@ -1,7 +1,7 @@
 """Which ranges are worth one fetch."""
 
 from penstock.spark.range_planning import Range
-from penstock.spark.source.read_offsets import HOLE_MAX, neighbours
+from penstock.spark.source.read_offsets import GAP_RECORDS_MAX, group_nearby
 
 
 def span(start: int, end: int, partition: int = 0) -> Range:
@@ -9,10 +9,10 @@ def span(start: int, end: int, partition: int = 0) -> Range:
 
 
 def test_ranges_that_are_close_are_fetched_together() -> None:
-    near, far = span(15, 20), span(20 + HOLE_MAX + 1, 30 + HOLE_MAX + 1)
-    assert neighbours([near, span(0, 10), far]) == [[span(0, 10), near], [far]]
+    near, far = span(15, 20), span(20 + GAP_RECORDS_MAX + 1, 30 + GAP_RECORDS_MAX + 1)
+    assert group_nearby([near, span(0, 10), far]) == [[span(0, 10), near], [far]]
 
 
 def test_partitions_are_fetched_one_by_one() -> None:
-    assert neighbours([span(0, 5, 1), span(0, 5)]) == [[span(0, 5)], [span(0, 5, 1)]]
-    assert neighbours([]) == []
+    assert group_nearby([span(0, 5, 1), span(0, 5)]) == [[span(0, 5)], [span(0, 5, 1)]]
+    assert group_nearby([]) == []

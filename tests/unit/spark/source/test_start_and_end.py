@@ -11,7 +11,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.spark.option_values import OptionError
 from penstock.spark.settings import read_settings
 from penstock.spark.source.start_and_end import ReadPosition, resolve
-from penstock.spark.topics import places_of
+from penstock.spark.topics import partitions_to_read
 from penstock.wire.records import Record, encode
 from simulation.loop import SimLoop
 from tests.run_with import run_with
@@ -83,7 +83,7 @@ async def test_a_pattern_names_whole_topics(
     for name in ("orders", "orders-eu", "old-orders"):
         broker.create(name)
     options = {"brokers": "b:1", "subscribePattern": "orders.*"}
-    places = await places_of(cluster, read_settings(options, is_streaming=True))
+    places = await partitions_to_read(cluster, read_settings(options, is_streaming=True))
     assert places == [TopicPartition("orders", 0), TopicPartition("orders-eu", 0)]
 
 
@@ -93,4 +93,4 @@ async def test_a_pattern_that_is_none_is_refused(
 ) -> None:
     options = {"brokers": "b:1", "subscribePattern": "orders["}
     with pytest.raises(OptionError, match="no regular expression"):
-        await places_of(cluster, read_settings(options, is_streaming=True))
+        await partitions_to_read(cluster, read_settings(options, is_streaming=True))
