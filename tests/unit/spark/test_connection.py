@@ -1,4 +1,4 @@
-"""Links: one per cluster and process, kept between tasks, never too many."""
+"""Blocking clients: one per cluster and process, reused between tasks, limited in number."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ from penstock.spark.settings import ClusterAddress
 
 
 @pytest.fixture(autouse=True)
-def _links_end() -> Iterator[None]:
+def _close_clients() -> Iterator[None]:
     yield
     close_clients()
 
@@ -22,12 +22,12 @@ def access(number: int) -> ClusterAddress:
     return ClusterAddress(f"127.0.0.1:{number}", "test", 100)
 
 
-def test_a_link_is_kept_for_the_next_task() -> None:
+def test_client_is_reused_by_the_next_task() -> None:
     assert blocking_client(access(1)) is blocking_client(access(1))
     assert blocking_client(access(1)) is not blocking_client(access(2))
 
 
-def test_old_links_are_closed_when_there_are_too_many() -> None:
+def test_oldest_client_is_closed_beyond_the_limit() -> None:
     first = blocking_client(access(1))
     for number in range(2, connection._CLIENTS_MAX + 2):
         blocking_client(access(number))
@@ -35,7 +35,7 @@ def test_old_links_are_closed_when_there_are_too_many() -> None:
     assert first.loop.is_closed()
 
 
-def test_what_was_started_goes_on_while_something_else_is_waited_for() -> None:
+def test_started_task_continues_during_the_next_call() -> None:
     made = blocking_client(access(1))
     steps: list[int] = []
 
@@ -51,14 +51,14 @@ def test_what_was_started_goes_on_while_something_else_is_waited_for() -> None:
     assert steps == [1, 2]
 
 
-def test_brokers_that_stay_away_fail_the_call_in_words() -> None:
+def test_unreachable_brokers_fail_the_call() -> None:
     made = blocking_client(access(1))
     with pytest.raises(Unreachable, match=r"cannot reach 127\.0\.0\.1:1"):
         made.retry(made.cluster.bootstrap)
 
 
-def test_what_is_loaded_is_spared_from_collections_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second time would keep the garbage of the tasks between for ever."""
+def test_loaded_modules_are_frozen_once_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second freeze would keep the garbage of earlier tasks for ever."""
     frozen: list[int] = []
     monkeypatch.setattr(connection, "_frozen_in_process", 0)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
@@ -67,5 +67,5 @@ def test_what_is_loaded_is_spared_from_collections_once(monkeypatch: pytest.Monk
     assert frozen == [1]
 
 
-def test_a_link_remembers_who_coordinates_what() -> None:
+def test_client_caches_coordinators() -> None:
     assert blocking_client(access(1)).cluster.coordinators == {}

@@ -1,4 +1,4 @@
-"""Values of options: what is right is taken, what is wrong is told."""
+"""Parsers of option values: valid values are parsed, invalid ones refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ from penstock.spark.option_values import (
         (text, " x ", "x"),
     ],
 )
-def test_good_values_are_read(parse: Callable[..., Any], written: str, meant: object) -> None:
+def test_valid_values_are_parsed(parse: Callable[..., Any], written: str, meant: object) -> None:
     assert parse("name", written) == meant
 
 
@@ -67,14 +67,14 @@ def test_good_values_are_read(parse: Callable[..., Any], written: str, meant: ob
         (text, "  "),
     ],
 )
-def test_bad_values_are_refused_by_the_options_name(
+def test_invalid_values_are_refused_with_the_option_name(
     parse: Callable[..., Any], written: str
 ) -> None:
     with pytest.raises(OptionError, match="'someOption'"):
         parse("someOption", written)
 
 
-def test_the_nearest_name_keeps_its_spelling() -> None:
+def test_nearest_name_keeps_its_spelling() -> None:
     assert nearest("VALUES", ["value", "key"]) == "value"
     assert nearest("timestamptyp", ["timestampType", "timestamp"]) == "timestampType"
     assert nearest("zzz", ["value"]) is None

@@ -1,4 +1,4 @@
-"""Every option has a line in the how-to page."""
+"""The how-to page documents every option."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ from penstock.spark.options import OPTIONS
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "spark.md"
 
 
-def test_every_option_is_in_the_how_to_page() -> None:
+def test_every_option_is_documented() -> None:
     text = PAGE.read_text()
     assert [option.name for option in OPTIONS if f"`{option.name}`" not in text] == []

@@ -1,4 +1,4 @@
-"""Planning: nothing left out, nothing twice, and the same answer for the same question."""
+"""Range planning: covers every record exactly once, and is deterministic."""
 
 import json
 
@@ -28,7 +28,7 @@ SPANS = st.lists(
 ).map(lambda rows: [Range("t", p, start, start + size) for p, start, size in sorted(rows)])
 
 
-def test_offsets_are_written_sorted_and_read_back() -> None:
+def test_offsets_are_sorted_and_round_trip() -> None:
     offsets = {A1: 5, TopicPartition("a", 10): 1, A0: 3, B0: 0}
     written = to_json(offsets)
     assert json.dumps(written) == '{"a": {"0": 3, "1": 5, "10": 1}, "b": {"0": 0}}'
@@ -41,7 +41,7 @@ def test_offsets_of_another_source_are_refused(foreign: object) -> None:
         from_json(foreign)
 
 
-def test_ranges_are_what_is_new() -> None:
+def test_ranges_cover_only_new_offsets() -> None:
     spans = ranges_between({A0: 5, A1: 9}, {A0: 7, A1: 9, B0: 3})
     assert spans == [Range("a", 0, 5, 7), Range("b", 0, 0, 3)]
     assert ranges_between({A0: 7}, {A0: 5}) == []
@@ -66,14 +66,14 @@ def test_a_plan_covers_every_record_once(
         assert all(task.size <= task_records_max for task in tasks)
 
 
-def test_large_partitions_are_split_to_reach_the_wanted_tasks() -> None:
+def test_large_partitions_are_split_to_reach_the_minimum_of_tasks() -> None:
     tasks = divide([Range("t", 0, 0, 10), Range("t", 1, 0, 990)], tasks_min=10)
     assert len(tasks) == 10
     assert tasks[0] == Range("t", 0, 0, 10)
     assert len(divide([Range("t", 0, 0, 3)], tasks_min=1000)) == 3
 
 
-def test_splitting_gives_nearly_equal_parts() -> None:
+def test_split_ranges_have_nearly_equal_sizes() -> None:
     sizes = [part.size for part in split(Range("t", 0, 100, 110), 3)]
     assert sum(sizes) == 10
     assert max(sizes) - min(sizes) <= 1
@@ -85,7 +85,7 @@ def test_splitting_gives_nearly_equal_parts() -> None:
     ),
     st.integers(1, 3000),
 )
-def test_a_limit_is_kept_and_no_partition_starves(
+def test_limited_batch_starves_no_partition(
     rows: dict[int, tuple[int, int]], records_max: int
 ) -> None:
     start = {TopicPartition("t", p): at for p, (at, _) in rows.items()}
@@ -101,7 +101,7 @@ def test_a_limit_is_kept_and_no_partition_starves(
 
 
 @given(SPANS)
-def test_small_ranges_share_a_task_and_large_ones_do_not(spans: list[Range]) -> None:
+def test_small_ranges_share_a_task(spans: list[Range]) -> None:
     tasks = plan(spans)
     assert [span for task in tasks for span in task] == spans
     for task in tasks[:-1]:
@@ -110,7 +110,7 @@ def test_small_ranges_share_a_task_and_large_ones_do_not(spans: list[Range]) -> 
         assert sum(span.size for span in task[:-1]) < 500
 
 
-def test_who_says_how_many_tasks_gets_a_range_for_each() -> None:
+def test_task_limits_disable_shared_tasks() -> None:
     spans = [Range("t", 0, 0, 10), Range("t", 1, 0, 10)]
     assert plan(spans) == [spans]
     assert plan(spans, tasks_min=2) == [[spans[0]], [spans[1]]]

@@ -1,4 +1,4 @@
-"""Avro values: Spark's types, versions resolved, and what is no good."""
+"""Avro values: Spark's types, schema resolution and malformed payloads."""
 
 import contextlib
 import json
@@ -61,7 +61,7 @@ ROW = {
 }
 
 
-def test_types_are_those_of_from_avro() -> None:
+def test_avro_types_match_sparks_from_avro() -> None:
     assert AvroCodec(RICH).spark_type.simpleString() == (
         "struct<at:timestamp,day:date,price:decimal(9,2),clock:int,maybe:double,wide:bigint,"
         "tags:array<string>,counts:map<string,int>,kind:string,"
@@ -69,59 +69,63 @@ def test_types_are_those_of_from_avro() -> None:
     )
 
 
-def test_every_type_comes_back_as_it_was() -> None:
-    form = AvroCodec(RICH)
-    assert form.decoder(RICH)(form.encoder()(ROW)) == ROW
+def test_avro_values_of_every_type_round_trip() -> None:
+    codec = AvroCodec(RICH)
+    assert codec.decoder(RICH)(codec.encoder()(ROW)) == ROW
     text = {**ROW, "either": {"member0": "s", "member1": None}, "maybe": 1.5}
-    assert form.decoder(RICH)(form.encoder()(text)) == {**text, "either": {"member0": "s"}}
+    assert codec.decoder(RICH)(codec.encoder()(text)) == {**text, "either": {"member0": "s"}}
     nothing = {**ROW, "either": None}
-    assert form.decoder(RICH)(form.encoder()(nothing)) == nothing
+    assert codec.decoder(RICH)(codec.encoder()(nothing)) == nothing
 
 
-def test_what_another_version_wrote_is_resolved() -> None:
+def test_avro_value_of_an_older_version_is_resolved() -> None:
     payload = AvroCodec(OLD).encoder()({"id": 7, "gone": "x"})
     assert AvroCodec(NEW).decoder(OLD)(payload) == {"id": 7, "note": "none"}
 
 
 @pytest.mark.parametrize("cut", range(4))
-def test_a_value_cut_short_is_malformed(cut: int) -> None:
+def test_truncated_avro_value_is_malformed(cut: int) -> None:
     payload = AvroCodec(OLD).encoder()({"id": 7, "gone": "xyz"})
-    with pytest.raises(Malformed, match="no Avro value"):
+    with pytest.raises(Malformed) as caught:
         AvroCodec(OLD).decoder(OLD)(payload[:cut])
+    assert caught.value.kind == "Malformed"
 
 
-def test_bytes_that_are_left_over_are_malformed() -> None:
+def test_trailing_bytes_after_an_avro_value_are_malformed() -> None:
     payload = AvroCodec(OLD).encoder()({"id": 7, "gone": ""})
-    with pytest.raises(Malformed, match="2 bytes after"):
+    with pytest.raises(Malformed) as caught:
         AvroCodec(OLD).decoder(OLD)(payload + b"zz")
+    assert caught.value.kind == "Malformed"
 
 
 @given(st.binary(max_size=60))
-def test_garbage_is_a_value_or_malformed_and_nothing_else(payload: bytes) -> None:
+def test_arbitrary_bytes_raise_only_malformed(payload: bytes) -> None:
     with contextlib.suppress(Malformed):
         AvroCodec(RICH).decoder(RICH)(payload)
 
 
-def test_a_row_that_does_not_fit_is_told() -> None:
-    with pytest.raises(Malformed, match="it does not fit"):
-        AvroCodec(OLD).encoder()({"id": "no number", "gone": "x"})
+def test_row_that_does_not_match_the_schema_is_unencodable() -> None:
+    with pytest.raises(Malformed) as caught:
+        AvroCodec(OLD).encoder()({"id": "not a number", "gone": "x"})
+    assert caught.value.kind == "Unencodable"
 
 
-def test_a_schema_of_another_format_is_told() -> None:
-    with pytest.raises(Malformed, match="JSON schema"):
+def test_writer_schema_of_another_format_is_malformed() -> None:
+    with pytest.raises(Malformed) as caught:
         AvroCodec(OLD).decoder(parse(SchemaSource(JSON, '{"type":"object"}')))
+    assert caught.value.kind == "WrongSchemaType"
 
 
-def test_a_schema_that_contains_itself_has_no_type() -> None:
-    with pytest.raises(OptionError, match="contains itself"):
+def test_recursive_avro_schema_is_refused() -> None:
+    with pytest.raises(OptionError):
         AvroCodec(avro(field("next", ["null", "Order"])))
 
 
-def test_referenced_types_are_known() -> None:
+def test_referenced_avro_types_are_resolved() -> None:
     address = '{"type":"record","name":"Address","fields":[{"name":"street","type":"string"}]}'
     text = '{"type":"record","name":"Order","fields":[{"name":"to","type":"Address"}]}'
     reference = Reference("Address", "address-value", 1)
     needed = Dependency("address-value", 1, AVRO, address, ())
-    form = AvroCodec(schema := parse(SchemaSource(AVRO, text, (reference,), (needed,))))
+    codec = AvroCodec(schema := parse(SchemaSource(AVRO, text, (reference,), (needed,))))
     row = {"to": {"street": "here"}}
-    assert form.decoder(schema)(form.encoder()(row)) == row
+    assert codec.decoder(schema)(codec.encoder()(row)) == row

@@ -58,7 +58,7 @@ ROW = {
 }
 
 
-def test_every_kind_has_a_type() -> None:
+def test_every_kind_has_a_spark_type() -> None:
     assert ProtobufCodec(SCHEMA).spark_type.simpleString() == (
         "struct<id:int,note:string,lines:array<struct<count:int>>,counts:map<string,bigint>,"
         "kind:string,at:timestamp,name:string,big:decimal(20,0),maybe:int,text:string,number:int,"
@@ -66,23 +66,24 @@ def test_every_kind_has_a_type() -> None:
     )
 
 
-def test_every_kind_comes_back_as_it_was() -> None:
-    form = ProtobufCodec(SCHEMA)
-    assert form.decoder(SCHEMA)(form.encoder()(ROW)) == ROW
+def test_values_of_every_kind_round_trip() -> None:
+    codec = ProtobufCodec(SCHEMA)
+    assert codec.decoder(SCHEMA)(codec.encoder()(ROW)) == ROW
 
 
-def test_another_message_of_the_file_is_chosen_by_name() -> None:
-    form = ProtobufCodec(SCHEMA, "Other.Inner")
-    payload = form.encoder()({"x": 4})
+def test_message_is_selected_by_name() -> None:
+    codec = ProtobufCodec(SCHEMA, "Other.Inner")
+    payload = codec.encoder()({"x": 4})
     assert payload[:3] == b"\x04\x02\x00"
-    assert form.decoder(SCHEMA)(payload) == {"x": 4}
-    with pytest.raises(Malformed, match=r"holds a shop\.Other\.Inner, not a shop\.Order"):
+    assert codec.decoder(SCHEMA)(payload) == {"x": 4}
+    with pytest.raises(Malformed, match=r"shop\.Other\.Inner, not a shop\.Order") as caught:
         ProtobufCodec(SCHEMA).decoder(SCHEMA)(payload)
+    assert caught.value.kind == "WrongMessage"
     with pytest.raises(OptionError, match="did you mean 'Other'"):
         ProtobufCodec(SCHEMA, "Othr")
 
 
-def test_versions_are_resolved_by_field_numbers() -> None:
+def test_protobuf_versions_resolve_by_field_number() -> None:
     newer = parse(
         SchemaSource(
             PROTOBUF,
@@ -95,7 +96,7 @@ def test_versions_are_resolved_by_field_numbers() -> None:
     assert ProtobufCodec(SCHEMA).decoder(newer)(back)["id"] == 2
 
 
-def test_a_number_that_no_name_is_known_for_stays_a_number() -> None:
+def test_unknown_enum_value_stays_a_number() -> None:
     newer = parse(
         SchemaSource(
             PROTOBUF,
@@ -108,46 +109,41 @@ def test_a_number_that_no_name_is_known_for_stays_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "why"),
-    [
-        (b"", "ends too early"),
-        (b"\x02", "ends too early"),
-        (b"\x01", "-1 of them"),
-        (b"\x02\x40", "no message with indexes"),
-        (b"\xff" * 12, "too long"),
-        (b"\0\x08", "no shop"),
-        (b"\0\x12\x02\xff\xff", "no shop"),
-    ],
+    "payload",
+    [b"", b"\x02", b"\x01", b"\x02\x40", b"\xff" * 12, b"\0\x08", b"\0\x12\x02\xff\xff"],
 )
-def test_what_is_no_message_is_malformed(payload: bytes, why: str) -> None:
-    with pytest.raises(Malformed, match=why):
+def test_invalid_protobuf_payload_is_malformed(payload: bytes) -> None:
+    with pytest.raises(Malformed) as caught:
         ProtobufCodec(SCHEMA).decoder(SCHEMA)(payload)
+    assert caught.value.kind == "Malformed"
 
 
 @given(st.binary(max_size=60))
-def test_garbage_is_a_message_or_malformed_and_nothing_else(payload: bytes) -> None:
+def test_arbitrary_bytes_raise_only_malformed(payload: bytes) -> None:
     with contextlib.suppress(Malformed):
         ProtobufCodec(SCHEMA).decoder(SCHEMA)(payload)
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=5))
-def test_indexes_come_back_as_they_were(path: list[int]) -> None:
+def test_message_indexes_round_trip(path: list[int]) -> None:
     written = write_indexes(path)
     assert read_indexes(written + b"rest") == (tuple(path), len(written))
 
 
 @pytest.mark.parametrize("row", [{"id": "x"}, {"nothing": 1}, {"kind": "Z"}, {"id": 1 << 40}])
-def test_a_row_that_does_not_fit_is_told(row: dict[str, object]) -> None:
-    with pytest.raises(Malformed, match="it does not fit"):
+def test_row_that_does_not_match_the_schema_is_unencodable(row: dict[str, object]) -> None:
+    with pytest.raises(Malformed) as caught:
         ProtobufCodec(SCHEMA).encoder()(row)
+    assert caught.value.kind == "Unencodable"
 
 
-def test_a_message_that_contains_itself_has_no_type() -> None:
+def test_recursive_message_is_refused() -> None:
     loop = parse(SchemaSource(PROTOBUF, 'syntax = "proto3"; message A { A next = 1; }'))
-    with pytest.raises(OptionError, match="contains itself"):
+    with pytest.raises(OptionError):
         ProtobufCodec(loop)
 
 
-def test_a_schema_of_another_format_is_told() -> None:
-    with pytest.raises(Malformed, match="AVRO schema"):
+def test_writer_schema_of_another_format_is_malformed() -> None:
+    with pytest.raises(Malformed) as caught:
         ProtobufCodec(SCHEMA).decoder(parse(SchemaSource(AVRO, '"string"')))
+    assert caught.value.kind == "WrongSchemaType"

@@ -1,4 +1,4 @@
-"""Registries by their addresses: who asks is told to the registry, and to nobody else."""
+"""Registry addresses, and the errors of a registry that refuses a request."""
 
 import json
 import threading
@@ -13,8 +13,8 @@ from penstock.spark.schemas.format import Malformed
 from penstock.spark.schemas.schema_cache import RegistryAddress, RegistryCache, address_of
 
 
-class Answers(HTTPServer):
-    """A registry that says to everybody what it is told to say."""
+class FakeRegistry(HTTPServer):
+    """Registry that answers every request with the configured reply."""
 
     status, body = 200, b""
 
@@ -25,14 +25,14 @@ class Answers(HTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def say(self, status: int, body: bytes | dict[str, Any]) -> None:
+    def reply_with(self, status: int, body: bytes | dict[str, Any]) -> None:
         self.status = status
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        assert isinstance(self.server, Answers)
+        assert isinstance(self.server, FakeRegistry)
         self.send_response(self.server.status)
         self.end_headers()
         self.wfile.write(self.server.body)
@@ -42,8 +42,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def answers() -> Iterator[Answers]:
-    with Answers() as server:
+def registry() -> Iterator[FakeRegistry]:
+    with FakeRegistry() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -51,30 +51,30 @@ def answers() -> Iterator[Answers]:
         thread.join()
 
 
-def test_only_an_id_that_is_not_there_makes_rows_bad(answers: Answers) -> None:
-    book = RegistryCache(RegistryAddress(answers.url))
+def test_only_an_unknown_schema_id_is_malformed(registry: FakeRegistry) -> None:
+    cache = RegistryCache(RegistryAddress(registry.url))
     for status, body in (
         (401, {"error_code": 401, "message": "the token has expired"}),
         (403, {"error_code": 40301, "message": "not allowed"}),
-        (404, b"<html>no such page, says the proxy</html>"),
+        (404, b"<html>not found, by a proxy</html>"),
     ):
-        answers.say(status, body)
-        with pytest.raises(ConnectionError, match=rf"does not answer: schema id 5: .*{status}"):
-            book.schema(5)
-    answers.say(404, {"error_code": 40403, "message": "Schema 5 not found"})
-    with pytest.raises(Malformed, match="Schema 5 not found") as caught:
-        book.schema(5)
+        registry.reply_with(status, body)
+        with pytest.raises(ConnectionError, match=rf"schema id 5: .*{status}"):
+            cache.schema(5)
+    registry.reply_with(404, {"error_code": 40403, "message": "Schema 5 not found"})
+    with pytest.raises(Malformed) as caught:
+        cache.schema(5)
     assert caught.value.kind == "UnknownSchema"
 
 
-def test_a_registry_that_does_not_let_us_in_is_told_with_what_to_do(answers: Answers) -> None:
-    book = RegistryCache(RegistryAddress(answers.url))
-    answers.say(401, b"")
-    with pytest.raises(OptionError, match=r"HTTP 401.*say who asks"):
-        book.subject("orders-value", None)
-    answers.say(404, {"error_code": 40401, "message": "Subject not found"})
-    with pytest.raises(OptionError, match="registers a schema"):
-        book.subject("orders-value", None)
+def test_denied_access_and_unknown_subject_are_refused(registry: FakeRegistry) -> None:
+    cache = RegistryCache(RegistryAddress(registry.url))
+    registry.reply_with(401, b"")
+    with pytest.raises(OptionError, match=r"HTTP 401.*RegistryAddress"):
+        cache.subject("orders-value", None)
+    registry.reply_with(404, {"error_code": 40401, "message": "Subject not found"})
+    with pytest.raises(OptionError, match="register a schema"):
+        cache.subject("orders-value", None)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,11 @@ def test_a_registry_that_does_not_let_us_in_is_told_with_what_to_do(answers: Ans
         (RegistryAddress("http://a", token="t"), RegistryAddress("http://a", token="t")),
     ],
 )
-def test_an_address_may_say_who_asks(given: str | RegistryAddress, found: RegistryAddress) -> None:
+def test_registry_url_may_contain_credentials(
+    given: str | RegistryAddress, found: RegistryAddress
+) -> None:
     assert address_of(given) == found
 
 
-def test_what_is_secret_is_not_shown() -> None:
+def test_repr_hides_the_password() -> None:
     assert "hunter2" not in repr(address_of("http://ann:hunter2@registry"))

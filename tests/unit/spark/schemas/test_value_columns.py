@@ -1,4 +1,4 @@
-"""Columns of payloads: every row comes out, with a value or with what is wrong with it."""
+"""Columns of payloads: every row has an output, a value or an error."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def frame(schema_id: int, payload: bytes) -> bytes:
 
 def numbers(payload: bytes) -> int:
     if not payload.isdigit():
-        raise Malformed("Malformed", "no number")
+        raise Malformed("Malformed", "not a number")
     return int(payload)
 
 
@@ -24,10 +24,10 @@ def decoder(schema_id: int | None) -> Decode:
     return numbers
 
 
-def decode(*payloads: bytes | None, earlier: Any = None, framed: bool = True) -> tuple[Any, Any]:
+def decode(*payloads: bytes | None, previous: Any = None, framed: bool = True) -> tuple[Any, Any]:
     values, errors = decode_cells(
         pa.array(payloads, pa.binary()),
-        earlier or [None] * len(payloads),
+        previous or [None] * len(payloads),
         pa.int32(),
         decoder,
         is_framed=framed,
@@ -36,7 +36,7 @@ def decode(*payloads: bytes | None, earlier: Any = None, framed: bool = True) ->
     return values.to_pylist(), kinds
 
 
-def test_good_rows_have_values_and_bad_ones_say_why() -> None:
+def test_good_rows_get_values_and_bad_rows_get_errors() -> None:
     found = decode(
         frame(1, b"5"), None, b"", b"5", frame(2, b"5"), frame(1, b"x"), frame(1, b"9" * 30)
     )
@@ -52,19 +52,19 @@ def test_good_rows_have_values_and_bad_ones_say_why() -> None:
     ]
 
 
-def test_a_row_that_was_bad_before_keeps_its_error() -> None:
-    earlier = [{"class": "Earlier", "message": "x"}, None]
-    assert decode(frame(1, b"5"), frame(1, b"6"), earlier=earlier) == (
+def test_row_with_an_earlier_error_keeps_it() -> None:
+    previous = [{"class": "Earlier", "message": "x"}, None]
+    assert decode(frame(1, b"5"), frame(1, b"6"), previous=previous) == (
         [None, 6],
         ["Earlier", None],
     )
 
 
-def test_values_without_a_frame_are_read_by_the_readers_schema() -> None:
+def test_unframed_values_are_decoded_by_the_reader_schema() -> None:
     assert decode(b"5", b"x", framed=False) == ([5, None], [None, "Malformed"])
 
 
-def test_written_values_have_the_schemas_id_in_front() -> None:
+def test_encoded_values_start_with_the_schema_id() -> None:
     def write(value: int) -> bytes:
         if value < 0:
             raise Malformed("Unencodable", "negative")
@@ -77,7 +77,7 @@ def test_written_values_have_the_schemas_id_in_front() -> None:
     assert bare.to_pylist() == [b"5"]
 
 
-def test_a_message_is_not_longer_than_a_header_should_be() -> None:
+def test_error_message_length_is_limited() -> None:
     def fail(payload: bytes) -> int:
         raise Malformed("Malformed", "x" * 5_000)
 

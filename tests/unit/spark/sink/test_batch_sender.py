@@ -1,4 +1,4 @@
-"""Shipping: every batch once and in order, whatever the broker does."""
+"""Batch sender: every batch once and in order, despite failures of the broker."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ from tests.run_with import run_with
 from tests.unit.client.model import CLOSE, HANG, ModelBroker, with_model
 
 
-def parts(count: int, partitions: int = 2, size: int = 10) -> list[PartitionBatch]:
+def batches(count: int, partitions: int = 2, size: int = 10) -> list[PartitionBatch]:
     made = []
     for number in range(count):
         where = TopicPartition("t", number % partitions)
@@ -50,37 +50,37 @@ def check(broker: ModelBroker, count: int, size: int = 10) -> None:
 
 
 @run_with(with_model)
-async def test_everything_arrives_once_and_in_order(
+async def test_batches_arrive_once_and_in_order(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)
-    await send_all(cluster, parts(40))
+    await send_all(cluster, batches(40))
     check(broker, 40)
 
 
 @run_with(with_model)
-async def test_a_broker_that_does_not_answer_is_not_flooded(
+async def test_requests_in_flight_are_limited(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)
-    await send_all(cluster, parts(2))
+    await send_all(cluster, batches(2))
     broker.answers[ProduceRequest] = lambda request: HANG
     sender = BatchSender(cluster, None, 60_000)
     sender._confirmed = {TopicPartition("t", 0), TopicPartition("t", 1)}
 
-    async def ship_all() -> None:
-        for part in parts(40)[2:]:
-            await sender.send([part])
+    async def send_forever() -> None:
+        for batch in batches(40)[2:]:
+            await sender.send([batch])
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(ship_all(), 5)
+        await asyncio.wait_for(send_forever(), 5)
     connection = await cluster.connection(1)
     assert len(connection._in_flight) == REQUESTS_MAX
 
 
 @pytest.mark.parametrize("is_written", [True, False])
 @run_with(with_model)
-async def test_a_lost_answer_is_asked_for_again_and_nothing_is_doubled(
+async def test_lost_reply_is_resent_without_duplicates(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, is_written: bool
 ) -> None:
     broker.create("t", 2)
@@ -96,12 +96,12 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_doubled(
         return broker.produce(request)
 
     broker.answers[ProduceRequest] = losing
-    await send_all(cluster, parts(40))
+    await send_all(cluster, batches(40))
     check(broker, 40)
 
 
 @run_with(with_model)
-async def test_a_refusal_for_now_is_tried_again_in_order(
+async def test_retriable_error_is_resent_in_order(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)
@@ -115,25 +115,23 @@ async def test_a_refusal_for_now_is_tried_again_in_order(
         return broker.produce(request)
 
     broker.answers[ProduceRequest] = refusing
-    await send_all(cluster, parts(40))
+    await send_all(cluster, batches(40))
     check(broker, 40)
 
 
 @run_with(with_model)
-async def test_a_refusal_for_good_is_raised(
-    loop: SimLoop, broker: ModelBroker, cluster: Cluster
-) -> None:
+async def test_fatal_error_is_raised(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
     broker.create("t", 2)
     broker.answers[ProduceRequest] = lambda request: broker.refuse_produce(
         request, ErrorCode.PRODUCER_FENCED
     )
     with pytest.raises(Refused) as caught:
-        await send_all(cluster, parts(4))
+        await send_all(cluster, batches(4))
     assert caught.value.code is ErrorCode.PRODUCER_FENCED
 
 
 @run_with(with_model)
-async def test_a_broker_that_asks_for_peace_gets_it(
+async def test_throttle_time_is_respected(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)
@@ -145,5 +143,5 @@ async def test_a_broker_that_asks_for_peace_gets_it(
 
     broker.answers[ProduceRequest] = throttling
     started = loop.time()
-    await send_all(cluster, parts(12))
+    await send_all(cluster, batches(12))
     assert loop.time() - started >= 3 * 2.0

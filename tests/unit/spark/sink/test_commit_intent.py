@@ -1,4 +1,4 @@
-"""Notes of decisions as text: what is written is read back, or it is known that it is not whole."""
+"""Commit intents as text: read back complete, or detected as incomplete."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ PRODUCERS = st.dictionaries(
 
 
 @given(PRODUCERS)
-def test_producers_come_back_as_they_were(producers: dict[int, ProducerIdentity]) -> None:
+def test_producers_round_trip(producers: dict[int, ProducerIdentity]) -> None:
     texts = write_producers(producers)
     assert texts is not None
     assert len(texts) <= LEDGER_PARTITIONS
@@ -23,7 +23,7 @@ def test_producers_come_back_as_they_were(producers: dict[int, ProducerIdentity]
     assert read_producers(texts) == (producers, True)
 
 
-def test_a_text_that_is_missing_is_noticed() -> None:
+def test_missing_metadata_is_detected() -> None:
     texts = write_producers({task: ProducerIdentity(task, 0) for task in range(1_000)})
     assert texts is not None
     assert len(texts) > 2
@@ -32,9 +32,9 @@ def test_a_text_that_is_missing_is_noticed() -> None:
         assert not is_whole
 
 
-def test_more_than_the_places_hold_are_not_noted() -> None:
+def test_too_many_producers_have_no_intent() -> None:
     assert write_producers({task: ProducerIdentity(1 << 62, 0) for task in range(3_000)}) is None
 
 
-def test_no_text_is_nobody() -> None:
+def test_empty_metadata_has_no_producers() -> None:
     assert read_producers([""]) == ({}, True)

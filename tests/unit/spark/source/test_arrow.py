@@ -1,4 +1,4 @@
-"""Fetched batches as Arrow: the records of the range, the columns asked for."""
+"""Fetched batches as Arrow: the records of the range, the selected columns."""
 
 import subprocess
 import sys
@@ -63,7 +63,7 @@ def log(*sizes: int, **more: Any) -> bytes:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_all_columns_of_a_range_are_told(codec: Codec) -> None:
+def test_all_columns_of_a_range_are_decoded(codec: Codec) -> None:
     found = rows(ArrowDecoder(FULL), fetched(log(4, 1, 5, codec=codec), 2), Range("t", 1, 2, 9))
     assert [row["offset"] for row in found] == list(range(2, 9))
     for row in found:
@@ -71,36 +71,38 @@ def test_all_columns_of_a_range_are_told(codec: Codec) -> None:
         assert (row["key"], row["value"]) == (expected.key, expected.value)
         assert (row["topic"], row["partition"], row["timestampType"]) == ("t", 1, 0)
         assert round(row["timestamp"].timestamp() * 1000) == expected.timestamp
-        told = None if row["headers"] is None else [(h["key"], h["value"]) for h in row["headers"]]
-        assert told == (list(expected.headers) or None)
+        headers = (
+            None if row["headers"] is None else [(h["key"], h["value"]) for h in row["headers"]]
+        )
+        assert headers == (list(expected.headers) or None)
 
 
-def test_many_small_batches_make_one_arrow_batch() -> None:
+def test_small_batches_are_joined_into_one_arrow_batch() -> None:
     batches = list(ArrowDecoder(FULL).batches(fetched(log(*[1] * 50), 0), Range("t", 1, 0, 50)))
     assert [batch.num_rows for batch in batches] == [50]
     assert batches[0].schema == FULL
 
 
 @pytest.mark.parametrize("name", FULL.names)
-def test_one_column_alone_is_the_same_as_among_all(name: str) -> None:
+def test_single_column_equals_the_column_of_a_full_read(name: str) -> None:
     part, span = fetched(log(3, 4), 1), Range("t", 1, 1, 6)
     alone = rows(ArrowDecoder(pa.schema([FULL.field(name)])), part, span)
     assert alone == [{name: row[name]} for row in rows(ArrowDecoder(FULL), part, span)]
 
 
-def test_an_empty_range_gives_no_batch() -> None:
+def test_empty_range_yields_no_batch() -> None:
     assert rows(ArrowDecoder(FULL), fetched(log(4), 0), Range("t", 1, 4, 9)) == []
     assert rows(ArrowDecoder(FULL), fetched(b"", 0), Range("t", 1, 0, 9)) == []
 
 
-def test_the_append_time_counts_where_the_broker_set_it() -> None:
+def test_append_time_replaces_record_timestamps() -> None:
     data = encode([record(0), record(1)], attributes=APPEND_TIME, max_timestamp=77_000)
     found = rows(ArrowDecoder(FULL), fetched(bytes(data), 0), Range("t", 1, 0, 2))
     assert [row["timestamp"].timestamp() for row in found] == [77, 77]
     assert [row["timestampType"] for row in found] == [1, 1]
 
 
-def test_aborted_records_are_left_out() -> None:
+def test_aborted_records_are_skipped() -> None:
     kept = encode([record(0)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     gone = encode(
         [record(1)], base_offset=1, producer_id=2, producer_epoch=0, base_sequence=0,
@@ -112,15 +114,15 @@ def test_aborted_records_are_left_out() -> None:
     assert [row["offset"] for row in rows(ArrowDecoder(FULL), part, Range("t", 1, 0, 2))] == [0]
 
 
-def test_a_batch_may_mix_both_kinds_of_time() -> None:
+def test_arrow_batch_mixes_both_timestamp_types() -> None:
     appended = encode([record(1)], base_offset=1, attributes=APPEND_TIME, max_timestamp=77_000)
     part = fetched(bytes(encode([record(0)]) + appended), 0)
     found = rows(ArrowDecoder(FULL), part, Range("t", 1, 0, 2))
     assert [row["timestampType"] for row in found] == [0, 1]
 
 
-def test_pandas_is_not_needed_to_read() -> None:
-    """It takes a third of a second to import, in every process Spark starts."""
+def test_reading_does_not_import_pandas() -> None:
+    """Importing pandas takes a third of a second in every process that Spark starts."""
     script = """
 import sys
 from penstock.spark.source.arrow import range_rows, repeat

@@ -1,4 +1,4 @@
-"""Pushed filters: ranges become narrower, and only what is exact is not checked again."""
+"""Pushed filters narrow ranges; Spark rechecks all but the exact ones."""
 
 from datetime import UTC, datetime
 
@@ -40,9 +40,7 @@ SPAN = Range("t", 3, 10, 100)
         (LessThan(("offset",), 10), None),
     ],
 )
-def test_an_exact_filter_is_answered_by_the_range(
-    pushed: Filter, left: tuple[int, int] | None
-) -> None:
+def test_exact_filter_narrows_the_range(pushed: Filter, left: tuple[int, int] | None) -> None:
     range_filter = RangeFilter()
     assert range_filter.take([pushed]) == []
     found = range_filter.apply(SPAN)
@@ -61,14 +59,14 @@ def test_an_exact_filter_is_answered_by_the_range(
         LessThan(("timestamp",), datetime(2026, 1, 1, tzinfo=UTC)),
     ],
 )
-def test_what_the_ranges_cannot_say_is_left_to_spark(pushed: Filter) -> None:
+def test_unsupported_filter_is_left_to_spark(pushed: Filter) -> None:
     range_filter = RangeFilter()
     assert range_filter.take([pushed]) == [pushed]
     assert range_filter.apply(SPAN) == SPAN
     assert range_filter.timestamp_low_ms is None
 
 
-def test_a_time_says_where_to_begin_and_is_checked_again() -> None:
+def test_timestamp_filter_moves_the_start_and_is_rechecked() -> None:
     range_filter = RangeFilter()
     pushed = [
         GreaterThanOrEqual(("timestamp",), datetime(2026, 1, 1, tzinfo=UTC)),
@@ -78,7 +76,7 @@ def test_a_time_says_where_to_begin_and_is_checked_again() -> None:
     assert range_filter.timestamp_low_ms == 1_767_312_000_000
 
 
-def test_filters_are_taken_together() -> None:
+def test_filters_are_combined() -> None:
     range_filter = RangeFilter()
     range_filter.take([GreaterThan(("offset",), 20), GreaterThan(("offset",), 15)])
     range_filter.take([LessThan(("offset",), 40), LessThan(("offset",), 50)])

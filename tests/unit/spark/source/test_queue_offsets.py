@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of a queue: batches that can be run again, and whose they are."""
+"""Queue offsets in a checkpoint: repeatable batches, and detection of another query."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from penstock.spark.source.queue_offsets import (
 HERE = TopicPartition("jobs", 0)
 
 
-def test_an_offset_comes_back_as_it_was() -> None:
+def test_queue_offset_round_trips() -> None:
     offset = QueueOffset(3)
     for at in (5, 6, 7, 12):
         add(offset.taken, HERE, at, at)
@@ -46,18 +46,18 @@ def test_an_offset_comes_back_as_it_was() -> None:
         None,
     ],
 )
-def test_what_is_no_position_in_a_queue_is_refused(written: Any) -> None:
+def test_invalid_queue_offset_is_refused(written: Any) -> None:
     with pytest.raises(ForeignOffsets, match="choose another checkpointLocation"):
         read_offset(written, ["jobs"])
 
 
-def test_the_checkpoint_of_another_queue_is_refused() -> None:
+def test_checkpoint_of_another_queue_is_refused() -> None:
     written = {"batch": 1, "taken": {"users": {"0": [1, 2]}}, "owed": {}}
     with pytest.raises(ForeignOffsets, match="queue 'users'"):
         read_offset(written, ["jobs"])
 
 
-def test_sets_are_added_up() -> None:
+def test_overlapping_offsets_are_counted_once() -> None:
     one: dict[Any, Any] = {}
     add(one, HERE, 1, 3)
     two: dict[Any, Any] = {}
@@ -71,7 +71,7 @@ def test_sets_are_added_up() -> None:
     st.one_of(st.none(), st.integers(1, 12)),
     st.one_of(st.none(), st.integers(1, 12)),
 )
-def test_tasks_hold_every_record_once_and_one_partition_each(
+def test_tasks_cover_every_record_once_within_one_partition(
     records: list[tuple[int, int]], tasks_min: int | None, records_max: int | None
 ) -> None:
     offset = QueueOffset(1)
