@@ -178,7 +178,7 @@ def test_keys_are_rotated_from_the_command_line(
     assert sorted(uses().values()) == [0, 3]
     broker.kill()
     kek.write_text(OLD)
-    with pytest.raises(ProcessFailed, match=r"does not hold.*nothing was changed"):
+    with pytest.raises(ProcessFailed, match=r"does not contain.*nothing was changed"):
         broker.start()
     kek.write_text(new)
     broker.start()

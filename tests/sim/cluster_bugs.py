@@ -353,7 +353,7 @@ BUGS = [
     Bug(the_isr_is_written_without_compare_and_swap, "epochs", 40),
     Bug(a_replica_joins_at_the_high_watermark, "undurable", 12),
     Bug(a_replica_joins_when_it_fetches, "undurable", 2),
-    Bug(what_left_the_isr_still_counts, "undurable", 50, with_failing_disks),
+    Bug(what_left_the_isr_still_counts, "went-back", 50, with_failing_disks),
     Bug(a_quiet_replica_never_returns, "stuck", 3),
     Bug(the_controller_takes_its_lease_for_a_lock, "epochs", 2),
     Bug(a_new_leader_gets_no_new_epoch, "epochs", 1),

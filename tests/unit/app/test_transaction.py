@@ -21,8 +21,8 @@ async def abandon(client: Client) -> None:
     """The client's process is gone: nothing is said any more, and its connections end."""
     for reader in list(client._readers):
         member = getattr(reader, "_member", None)
-        if member is not None and member._task is not None:
-            member._task.cancel()
+        if member is not None and member._heartbeats._task is not None:
+            member._heartbeats._task.cancel()
         await reader._consumer.close()
         for cluster in (reader._cluster, reader._control):  # type: ignore[union-attr]
             await cluster.close()

@@ -77,5 +77,5 @@ async def test_a_schema_explains_a_value_and_what_does_not_fit_stays_bytes(web: 
     rows = (await web.own("/topics/t/messages", **{"from": "earliest"}))["messages"]
     good, bad, unknown = (row["value"] for row in rows)
     assert (good["form"], json.loads(good["text"])) == ("avro", {"n": 7})
-    assert (bad["form"], "left over" in bad["trouble"]) == ("binary", True)
+    assert (bad["form"], "left after the value" in bad["trouble"]) == ("binary", True)
     assert (unknown["form"], unknown.get("trouble", "")) == ("binary", "")
