@@ -16,7 +16,7 @@ import pytest
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.producer.producer import Producer
-from penstock.client.share.acknowledgements import NOTHING, AcknowledgementType, VerdictNote
+from penstock.client.share.acknowledgements import NO_OPTIONS, AcknowledgementType, AckOptions
 from penstock.client.share.consumer import ShareConsumer
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
@@ -74,7 +74,7 @@ class Desk:
                 while len(seen) < count:
                     for lease in await consumer.receive(count - len(seen), 20_000):
                         seen.append(int(lease.message.value or b""))
-                        note = VerdictNote(-1, rejected[0], rejected[1]) if rejected else NOTHING
+                        note = AckOptions(-1, rejected[0], rejected[1]) if rejected else NO_OPTIONS
                         verdict = (
                             AcknowledgementType.REJECT if rejected else AcknowledgementType.ACCEPT
                         )

@@ -16,7 +16,7 @@ from penstock.app.durations import Duration, ms_of
 from penstock.base.errors import Refused
 from penstock.client.consumer.fetched import FetchedRecord as Fetched
 from penstock.client.metadata import TopicPartition
-from penstock.client.share.acknowledgements import NOTHING, AcknowledgementType, VerdictNote
+from penstock.client.share.acknowledgements import NO_OPTIONS, AcknowledgementType, AckOptions
 from penstock.client.share.leases import HeldLease
 
 if TYPE_CHECKING:
@@ -186,18 +186,18 @@ class Message(Received):
         ... except ValueError as error:
         ...     await message.reject(error)
         """
-        await self._settle(AcknowledgementType.REJECT, VerdictNote(-1, *_error_texts(error)))
+        await self._settle(AcknowledgementType.REJECT, AckOptions(-1, *_error_texts(error)))
 
     async def extend(self, duration: Duration | None = None) -> None:
         """Holds it for longer, from now on: for `duration`, else for the group's lease.
 
         Not needed while the message is young: leases are renewed by themselves.
         """
-        note = NOTHING if duration is None else VerdictNote(lock_ms=ms_of(duration))
+        note = NO_OPTIONS if duration is None else AckOptions(lock_ms=ms_of(duration))
         await self._settle(AcknowledgementType.RENEW, note)
 
     def _settle(
-        self, verdict: AcknowledgementType, note: VerdictNote = NOTHING
+        self, verdict: AcknowledgementType, note: AckOptions = NO_OPTIONS
     ) -> "asyncio.Future[None]":
         return self._traced(verdict, self._consumer.settle(self._lease, verdict, note))
 
@@ -220,14 +220,14 @@ class Message(Received):
         return self._say(AcknowledgementType.RELEASE, _release_note(delay, error))
 
     def refuse(self, error: BaseException) -> "asyncio.Future[None] | Refused":
-        return self._say(AcknowledgementType.REJECT, VerdictNote(-1, *_error_texts(error)))
+        return self._say(AcknowledgementType.REJECT, AckOptions(-1, *_error_texts(error)))
 
     def give_back(self) -> "asyncio.Future[None] | Refused":
         """For somebody else, at once."""
-        return self._say(AcknowledgementType.RELEASE, VerdictNote(delay_ms=0))
+        return self._say(AcknowledgementType.RELEASE, AckOptions(delay_ms=0))
 
     def _say(
-        self, verdict: AcknowledgementType, note: VerdictNote = NOTHING
+        self, verdict: AcknowledgementType, note: AckOptions = NO_OPTIONS
     ) -> "asyncio.Future[None] | Refused":
         try:
             answer = self._consumer.settle(self._lease, verdict, note, is_awaited=False)
@@ -236,11 +236,11 @@ class Message(Received):
             return refused
 
 
-def _release_note(delay: Duration | None, error: BaseException | str | None) -> VerdictNote:
+def _release_note(delay: Duration | None, error: BaseException | str | None) -> AckOptions:
     delay_ms = -1 if delay is None else ms_of(delay)
     if delay_ms > DELAY_MS_MAX:
         raise ValueError(f"a delay of {delay}: a year is the most")
-    return VerdictNote(delay_ms, *_error_texts(error), is_patient=delay is None)
+    return AckOptions(delay_ms, *_error_texts(error), is_patient=delay is None)
 
 
 def _error_texts(error: BaseException | str | None) -> tuple[str | None, str | None]:

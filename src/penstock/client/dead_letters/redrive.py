@@ -50,7 +50,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.client.pacing import Pace
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.client.producer.transaction import FENCED
-from penstock.client.producer.transactional import TransactionalWriter, is_passing
+from penstock.client.producer.transactional import TransactionalWriter, is_retriable
 from penstock.state.queues import delivery_headers
 from penstock.state.queues.intervals import IntervalSet
 from penstock.wire.records import BATCH_OVERHEAD, Codec, Record, encode
@@ -221,7 +221,7 @@ class Redriver:
             except (OSError, PeerError, Refused) as error:
                 self._has_begun = False
                 tries = 0 if self.report.settled > before else tries + 1
-                if not is_passing(error) or tries >= TRIES_MAX:
+                if not is_retriable(error) or tries >= TRIES_MAX:
                     raise _explain_fenced(error, self.request.topic) from error
                 await self._backoff.wait(tries)
 
@@ -422,7 +422,7 @@ class Redriver:
                 ):
                     limit = int(entry.value or 0) or None
             except Refused as refused:
-                if is_passing(refused):
+                if is_retriable(refused):
                     raise
             self._limits[topic] = limit
         return self._limits[topic]

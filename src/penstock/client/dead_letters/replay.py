@@ -30,7 +30,7 @@ from penstock.client.pacing import Pace
 from penstock.client.producer.batch import record_bytes
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.client.producer.transaction import FENCED
-from penstock.client.producer.transactional import TransactionalWriter, is_passing
+from penstock.client.producer.transactional import TransactionalWriter, is_retriable
 from penstock.state.queues.intervals import IntervalSet
 from penstock.wire.records import Record
 
@@ -153,7 +153,7 @@ class Copier:
                 return self.report
             except (OSError, PeerError, Refused) as error:
                 tries = 0 if self.report.copied > before else tries + 1
-                if not is_passing(error) or tries >= TRIES_MAX:
+                if not is_retriable(error) or tries >= TRIES_MAX:
                     raise self._explain_fenced(error) from error
                 await self._backoff.wait(tries)
 

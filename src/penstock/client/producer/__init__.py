@@ -1,1 +1,1 @@
-"""Sending records: batches, partition queues, retries, idempotence and transactions."""
+"""Producer: batches, a queue for each partition, retries, idempotence and transactions."""

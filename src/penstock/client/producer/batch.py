@@ -1,7 +1,7 @@
-"""A batch in the making, and the handle that its records' senders hold.
+"""Batch of records for one partition, and the delivery handle of each record.
 
-One future serves all records of a batch: a `PendingRecord` is the batch and a place in it. A batch
-that the broker calls too large is split, and its deliveries follow the halves.
+One future serves all records of a batch: a `PendingRecord` is the batch and an index in it. A batch
+that the broker refuses as too large is split, and the handles follow the halves.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _RECORD_OVERHEAD = 21
 
 
 class Sent(NamedTuple):
-    """Where a record went. The offset is -1 where the broker was not asked to tell (acks=0)."""
+    """Partition, offset and timestamp of a delivered record. The offset is -1 with acks=0."""
 
     topic: str
     partition: int
@@ -29,7 +29,7 @@ class Sent(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """How a whole batch ended well. `append_time` is -1 unless the topic uses LogAppendTime."""
+    """Acknowledgement of a batch. `append_time` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
     append_time: int
@@ -38,11 +38,11 @@ class Acked(NamedTuple):
 class BatchState(enum.Enum):
     WAITING = "waiting"
     IN_FLIGHT = "in flight"
-    FAILED = "failed"  # for now: it waits for those sent after it, then all go again, in order
+    FAILED = "failed"  # Retried with the batches sent after it, in order, once those are answered.
 
 
 def record_bytes(record: Record) -> int:
-    """An upper bound of what a record takes in an uncompressed batch."""
+    """Upper bound of the bytes a record takes in an uncompressed batch."""
     size = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += 10 + 4 * len(name) + len(value or b"")
@@ -50,7 +50,7 @@ def record_bytes(record: Record) -> int:
 
 
 class Batch:
-    """Records for one partition, in order. Only its lane changes it."""
+    """Records for one partition, in order. Only its `PartitionQueue` changes it."""
 
     __slots__ = (
         "created_at",
@@ -77,12 +77,12 @@ class Batch:
         self.is_closed = False
         self.state = BatchState.WAITING
         self.node_id = -1
-        """Where it is in flight."""
+        """Broker to which the batch was sent last."""
         self.tries = 0
         self.identity: ProducerIdentity | None = None
         self.sequence = -1
         self.may_be_written = False
-        """A try ended without an answer: the broker may have it already."""
+        """True once a try ended without a reply: the broker may have written the batch."""
         self.last_error: Exception | None = None
         self.encoded: bytearray | None = None
         self.future: asyncio.Future[Acked | Exception | tuple[Batch, Batch]]
@@ -95,7 +95,7 @@ class Batch:
         return PendingRecord(self, len(self.records) - 1)
 
     def number(self, identity: ProducerIdentity | None, sequence: int) -> None:
-        """Gives the batch its sequence; it is encoded anew, the sequence being under the CRC."""
+        """Sets the sequence; the batch is encoded again, since the CRC covers the sequence."""
         self.identity = identity
         self.sequence = sequence
         self.encoded = None
@@ -113,7 +113,7 @@ class Batch:
         return self.encoded
 
     def split(self) -> "tuple[Batch, Batch]":
-        """Two halves that keep the place, the age and the sequences of the whole."""
+        """Splits the batch into halves that keep its partition, age and sequences."""
         assert len(self.records) > 1
         middle = len(self.records) // 2
         halves = Batch(self.where, self.created_at), Batch(self.where, self.created_at)
@@ -130,14 +130,14 @@ class Batch:
         return halves
 
     def resolve(self, outcome: Acked | Exception) -> None:
-        # A timestamp is all that deliveries still need of the records.
+        # Deliveries need only the timestamps of the records from now on.
         self.encoded = None
         if not self.future.done():
             self.future.set_result(outcome)
 
 
 class PendingRecord:
-    """A record on its way: `await` it for where it went, or for why it did not arrive."""
+    """Delivery of one record: `await` returns a `Sent` or raises the cause of failure."""
 
     __slots__ = ("_batch", "_index")
 
@@ -160,13 +160,13 @@ class PendingRecord:
         while True:
             batch, index = self._locate()
             if not batch.future.done():
-                # Shielded: a caller that stops waiting must not cancel it for the others.
+                # Shielded: a caller that stops waiting must not cancel it for other callers.
                 await asyncio.shield(batch.future)
                 continue
             outcome = batch.future.result()
             assert isinstance(outcome, (Acked, Exception))
             if isinstance(outcome, Exception):
-                # One error object would gather the tracebacks of every record of the batch.
+                # A shared error object would collect the tracebacks of every record of the batch.
                 raise _copy(outcome)
             timestamp = outcome.append_time
             if timestamp < 0:
@@ -176,7 +176,7 @@ class PendingRecord:
             return Sent(topic, partition, offset + index if offset >= 0 else -1, timestamp)
 
     def _locate(self) -> tuple[Batch, int]:
-        """The batch the record is in now, after splits, and its place there."""
+        """Returns the current batch of the record, after splits, and its index in it."""
         batch, index = self._batch, self._index
         while batch.future.done():
             outcome = batch.future.result()

@@ -1,13 +1,13 @@
-"""Who an idempotent producer is to the broker (KIP-98)."""
+"""Identity of an idempotent producer at the broker (KIP-98)."""
 
 from typing import NamedTuple
 
 
 class ProducerIdentity(NamedTuple):
-    """Given by InitProducerId; a newer epoch fences an older one."""
+    """Producer id and epoch from InitProducerId; a newer epoch fences an older one."""
 
     producer_id: int
     producer_epoch: int
 
 
-NOBODY = ProducerIdentity(-1, -1)
+NO_IDENTITY = ProducerIdentity(-1, -1)

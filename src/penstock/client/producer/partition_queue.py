@@ -1,19 +1,19 @@
-"""One partition's batches on their way out: order, sequences and retries. Pure: no I/O, no clock.
+"""Queue of batches for one partition: order, sequences and retries. Pure: no I/O, no clock.
 
-A lane is a queue whose first batches are in flight or failed for now, the rest waiting. The rules
-that keep an idempotent producer exact (KIP-98, KIP-360, KIP-679):
+The first batches of the queue are in flight or wait for a retry, the rest were never sent. These
+rules keep delivery exactly once with an idempotent producer (KIP-98, KIP-360, KIP-679):
 
-- Batches are numbered when they are first taken, and keep their number through every retry.
-- When one fails for now, those in flight behind it are awaited, then all that are left go again,
-  in order and one by one: brokers remember five batches, so nothing new may overtake. Meanwhile
-  the broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to the later ones: that is no verdict while an
-  earlier batch is unresolved.
-- A batch that fails for good leaves a hole in the sequence. The lane then asks for a new
-  identity and numbers from 0. A batch that the broker may have already cannot take a new number
-  (it would be written twice), so it fails too.
-- Until the broker has confirmed a batch of this identity it accepts any number as the first one,
-  so until then only one batch is in flight.
-- A batch goes to a new leader only when nothing is in flight to the old one.
+- A batch gets its sequence when it is first sent, and keeps it through every retry.
+- When a batch fails temporarily, the queue awaits the replies to later batches in flight. Then it
+  sends all that are left again, in order and one by one: brokers remember five batches, so no new
+  batch may overtake. Meanwhile the broker may answer OUT_OF_ORDER_SEQUENCE_NUMBER to later
+  batches; this is not final while an earlier batch is unresolved.
+- A batch that fails permanently leaves a gap in the sequence. The queue then asks for a new
+  identity and restarts at sequence 0. A batch that the broker may have written cannot get a new
+  sequence, since it could be written twice; it fails too.
+- Until the broker has confirmed a batch of an identity, it accepts any first sequence. Only one
+  batch is in flight until then.
+- A batch goes to a new leader only when no batch is in flight to the old one.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.client.producer.batch import Acked, Batch, BatchState, PendingRecord, ProducerIdentity
 from penstock.wire.records import BATCH_OVERHEAD, Record
 
-# The broker no longer has this producer's state, or never got the batch before.
+# The broker lost the state of this producer, or never received the previous batch.
 _LOST_STATE = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -34,7 +34,7 @@ _LOST_STATE = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-# The batch was or may have been appended by the leader although the answer is an error.
+# The leader appended the batch, or may have, although the reply is an error.
 _MAYBE_WRITTEN = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -47,6 +47,8 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class PartitionQueue:
+    """Batches of one partition that are not delivered yet."""
+
     def __init__(
         self,
         where: TopicPartition,
@@ -59,38 +61,38 @@ class PartitionQueue:
     ) -> None:
         self.where = where
         self.is_idempotent = is_idempotent
-        # Without sequences the broker cannot restore the order, so only one may be on its way.
+        # Without sequences the broker cannot restore the order, so only one may be in flight.
         self.in_flight_max = in_flight_max if is_idempotent else 1
         self.batch_bytes = batch_bytes
         self.linger_s = linger_s
         self.delivery_timeout_s = delivery_timeout_s
         self.batches: deque[Batch] = deque()
         self.size_bytes = 0
-        """What the records of all batches take."""
+        """Bytes of the records of all batches."""
         self.identity: ProducerIdentity | None = None
-        self.spent: ProducerIdentity | None = None
-        """The identity whose numbering has a hole here; it must not be given again."""
+        self.spent_identity: ProducerIdentity | None = None
+        """Last identity whose sequences have a gap here; it must not be set again."""
         self.sequence = 0
         self.retry_at = 0.0
         self.failures = 0
-        """Tries that failed since the last success; what the backoff grows with."""
+        """Failed tries since the last success; the backoff grows with it."""
         self._in_flight = 0
-        self._is_known = not is_idempotent
-        """Whether the broker has confirmed a batch of this identity."""
+        self._is_confirmed = not is_idempotent
+        """True once the broker has confirmed a batch of this identity."""
 
-    # Filling.
+    # Adding records.
 
-    def has_room(self, size_bytes: int) -> bool:
-        """Whether a record of this size would join a batch that is already begun."""
+    def fits_open_batch(self, size_bytes: int) -> bool:
+        """True if a record of this size fits in the last batch, which is still open."""
         if not self.batches:
             return False
         last = self.batches[-1]
         return not last.is_closed and last.size_bytes + size_bytes <= self.batch_bytes
 
     def add(self, record: Record, size_bytes: int, now: float) -> PendingRecord:
-        """Puts a record into the last batch, or into a new one."""
-        if not self.has_room(size_bytes):
-            self.close_open()
+        """Adds a record to the last batch, or to a new one."""
+        if not self.fits_open_batch(size_bytes):
+            self.close_open_batch()
             self.batches.append(Batch(self.where, now))
         batch = self.batches[-1]
         delivery = batch.add(record, size_bytes)
@@ -98,8 +100,8 @@ class PartitionQueue:
         self.size_bytes += size_bytes
         return delivery
 
-    def close_open(self) -> None:
-        """What is there is complete: the last batch does not linger (flush)."""
+    def close_open_batch(self) -> None:
+        """Closes the last batch, so that it is sent without lingering (flush)."""
         if self.batches:
             self.batches[-1].is_closed = True
 
@@ -107,18 +109,18 @@ class PartitionQueue:
 
     @property
     def needs_identity(self) -> bool:
-        """A new one may be set once nothing is in flight under the old one."""
+        """True if an identity is missing and no batch is in flight under the old one."""
         return self.is_idempotent and self.identity is None and not self._in_flight
 
-    def identify(self, identity: ProducerIdentity) -> None:
+    def set_identity(self, identity: ProducerIdentity) -> None:
         assert self.needs_identity
-        assert identity != self.spent
+        assert identity != self.spent_identity
         self.identity = identity
         self.sequence = 0
-        self._is_known = False
+        self._is_confirmed = False
 
     def due_at(self) -> float | None:
-        """When `take` will have something; None while only an answer can change that."""
+        """Time at which `take` will return a batch; None while it depends on a reply."""
         batch = self._next_waiting()
         if batch is None:
             return None
@@ -127,7 +129,7 @@ class PartitionQueue:
         return max(self.retry_at, batch.created_at + self.linger_s)
 
     def take(self, node_id: int, now: float) -> Batch | None:
-        """The next batch to send to the partition's leader, numbered and now in flight."""
+        """Returns the next batch for the leader with its sequence; it is in flight from now on."""
         due = self.due_at()
         if due is None or due > now or (self.is_idempotent and self.identity is None):
             return None
@@ -146,8 +148,8 @@ class PartitionQueue:
         return batch
 
     def _next_waiting(self) -> Batch | None:
-        """The first batch not in flight, if another one may be."""
-        must_be_alone = not self._is_known or (self.batches and self.batches[0].tries > 1)
+        """Returns the first waiting batch if one more may be in flight."""
+        must_be_alone = not self._is_confirmed or (self.batches and self.batches[0].tries > 1)
         if self._in_flight >= (1 if must_be_alone else self.in_flight_max):
             return None
         for batch in self.batches:
@@ -157,17 +159,17 @@ class PartitionQueue:
                 return batch
         return None
 
-    # Answers.
+    # Replies.
 
     def succeeded(self, batch: Batch, acked: Acked) -> None:
         self._in_flight -= 1
-        self._is_known = True
+        self._is_confirmed = True
         self.failures = 0
         self._resolve(batch, acked)
-        self._settle(0.0)
+        self._requeue_failed(0.0)
 
     def failed(self, batch: Batch, error: Exception, *, was_sent: bool, retry_at: float) -> None:
-        """A try did not succeed. `was_sent` with an OSError means: the broker may have it."""
+        """Handles a failed try. `was_sent` with an OSError: the broker may have written it."""
         self._in_flight -= 1
         self.failures += 1
         batch.state = BatchState.FAILED
@@ -180,13 +182,13 @@ class PartitionQueue:
             retry_at = 0.0
         elif code in _LOST_STATE and self.is_idempotent:
             if batch is self.batches[0]:
-                self._forget_identity()
+                self._drop_identity()
         elif code is not None and code not in RETRIABLE:
-            self._give_up(batch, error)
-        self._settle(retry_at)
+            self._fail_batch(batch, error)
+        self._requeue_failed(retry_at)
 
     def expire(self, now: float) -> None:
-        """Fails what could not be delivered in time; what is in flight gets its answer first."""
+        """Fails batches that exceed the delivery timeout, unless any batch is in flight."""
         while self.batches and not self._in_flight:
             batch = self.batches[0]
             if batch.created_at + self.delivery_timeout_s > now:
@@ -196,11 +198,11 @@ class PartitionQueue:
                 f"{len(batch.records)} records for {self.where} could not be delivered "
                 f"within {self.delivery_timeout_s:g} s{cause}"
             )
-            self._give_up(batch, error)
-            self._settle(0.0)
+            self._fail_batch(batch, error)
+            self._requeue_failed(0.0)
 
     def deadline(self) -> float | None:
-        """When `expire` has something to do."""
+        """Time at which `expire` fails a batch; None: no batch can expire now."""
         if not self.batches or self._in_flight:
             return None
         return self.batches[0].created_at + self.delivery_timeout_s
@@ -210,10 +212,10 @@ class PartitionQueue:
             self._resolve(self.batches[0], error)
         self._in_flight = 0
 
-    # Inside.
+    # Internals.
 
-    def _settle(self, retry_at: float) -> None:
-        """Once nothing is in flight, what failed for now waits again, in its old order."""
+    def _requeue_failed(self, retry_at: float) -> None:
+        """Makes failed batches wait again, in their old order, once none is in flight."""
         self.retry_at = max(self.retry_at, retry_at)
         if self._in_flight:
             return
@@ -233,14 +235,14 @@ class PartitionQueue:
         batch.resolve(outcome)
 
     def _tried(self) -> Iterator[Batch]:
-        """The batches that were sent at least once: always the first ones."""
+        """Yields batches that were sent at least once; they are always the first ones."""
         for batch in self.batches:
             if batch.tries == 0:
                 return
             yield batch
 
     def _split(self, batch: Batch) -> None:
-        """Two halves take the place of a batch that the broker calls too large."""
+        """Replaces a batch that the broker refused as too large with two halves."""
         at = self.batches.index(batch)
         self.batches.remove(batch)
         for half in reversed(batch.split()):
@@ -250,12 +252,12 @@ class PartitionQueue:
             half.last_error = batch.last_error
             self.batches.insert(at, half)
 
-    def _give_up(self, batch: Batch, error: Exception) -> None:
+    def _fail_batch(self, batch: Batch, error: Exception) -> None:
         self._resolve(batch, error)
         if batch.identity is not None:
-            self._forget_identity()
+            self._drop_identity()
 
-    def _forget_identity(self) -> None:
-        """Numbers start over with a new identity; `_settle` sees to the batches left."""
-        self.spent = self.identity or self.spent
+    def _drop_identity(self) -> None:
+        """Drops the identity: sequences restart with a new one, see `_requeue_failed`."""
+        self.spent_identity = self.identity or self.spent_identity
         self.identity = None

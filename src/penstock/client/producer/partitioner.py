@@ -1,8 +1,8 @@
-"""Which partition a record goes to, as the Java client decides it.
+"""Default partitioner, compatible with the Java client.
 
-A keyed record goes to murmur2(key) modulo the number of partitions, so that every Kafka client
-puts one key in one place. A record without key sticks to one partition until its batch is full
-(KIP-480): fewer, larger batches than a round robin.
+A record with a key goes to murmur2(key) modulo the number of partitions, so that all Kafka clients
+send a key to the same partition. Records without key stick to one partition until its batch is
+full (KIP-480), which makes fewer and larger batches than a round robin.
 """
 
 from penstock.base.ports import Random
@@ -33,7 +33,7 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 class StickyChoice:
-    """The partition that records without key go to at the moment, for one topic."""
+    """Current partition of a topic for records without key."""
 
     __slots__ = ("_candidates", "_random", "partition")
 
@@ -44,13 +44,13 @@ class StickyChoice:
         self.move()
 
     def set_candidates(self, candidates: list[int]) -> None:
-        """The partitions to choose from, those that have a leader."""
+        """Sets the partitions to choose from: those that have a leader."""
         self._candidates = candidates
         if self.partition not in candidates:
             self.move()
 
     def move(self) -> None:
-        """A new batch begins: choose another partition, at random."""
+        """Chooses another partition at random, when a new batch begins."""
         others = [p for p in self._candidates if p != self.partition] or self._candidates
         index = min(int(self._random.uniform(0, len(others))), len(others) - 1)
         self.partition = others[index]

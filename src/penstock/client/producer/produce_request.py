@@ -1,8 +1,7 @@
-"""Produce requests made of encoded batches, and their answers by partition (api 0).
+"""Produce requests built from encoded batches, and their replies by partition (api 0).
 
-For everything that sends batches: the producer, transactional writers, Spark's tasks, and brokers
-that write to partitions led elsewhere. Leaves to them which batch goes when, what is in flight, and
-what an error means.
+Used by every sender of batches: the producer, transactional writers, Spark tasks, and brokers that
+write to partitions of other leaders. The senders decide about timing, batches in flight and errors.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,7 @@ from penstock.wire.messages.produce import (
 
 ACKS_ALL = -1
 EXPLICIT_TXN_MAX = 11
-"""Last version in which partitions enter a transaction by a request of their own (KIP-890)."""
+"""Last version in which a separate request adds partitions to a transaction (KIP-890)."""
 
 
 def _no_id(name: str) -> TopicId:
@@ -34,7 +33,7 @@ def produce_request(
     transactional_id: str | None = None,
     topic_id_of: Callable[[str], TopicId] = _no_id,
 ) -> ProduceRequest:
-    """At most one batch for each partition, as brokers want it."""
+    """Builds a request with at most one batch for each partition, as brokers require."""
     rows = by_topic(
         (where, PartitionProduceData(index=where.partition, records=batch))
         for where, batch in batches
@@ -53,7 +52,7 @@ def produce_request(
 def produced_rows(
     reply: ProduceResponse, names: Mapping[TopicId, str] | None = None
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """The answers by partition. `names` of topics that an answer gives by id only."""
+    """Returns the replies by partition. `names` maps ids to topics, for replies without names."""
     return {
         TopicPartition(
             topic.name or (names or {}).get(TopicId(bytes(topic.topic_id)), ""), row.index

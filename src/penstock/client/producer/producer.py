@@ -1,9 +1,9 @@
-"""Sends records: batches per partition, lingers, compresses, retries, exactly once by default.
+"""Producer: batches records by partition, lingers, compresses, retries; exactly once by default.
 
-Owns the buffer (bounded: `send` waits when it is full, `offer` answers None) and the choice of
-partition. Getting batches to their leaders is the `Sender`'s business, order, numbering and
-retries of one partition its `Lane`'s. With idempotence (the default) a record is in the log once
-however often its batch had to be sent, and in the order in which it was given to the producer.
+Owns the buffer and the choice of partition. The buffer is bounded: when it is full, `send` waits
+and `offer` returns None. `Sender` sends batches to the leaders; `PartitionQueue` keeps order,
+sequences and retries of one partition. With idempotence (the default) a record is in the log once,
+however often its batch is sent, and in the order in which the producer accepted it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Producer:
-    """`async with Producer(...) as producer: await (await producer.send("orders", b"..."))`."""
+    """Kafka producer: `async with Producer(...) as p: await (await p.send("orders", b"..."))`."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Producer:
         self._random = random
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
-        self._sender = Sender(cluster, self.config, self._wake_waiting)
+        self._sender = Sender(cluster, self.config, self._wake_senders)
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._choices: dict[str, tuple[TopicInfo, StickyChoice]] = {}
+        self._sticky_choices: dict[str, tuple[TopicInfo, StickyChoice]] = {}
 
     async def __aenter__(self) -> "Producer":
         return self
@@ -51,7 +51,7 @@ class Producer:
 
     @property
     def sent_records(self) -> int:
-        """Records the broker confirmed (or, with acks=0, that were written to the socket)."""
+        """Number of records that brokers confirmed; with acks=0, those written to the socket."""
         return self._sender.sent_records
 
     @property
@@ -68,7 +68,7 @@ class Producer:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> PendingRecord:
-        """Takes a record into the buffer, waiting for room, and returns its delivery to await."""
+        """Adds a record to the buffer, waiting while it is full; returns its delivery to await."""
         if topic not in self._cluster.metadata.topics:
             await self._cluster.topic(topic, auto_create=self.config.auto_create)
         while True:
@@ -77,9 +77,9 @@ class Producer:
             )
             if delivery is not None:
                 return delivery
-            room = self._loop.create_future()
-            self._waiting.append(room)
-            await room
+            freed = self._loop.create_future()
+            self._waiting.append(freed)
+            await freed
 
     def offer(
         self,
@@ -91,7 +91,7 @@ class Producer:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> PendingRecord | None:
-        """As `send`, without waiting: None when the buffer is full. The topic must be known."""
+        """Works like `send`, but returns None if the buffer is full. The topic must be known."""
         if timestamp_ms is None:
             timestamp_ms = self._clock.now_ms()
         record = Record(0, timestamp_ms, key, value, tuple(headers))
@@ -101,8 +101,8 @@ class Producer:
                 return None
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"a record of {size_bytes} bytes is larger than the producer's buffer "
-                f"({self.config.buffer_bytes} bytes)",
+                f"a record of {size_bytes} bytes exceeds the producer's buffer of "
+                f"{self.config.buffer_bytes} bytes: raise buffer_bytes",
             )
         info = self._cluster.known_topic(topic)
         if partition is None:
@@ -120,15 +120,15 @@ class Producer:
         return self._sender.add(TopicPartition(topic, partition), record, size_bytes)
 
     async def flush(self) -> None:
-        """Sends all there is without lingering and waits until every batch has its outcome."""
+        """Sends all records without lingering and waits for the outcome of every batch."""
         await self._sender.flush()
 
     async def close(self, *, drain: bool = True) -> None:
-        """Delivers what is buffered (unless told not to) and ends the sender."""
+        """Delivers buffered records, unless `drain` is False, and stops the sender."""
         await self._sender.close(drain=drain)
 
     def _sticky_partition(self, info: TopicInfo, size_bytes: int) -> int:
-        known = self._choices.get(info.name)
+        known = self._sticky_choices.get(info.name)
         if known is None or known[0] is not info:
             led = [p.index for p in info.partitions.values() if p.leader_id >= 0]
             candidates = led or list(info.partitions)
@@ -137,16 +137,18 @@ class Producer:
             else:
                 choice = known[1]
                 choice.set_candidates(candidates)
-            self._choices[info.name] = (info, choice)
+            self._sticky_choices[info.name] = (info, choice)
         else:
             choice = known[1]
         # Every new batch begins on another partition (KIP-480).
-        if not self._sender.has_room(TopicPartition(info.name, choice.partition), size_bytes):
+        if not self._sender.fits_open_batch(
+            TopicPartition(info.name, choice.partition), size_bytes
+        ):
             choice.move()
         return choice.partition
 
-    def _wake_waiting(self) -> None:
+    def _wake_senders(self) -> None:
         while self._waiting:
-            room = self._waiting.popleft()
-            if not room.done():
-                room.set_result(None)
+            freed = self._waiting.popleft()
+            if not freed.done():
+                freed.set_result(None)

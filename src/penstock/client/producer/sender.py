@@ -1,9 +1,9 @@
-"""Gets batches from their lanes to the partitions' leaders, several requests in flight each.
+"""Sends batches from partition queues to their leaders, with several requests in flight each.
 
-One task wakes when a batch is due, an answer came or a deadline passed, and does one atomic step:
-batches of all due partitions of a broker leave in one request. Owns the producer id (one for all
-lanes; a lane whose numbering has a hole gets a new one), connections being awaited and metadata
-being renewed. Leaves to `PartitionQueue` what may be sent and what an answer means.
+One task wakes when a batch is due, a reply arrived or a deadline passed, and does one atomic step:
+one request for each broker carries the batches of all its due partitions. Owns the producer id,
+pending connections and metadata refreshes. All queues share the producer id; a queue with a gap
+in its sequences gets a new one. `PartitionQueue` decides what may be sent and handles replies.
 """
 
 import asyncio
@@ -36,82 +36,86 @@ _NETWORK = (Unreachable, ConnectionLost, RequestTimeout)
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
+    """Settings of a producer."""
+
     acks: int = -1
-    """-1: all in-sync replicas; 1: the leader; 0: no answer wanted."""
+    """-1: all in-sync replicas; 1: the leader; 0: no reply."""
     is_idempotent: bool = True
-    """Needs acks -1; off for acks 0 and 1."""
+    """True for idempotence, which requires acks -1; it is off for acks 0 and 1."""
     codec: Codec = Codec.NONE
     linger_ms: float = 5.0
     batch_bytes: int = 256 * 1024
-    """A batch is sent when it reaches this, before compression."""
+    """Size at which a batch is sent, before compression."""
     buffer_bytes: int = 32 << 20
-    """What may wait or be in flight in all."""
+    """Limits the bytes of all records that wait or are in flight."""
     request_bytes: int = 1 << 20
-    """A produce request takes no further batch beyond this."""
+    """Size from which a produce request gets no further batch."""
     in_flight_max: int = 5
-    """Requests per broker; five is as far as brokers remember sequences."""
+    """Limits requests in flight to a broker; brokers remember the sequences of five batches."""
     delivery_timeout_ms: int = 120_000
     auto_create: bool = True
-    """Whether sending to a topic that does not exist asks the broker to create it."""
+    """True if sending to a missing topic asks the broker to create it."""
 
 
 class Sender:
+    """Sends the batches of one producer."""
+
     def __init__(
-        self, cluster: Cluster, config: ProducerConfig, on_room: Callable[[], None]
+        self, cluster: Cluster, config: ProducerConfig, on_buffer_freed: Callable[[], None]
     ) -> None:
         assert 1 <= config.in_flight_max <= 5, "brokers remember five sequences of a producer"
         self.config = config
         self.buffered_bytes = 0
         self.sent_records = 0
         self._cluster = cluster
-        self._on_room = on_room
+        self._on_buffer_freed = on_buffer_freed
         self._is_idempotent = config.is_idempotent and config.acks == -1
         self._identity: ProducerIdentity | None = None
-        self._lanes: dict[TopicPartition, PartitionQueue] = {}
-        self._busy: dict[TopicPartition, PartitionQueue] = {}
-        """Lanes that hold batches; those served longest ago come first."""
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        """Queues with batches; the least recently served come first."""
         self._in_flight: dict[int, int] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        """Background work by name: at most one of a kind at a time."""
+        """Background tasks by name; at most one of each name at a time."""
         self._replies: set[asyncio.Task[None]] = set()
         self._fatal: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._task = self._loop.create_task(self._run())
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._loop_ended)
 
-    # What the producer uses.
+    # Called by the producer.
 
-    def has_room(self, where: TopicPartition, size_bytes: int) -> bool:
-        """Whether a batch of this partition is begun that would take the record."""
-        lane = self._lanes.get(where)
-        return lane is not None and lane.has_room(size_bytes)
+    def fits_open_batch(self, where: TopicPartition, size_bytes: int) -> bool:
+        """True if the record fits in the open batch of this partition."""
+        queue = self._queues.get(where)
+        return queue is not None and queue.fits_open_batch(size_bytes)
 
     def add(self, where: TopicPartition, record: Record, size_bytes: int) -> PendingRecord:
         if self._fatal is not None:
             raise self._fatal
-        lane = self._lanes.get(where)
-        if lane is None:
-            lane = self._new_lane(where)
-        batch_count = len(lane.batches)
-        delivery = lane.add(record, size_bytes, self._loop.time())
+        queue = self._queues.get(where)
+        if queue is None:
+            queue = self._new_queue(where)
+        batch_count = len(queue.batches)
+        delivery = queue.add(record, size_bytes, self._loop.time())
         self.buffered_bytes += size_bytes
         if batch_count == 0:
-            self._busy[where] = lane
-        if batch_count != len(lane.batches) or lane.batches[-1].is_closed:
+            self._active[where] = queue
+        if batch_count != len(queue.batches) or queue.batches[-1].is_closed:
             self._wake.set()
         return delivery
 
     async def flush(self) -> None:
         futures = []
-        for lane in self._busy.values():
-            lane.close_open()
-            futures += [batch.future for batch in lane.batches]
+        for queue in self._active.values():
+            queue.close_open_batch()
+            futures += [batch.future for batch in queue.batches]
         self._wake.set()
         while futures:
             outcomes = await asyncio.gather(*map(asyncio.shield, futures))
-            # The halves of a batch that was too large are batches of their own.
+            # A batch that was too large was split: wait for its halves.
             futures = [
                 half.future
                 for outcome in outcomes
@@ -129,7 +133,7 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # The loop: everything it does between two waits is one atomic step.
+    # The loop: its work between two waits is one atomic step.
 
     async def _run(self) -> None:
         while True:
@@ -137,68 +141,68 @@ class Sender:
             self._wake.clear()
             self._step(self._loop.time())
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _loop_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled():
             self._fail(task.exception() or RuntimeError("the sender ended"))
 
     def _fail(self, cause: BaseException) -> None:
-        """A failure that no retry can heal: everything buffered fails, and so does `add`."""
+        """Fails all buffered records, and `add` from now on, after a permanent failure."""
         if self._fatal is None:
             self._fatal = cause if isinstance(cause, Exception) else RuntimeError(repr(cause))
-        for lane in self._busy.values():
-            lane.fail_all(self._fatal)
-        self._busy.clear()
+        for queue in self._active.values():
+            queue.fail_all(self._fatal)
+        self._active.clear()
         self.buffered_bytes = 0
-        self._on_room()
+        self._on_buffer_freed()
 
     def _step(self, now: float) -> None:
-        if self._busy and now - self._cluster.metadata.at > METADATA_AGE_MAX_S:
-            self._start("refresh", self._refresh())
+        if self._active and now - self._cluster.metadata.at > METADATA_AGE_MAX_S:
+            self._start_task("refresh", self._refresh())
         due_by_node: dict[int, list[PartitionQueue]] = {}
         next_at: float | None = None
-        for lane in list(self._busy.values()):
-            self._expire(lane, now)
-            if not lane.batches:
+        for queue in list(self._active.values()):
+            self._expire(queue, now)
+            if not queue.batches:
                 continue
-            if lane.needs_identity:
-                self._identify(lane)
-            due = lane.due_at()
+            if queue.needs_identity:
+                self._assign_identity(queue)
+            due = queue.due_at()
             if due is not None and due <= now:
-                node_id = self._cluster.metadata.leader_of(lane.where)
-                due_by_node.setdefault(node_id, []).append(lane)
+                node_id = self._cluster.metadata.leader_of(queue.where)
+                due_by_node.setdefault(node_id, []).append(queue)
                 due = None
-            for at in (due, lane.deadline()):
+            for at in (due, queue.deadline()):
                 if at is not None and (next_at is None or at < next_at):
                     next_at = at
-        for node_id, lanes in due_by_node.items():
+        for node_id, queues in due_by_node.items():
             if node_id >= 0:
-                self._send_to(node_id, lanes, now)
+                self._send_to(node_id, queues, now)
             else:
-                self._await_leaders(lanes)
+                self._await_leaders(queues)
         self._wake_at(next_at)
 
-    def _send_to(self, node_id: int, lanes: list[PartitionQueue], now: float) -> None:
+    def _send_to(self, node_id: int, queues: list[PartitionQueue], now: float) -> None:
         connection = self._cluster.ready(node_id)
         if connection is None:
-            self._start(f"connect {node_id}", self._await_connection(node_id))
+            self._start_task(f"connect {node_id}", self._await_connection(node_id))
             return
         while self._in_flight.get(node_id, 0) < self.config.in_flight_max:
             batches: list[Batch] = []
-            room_bytes = self.config.request_bytes
-            for lane in lanes:
-                batch = lane.take(node_id, now) if room_bytes > 0 else None
+            remaining_bytes = self.config.request_bytes
+            for queue in queues:
+                batch = queue.take(node_id, now) if remaining_bytes > 0 else None
                 if batch is not None:
                     batches.append(batch)
-                    room_bytes -= batch.size_bytes
-                    # Fairness: those that did not fit in come first next time.
-                    self._busy[lane.where] = self._busy.pop(lane.where)
+                    remaining_bytes -= batch.size_bytes
+                    # Fairness: queues that did not fit come first next time.
+                    self._active[queue.where] = self._active.pop(queue.where)
             if not batches:
                 return
             self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
             self._send(connection, node_id, batches)
 
     def _send(self, connection: Connection, node_id: int, batches: list[Batch]) -> None:
-        # The request is written here, not in the task: tasks may start in another order.
+        # Written here and not in the task: tasks may start in another order.
         reply: asyncio.Future[ProduceResponse] | None = None
         failure: Exception | None = None
         try:
@@ -209,7 +213,7 @@ class Sender:
                 reply = connection.send(request, ProduceResponse)
         except (*_NETWORK, Refused) as error:
             failure = error
-        task = self._loop.create_task(self._finish(node_id, batches, reply, failure))
+        task = self._loop.create_task(self._handle_reply(node_id, batches, reply, failure))
         self._replies.add(task)
         task.add_done_callback(self._replies.discard)
 
@@ -222,9 +226,9 @@ class Sender:
             topic_id_of=lambda name: self._cluster.known_topic(name).topic_id,
         )
 
-    # Answers.
+    # Replies.
 
-    async def _finish(
+    async def _handle_reply(
         self,
         node_id: int,
         batches: list[Batch],
@@ -245,12 +249,12 @@ class Sender:
             self._fail(failure)
             return
         for batch in batches:
-            lane = self._lanes[batch.where]
-            before = lane.size_bytes
-            self._settle(lane, batch, rows.get(batch.where), failure, was_sent=was_sent)
-            self._release(lane, before)
+            queue = self._queues[batch.where]
+            before = queue.size_bytes
+            self._settle(queue, batch, rows.get(batch.where), failure, was_sent=was_sent)
+            self._release(queue, before)
         if isinstance(failure, _NETWORK):
-            self._start("refresh", self._refresh())
+            self._start_task("refresh", self._refresh())
         self._wake.set()
 
     def _rows(self, reply: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
@@ -259,7 +263,7 @@ class Sender:
 
     def _settle(
         self,
-        lane: PartitionQueue,
+        queue: PartitionQueue,
         batch: Batch,
         row: PartitionProduceResponse | None,
         failure: Exception | None,
@@ -267,11 +271,11 @@ class Sender:
         was_sent: bool,
     ) -> None:
         if failure is None and row is None and self.config.acks != 0:
-            # A topic deleted and created again has a new id; the answer names one we forgot.
-            failure = Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"no answer about {batch.where}")
+            # A topic that was deleted and created again has a new id; the reply has the old one.
+            failure = Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"the reply lacks {batch.where}")
         code = code_of(row.error_code) if row is not None else ErrorCode.NONE
         if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            # A success whose offset the broker no longer remembers.
+            # Success: the broker has the batch, but no longer its offset.
             row = None
         elif row is not None and code is not ErrorCode.NONE:
             bad = next(iter(row.record_errors), None)
@@ -280,42 +284,42 @@ class Sender:
         if failure is None:
             self.sent_records += len(batch.records)
             acked = Acked(row.base_offset, row.log_append_time_ms) if row else Acked(-1, -1)
-            lane.succeeded(batch, acked)
+            queue.succeeded(batch, acked)
             return
-        retry_at = self._loop.time() + self._cluster.backoff.delay_s(lane.failures)
-        lane.failed(batch, failure, was_sent=was_sent, retry_at=retry_at)
+        retry_at = self._loop.time() + self._cluster.backoff.delay_s(queue.failures)
+        queue.failed(batch, failure, was_sent=was_sent, retry_at=retry_at)
         if isinstance(failure, Refused) and failure.code in STALE_METADATA:
-            self._start("refresh", self._refresh())
+            self._start_task("refresh", self._refresh())
 
-    def _expire(self, lane: PartitionQueue, now: float) -> None:
-        deadline = lane.deadline()
+    def _expire(self, queue: PartitionQueue, now: float) -> None:
+        deadline = queue.deadline()
         if deadline is not None and deadline <= now:
-            before = lane.size_bytes
-            lane.expire(now)
-            self._release(lane, before)
+            before = queue.size_bytes
+            queue.expire(now)
+            self._release(queue, before)
 
-    def _release(self, lane: PartitionQueue, before: int) -> None:
-        self.buffered_bytes -= before - lane.size_bytes
-        if not lane.batches:
-            self._busy.pop(lane.where, None)
-        self._on_room()
+    def _release(self, queue: PartitionQueue, before: int) -> None:
+        self.buffered_bytes -= before - queue.size_bytes
+        if not queue.batches:
+            self._active.pop(queue.where, None)
+        self._on_buffer_freed()
 
-    # What the loop waits for.
+    # Timers and background tasks.
 
     def _wake_at(self, at: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if at is None else self._loop.call_at(at, self._wake.set)
 
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Runs background work, unless work of that name runs already."""
+    def _start_task(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Starts a background task, unless one of that name is running."""
         if name in self._running or self._fatal is not None:
             work.close()
             return
         task = self._running[name] = self._loop.create_task(work)
-        task.add_done_callback(lambda done: self._finished(name, done))
+        task.add_done_callback(lambda done: self._task_ended(name, done))
 
-    def _finished(self, name: str, task: "asyncio.Task[None]") -> None:
+    def _task_ended(self, name: str, task: "asyncio.Task[None]") -> None:
         del self._running[name]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
@@ -325,33 +329,33 @@ class Sender:
         try:
             await self._cluster.connection(node_id)
         except _NETWORK as error:
-            # Its partitions may have another leader meanwhile; until we know, they wait.
-            for lane in self._busy.values():
-                if self._cluster.metadata.leader_of(lane.where) == node_id:
-                    lane.batches[0].last_error = error
+            # Its partitions may have another leader by now; they wait for the refresh.
+            for queue in self._active.values():
+                if self._cluster.metadata.leader_of(queue.where) == node_id:
+                    queue.batches[0].last_error = error
             await self._refresh()
 
-    def _await_leaders(self, lanes: list[PartitionQueue]) -> None:
-        for lane in lanes:
+    def _await_leaders(self, queues: list[PartitionQueue]) -> None:
+        for queue in queues:
             try:
-                self._cluster.known_topic(lane.where.topic)
+                self._cluster.known_topic(queue.where.topic)
             except Refused as refused:
-                lane.batches[0].last_error = refused
-        self._start("refresh", self._refresh())
+                queue.batches[0].last_error = refused
+        self._start_task("refresh", self._refresh())
 
     async def _refresh(self) -> None:
-        """Renews the metadata, at most once per backoff."""
-        await self._cluster.refresh_quietly({where.topic for where in self._busy})
-        failures = max((lane.failures for lane in self._busy.values()), default=0)
+        """Refreshes the metadata, at most once per backoff."""
+        await self._cluster.refresh_quietly({where.topic for where in self._active})
+        failures = max((queue.failures for queue in self._active.values()), default=0)
         await self._cluster.backoff.wait(failures)
 
-    def _identify(self, lane: PartitionQueue) -> None:
-        if self._identity is None or self._identity == lane.spent:
-            self._start("identify", self._get_identity())
+    def _assign_identity(self, queue: PartitionQueue) -> None:
+        if self._identity is None or self._identity == queue.spent_identity:
+            self._start_task("identify", self._request_identity())
         else:
-            lane.identify(self._identity)
+            queue.set_identity(self._identity)
 
-    async def _get_identity(self) -> None:
+    async def _request_identity(self) -> None:
         async def ask() -> InitProducerIdResponse:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
             reply = await self._cluster.call(request, InitProducerIdResponse)
@@ -362,8 +366,8 @@ class Sender:
         reply = await self._cluster.retrying(ask, timeout_ms=self.config.delivery_timeout_ms)
         self._identity = ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
-    def _new_lane(self, where: TopicPartition) -> PartitionQueue:
-        lane = self._lanes[where] = PartitionQueue(
+    def _new_queue(self, where: TopicPartition) -> PartitionQueue:
+        queue = self._queues[where] = PartitionQueue(
             where,
             is_idempotent=self._is_idempotent,
             in_flight_max=self.config.in_flight_max,
@@ -371,4 +375,4 @@ class Sender:
             linger_s=self.config.linger_ms / 1000,
             delivery_timeout_s=self.config.delivery_timeout_ms / 1000,
         )
-        return lane
+        return queue

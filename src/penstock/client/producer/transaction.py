@@ -1,12 +1,11 @@
-"""A producer's transaction, step by step: begin, add partitions, keep a position, end (KIP-98).
+"""Steps of a producer's transaction: begin, add partitions, commit group offsets, end (KIP-98).
 
-Steps are separate calls, because the process that writes a transaction need not be the one that
-ends it: Spark's task writes and leaves it open, the driver ends it with the producer id and epoch
-that the task told. A writer that does all of it itself is `transactional`.
+Steps are separate functions, because one process may write a transaction and another one end it: a
+Spark task writes it and leaves it open, the driver ends it with the producer id and epoch from the
+task. `transactional` is a writer that does all steps.
 
-Speaks the dialect before KIP-890, which every broker since Kafka 2.5 knows: partitions are added by
-name, and the epoch stays the same until the next `begin`; then asking twice to end a transaction
-does what asking once does.
+Uses the protocol before KIP-890, which every broker since Kafka 2.5 supports. Partitions are added
+by name, and the epoch stays the same until the next `begin`, so ending a transaction is idempotent.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +18,7 @@ from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.coordinators import GROUP, TRANSACTION, at_coordinator
 from penstock.client.errors import check, code_of
 from penstock.client.metadata import TopicPartition, by_topic
-from penstock.client.producer.identity import NOBODY, ProducerIdentity
+from penstock.client.producer.identity import NO_IDENTITY, ProducerIdentity
 from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -37,9 +36,9 @@ from penstock.wire.messages.transactions import (
 )
 
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""Somebody else writes under this transactional id now."""
+"""Errors of a producer that was fenced: another producer uses its transactional id now."""
 _OVER = FENCED | {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE}
-"""What a broker says to a producer whose transaction is no longer its own."""
+"""Errors of a producer that no longer owns its transaction."""
 
 _ADD_PARTITIONS_MAX = 3
 _ADD_OFFSETS_MAX = 3
@@ -49,7 +48,7 @@ _END_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction and who writes it."""
+    """Open transaction: its transactional id and its producer."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -59,11 +58,11 @@ class OpenTransaction:
 
 
 async def begin(
-    cluster: Cluster, transactional_id: str, timeout_ms: int, before: ProducerIdentity = NOBODY
+    cluster: Cluster, transactional_id: str, timeout_ms: int, before: ProducerIdentity = NO_IDENTITY
 ) -> OpenTransaction:
-    """Fences whoever wrote under this id before, and returns when what it left open has ended.
+    """Fences the previous producer of this id and waits until its open transaction has ended.
 
-    With what the caller has been `before`, it is refused once somebody else has begun (KIP-360).
+    With the caller's identity in `before`, refused once another producer has begun (KIP-360).
     """
     identity = await identify(cluster, transactional_id, timeout_ms, before)
     return OpenTransaction(transactional_id, identity)
@@ -73,9 +72,9 @@ async def identify(
     cluster: Cluster,
     transactional_id: str | None,
     timeout_ms: int,
-    before: ProducerIdentity = NOBODY,
+    before: ProducerIdentity = NO_IDENTITY,
 ) -> ProducerIdentity:
-    """A producer id and epoch; without a transactional id, new ones."""
+    """Requests a producer id and epoch; without a transactional id, new ones."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
@@ -97,7 +96,7 @@ async def identify(
 async def add_partitions(
     cluster: Cluster, txn: OpenTransaction, places: Collection[TopicPartition]
 ) -> None:
-    """Enters partitions before anything is written to them."""
+    """Adds partitions to the transaction, before the first write to them."""
     rows = by_topic((where, where.partition) for where in sorted(places))
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=txn.transactional_id,
@@ -117,7 +116,7 @@ async def add_partitions(
             for topic in reply.results_by_topic_v3_and_below
             for row in topic.results_by_partition
         ]
-        # One that is refused has the others called OPERATION_NOT_ATTEMPTED.
+        # If one partition is refused, the rest get OPERATION_NOT_ATTEMPTED.
         for where, code in sorted(
             answers, key=lambda answer: answer[1] == ErrorCode.OPERATION_NOT_ATTEMPTED
         ):
@@ -126,16 +125,16 @@ async def add_partitions(
     await at_coordinator(cluster, TRANSACTION, txn.transactional_id, ask)
 
 
-async def keep_positions(
+async def commit_group_offsets(
     cluster: Cluster,
     txn: OpenTransaction,
     group: str,
     positions: Mapping[TopicPartition, Committed],
     membership: GroupMembership | None = None,
 ) -> None:
-    """Sets positions of a group when, and only if, the transaction commits.
+    """Commits offsets of a group with the transaction, and only if it commits.
 
-    With a membership they are refused once the group has expelled that member.
+    With a membership, they are refused once the group has removed that member.
     """
     entered = AddOffsetsToTxnRequest(
         transactional_id=txn.transactional_id,
@@ -185,7 +184,7 @@ async def keep_positions(
 
 
 async def end(cluster: Cluster, txn: OpenTransaction, *, committed: bool) -> None:
-    """Commits or aborts. What it raises where it is not this one's to end `is_over`."""
+    """Commits or aborts; `is_lost` is True for the error if the producer no longer owns it."""
     request = EndTxnRequest(
         transactional_id=txn.transactional_id,
         producer_id=txn.identity.producer_id,
@@ -200,6 +199,6 @@ async def end(cluster: Cluster, txn: OpenTransaction, *, committed: bool) -> Non
     await at_coordinator(cluster, TRANSACTION, txn.transactional_id, ask)
 
 
-def is_over(error: BaseException) -> bool:
-    """Whether the transaction is no longer this producer's: fenced, timed out, ended."""
+def is_lost(error: BaseException) -> bool:
+    """True if the producer no longer owns the transaction: fenced, timed out or ended."""
     return isinstance(error, Refused) and error.code in _OVER

@@ -1,15 +1,15 @@
-"""Writes records and positions in transactions: all of one, or nothing of it (KIP-98, KIP-447).
+"""Writer of records and group offsets in atomic transactions (KIP-98, KIP-447).
 
-One transaction is one call: batches for some partitions, positions of one group with a word beside
-each, and the end. Whatever fails leaves the writer without an identity; `begin` gets the next
-epoch of it, which ends what was open, and the caller reads from the positions whether the last
-transaction counts. So a caller that keeps its place in the positions does everything exactly once.
+One transaction is one call: batches for some partitions, offsets of one group with metadata, and
+the end. After a failure the writer must `begin` again. This gets the next epoch and ends an open
+transaction, and the committed offsets tell the caller whether the last transaction was committed.
+So a caller that keeps its progress in the offsets does everything exactly once.
 
-Whoever begins under the same transactional id later has taken its place: `Refused` with
-INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. A writer never takes it back by itself.
+A later `begin` under the same transactional id, by any writer, fences this one: `Refused` with
+INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. The writer never begins again by itself.
 
-The steps are those of `txn_steps`. A batch that the
-partition's leader may have got is sent again with the same sequence, so it is written once.
+The steps are those of `transaction`. A batch that the leader may have received is sent again with
+the same sequence, so it is written once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from penstock.client.committed_offsets import Committed
 from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.identity import NOBODY
+from penstock.client.producer.identity import NO_IDENTITY
 from penstock.client.producer.produce_request import (
     EXPLICIT_TXN_MAX,
     produce_request,
@@ -30,8 +30,8 @@ from penstock.client.producer.transaction import (
     OpenTransaction,
     add_partitions,
     begin,
+    commit_group_offsets,
     end,
-    keep_positions,
 )
 from penstock.wire.messages.produce import ProduceResponse
 from penstock.wire.records import Codec, Record, encode
@@ -40,15 +40,15 @@ TIMEOUT_MS = 60_000
 PRODUCE_TIMEOUT_MS = 15_000
 
 
-def is_passing(error: Exception) -> bool:
-    """Whether it may end better after another `begin`."""
+def is_retriable(error: Exception) -> bool:
+    """True if the work may succeed after another `begin`."""
     if isinstance(error, Refused):
         return error.code in RETRIABLE or error.code is ErrorCode.INVALID_TXN_STATE
     return isinstance(error, OSError)
 
 
 class TransactionalWriter:
-    """One transaction at a time under one transactional id."""
+    """Writes one transaction at a time under one transactional id."""
 
     def __init__(
         self, cluster: Cluster, transactional_id: str, timeout_ms: int = TIMEOUT_MS
@@ -56,7 +56,7 @@ class TransactionalWriter:
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._timeout_ms = timeout_ms
-        self._txn = OpenTransaction(transactional_id, NOBODY)
+        self._txn = OpenTransaction(transactional_id, NO_IDENTITY)
         self._sequences: dict[TopicPartition, int] = {}
         self._is_usable = False
 
@@ -66,7 +66,7 @@ class TransactionalWriter:
         return self._is_usable
 
     async def begin(self) -> None:
-        """Takes the place of whoever wrote under this id before, and ends what was open."""
+        """Fences the previous writer of this id and ends its open transaction."""
         self._txn = await begin(
             self._cluster, self.transactional_id, self._timeout_ms, self._txn.identity
         )
@@ -81,11 +81,10 @@ class TransactionalWriter:
         membership: GroupMembership | None = None,
         codecs: Mapping[TopicPartition, Codec] | None = None,
     ) -> dict[TopicPartition, int]:
-        """One whole transaction; the first offset of each batch. If it raises: `begin` again.
+        """Writes one transaction; returns the first offset of each batch.
 
-        `codecs` are of batches that are to be compressed.
-
-        With a membership the positions are refused once the group has expelled that member.
+        If it raises, the caller must `begin` again. `codecs` selects batches to compress. With a
+        membership, the offsets are refused once the group has removed that member.
         """
         assert self._is_usable, "begin first"
         self._is_usable = False
@@ -93,8 +92,8 @@ class TransactionalWriter:
             await add_partitions(self._cluster, self._txn, list(batches))
         offsets = await self._produce(batches, codecs or {})
         if positions:
-            await keep_positions(self._cluster, self._txn, group, positions, membership)
-        # Committing twice does what committing once does, as long as nothing is begun in between.
+            await commit_group_offsets(self._cluster, self._txn, group, positions, membership)
+        # Committing is idempotent as long as no other transaction begins in between.
         await end(self._cluster, self._txn, committed=True)
         self._is_usable = True
         return offsets

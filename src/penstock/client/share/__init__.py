@@ -1,1 +1,1 @@
-"""Reading as a member of a share group (KIP-932): sessions, leases, acknowledgements."""
+"""Share consumer (KIP-932): sessions, leases and acknowledgements."""

@@ -1,11 +1,11 @@
-"""What a member of a share group has to say about records it holds, on its way (KIP-932). Pure.
+"""Acknowledgements of a share consumer that are not confirmed yet (KIP-932). Pure.
 
-One `Acks` per partition: verdicts wait there in groups. A group travels in one request and counts
-as a whole at the broker: one record that is no longer held makes it refuse them all. Then the
-group is halved until the culprit is alone, so that a lease that ran out fails its own verdict and
-no other's.
+Each partition has one `PendingAcks`, with acknowledgements in chunks. A chunk is sent in one
+request, and the broker applies all of it or none: one record that is no longer leased makes it
+refuse the chunk. A refused chunk is halved until that record is alone, so that an expired lease
+fails only its own acknowledgement.
 
-The fields beside a verdict (a pause, an error, how long to hold) are Penstock's; see
+The options of an acknowledgement (delay, error, lease duration) are Penstock's extension; see
 `wire.messages.share`.
 """
 
@@ -19,8 +19,8 @@ from penstock.client.share.leases import HeldLease
 
 B = TypeVar("B")
 
-GROUP_MAX = 5_000
-"""Verdicts in one group."""
+CHUNK_MAX = 5_000
+"""Limits the acknowledgements in one chunk."""
 
 
 class AcknowledgementType(enum.IntEnum):
@@ -33,8 +33,8 @@ class AcknowledgementType(enum.IntEnum):
     RENEW = 4
 
 
-class VerdictNote(NamedTuple):
-    """What goes beside a verdict; -1, None and False say nothing."""
+class AckOptions(NamedTuple):
+    """Options of an acknowledgement; -1, None and False are defaults."""
 
     delay_ms: int = -1
     error_class: str | None = None
@@ -42,35 +42,35 @@ class VerdictNote(NamedTuple):
     lock_ms: int = -1
     is_unseen: bool = False
     is_patient: bool = False
-    """True if released records wait for the group's backoff, also where none is configured."""
+    """True if released records wait for the group's backoff, even if none is configured."""
 
 
-NOTHING: Final[VerdictNote] = VerdictNote()
-UNSEEN: Final[VerdictNote] = VerdictNote(delay_ms=0, is_unseen=True)
+NO_OPTIONS: Final[AckOptions] = AckOptions()
+NEVER_DELIVERED: Final[AckOptions] = AckOptions(delay_ms=0, is_unseen=True)
 
 
 class Ack:
-    """One verdict about one record, and who is told of the outcome."""
+    """Acknowledgement of one record, with the future of its outcome."""
 
-    __slots__ = ("done", "is_awaited", "lease", "note", "offset", "verdict")
+    __slots__ = ("done", "is_awaited", "kind", "lease", "offset", "options")
 
     def __init__(
         self,
         offset: int,
-        verdict: AcknowledgementType,
-        note: VerdictNote = NOTHING,
+        kind: AcknowledgementType,
+        options: AckOptions = NO_OPTIONS,
         lease: HeldLease | None = None,
         done: "asyncio.Future[None] | None" = None,
         is_awaited: bool = False,
     ) -> None:
         self.offset = offset
-        self.verdict = verdict
-        self.note = note
+        self.kind = kind
+        self.options = options
         self.lease = lease
-        """None for an offset that has no record."""
+        """None for an offset without record."""
         self.done = done
         self.is_awaited = is_awaited
-        """Somebody goes on only when it is known; else it may wait for company."""
+        """True if the caller awaits the outcome; otherwise it may be sent with the next fetch."""
 
     def succeed(self) -> None:
         if self.done is not None and not self.done.done():
@@ -81,65 +81,65 @@ class Ack:
             self.done.set_exception(error)
 
 
-class Acks:
-    """The verdicts about one partition's records that are not with the broker yet."""
+class PendingAcks:
+    """Acknowledgements for one partition that were not sent yet."""
 
-    __slots__ = ("_groups", "_open")
+    __slots__ = ("_chunks", "_open")
 
     def __init__(self) -> None:
-        self._groups: deque[list[Ack]] = deque()
+        self._chunks: deque[list[Ack]] = deque()
         self._open: list[Ack] | None = None
-        """The last group, while more may join it."""
+        """Last chunk, while more acknowledgements may be added to it."""
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self._chunks)
 
     def add(self, ack: Ack) -> None:
-        if self._open is None or len(self._open) >= GROUP_MAX:
+        if self._open is None or len(self._open) >= CHUNK_MAX:
             self._open = []
-            self._groups.append(self._open)
+            self._chunks.append(self._open)
         self._open.append(ack)
 
     def take(self) -> list[Ack]:
-        """The next group, in the order of its offsets; of two verdicts on one, the later."""
-        group = self._groups.popleft()
-        if group is self._open:
+        """Removes and returns the next chunk by offset; of two for one offset, the later one."""
+        chunk = self._chunks.popleft()
+        if chunk is self._open:
             self._open = None
         latest: dict[int, Ack] = {}
-        for ack in group:
+        for ack in chunk:
             earlier = latest.get(ack.offset)
             if earlier is not None:
-                earlier.succeed()  # A renewal, overtaken by the verdict it was meant for.
+                earlier.succeed()  # A renewal that a later acknowledgement replaces.
             latest[ack.offset] = ack
         return [latest[offset] for offset in sorted(latest)]
 
-    def put_back(self, group: list[Ack]) -> None:
-        """It did not arrive: it goes first, and alone."""
-        self._groups.appendleft(group)
+    def put_back(self, chunk: list[Ack]) -> None:
+        """Puts back a chunk that did not arrive; it is sent first, and alone."""
+        self._chunks.appendleft(chunk)
 
-    def halve(self, group: list[Ack]) -> None:
-        """One of these is refused: find out which."""
-        middle = len(group) // 2
-        self._groups.appendleft(group[middle:])
-        self._groups.appendleft(group[:middle])
+    def halve(self, chunk: list[Ack]) -> None:
+        """Splits a refused chunk, to find the record that caused it."""
+        middle = len(chunk) // 2
+        self._chunks.appendleft(chunk[middle:])
+        self._chunks.appendleft(chunk[:middle])
 
     def drain(self) -> list[Ack]:
-        """All there are; none is left."""
-        found = [ack for group in self._groups for ack in group]
-        self._groups.clear()
+        """Removes and returns all acknowledgements."""
+        found = [ack for chunk in self._chunks for ack in chunk]
+        self._chunks.clear()
         self._open = None
         return found
 
 
 def batches_of(acks: Iterable[Ack], declared: type[B]) -> list[B]:
-    """The verdicts as a request has them: runs of neighbours with the same one."""
+    """Builds the batches of a request: runs of consecutive offsets with equal acknowledgements."""
     found: list[B] = []
     run: list[Ack] = []
     for ack in acks:
         if run and (
             ack.offset != run[-1].offset + 1
-            or ack.verdict is not run[0].verdict
-            or ack.note != run[0].note
+            or ack.kind is not run[0].kind
+            or ack.options != run[0].options
         ):
             found.append(_batch(run, declared))
             run = []
@@ -151,16 +151,16 @@ def batches_of(acks: Iterable[Ack], declared: type[B]) -> list[B]:
 
 def _batch(run: Sequence[Ack], declared: type[B]) -> B:
     make: Any = declared
-    note = run[0].note
+    options = run[0].options
     batch: B = make(
         first_offset=run[0].offset,
         last_offset=run[-1].offset,
-        acknowledge_types=(int(run[0].verdict),),
-        delay_ms=note.delay_ms,
-        error_class=note.error_class,
-        error_message=note.error_message,
-        lock_ms=note.lock_ms,
-        is_unseen=note.is_unseen,
-        is_patient=note.is_patient,
+        acknowledge_types=(int(run[0].kind),),
+        delay_ms=options.delay_ms,
+        error_class=options.error_class,
+        error_message=options.error_message,
+        lock_ms=options.lock_ms,
+        is_unseen=options.is_unseen,
+        is_patient=options.is_patient,
     )
     return batch

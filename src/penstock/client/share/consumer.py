@@ -1,15 +1,15 @@
-"""A member of a share group: receives leased records and says what became of them (KIP-932).
+"""Share consumer: receives leased records and acknowledges them (KIP-932).
 
-Works with Penstock and with Kafka 4.2 and newer (4.1 without renewal). Owns what is held: records
-received and not handed out yet (`prefetch` of them, more while somebody waits for more), records
-that were handed out and have no verdict yet, verdicts on their way. Joining is `ShareMember`'s,
-talking to one node `ClientShareSession`'s.
+Works with Penstock and with Kafka 4.2 and newer (4.1 without renewal). Owns the leased records and
+their acknowledgements: records that wait for a caller (up to `prefetch`, more while callers wait),
+records that callers received and did not settle yet, and acknowledgements in flight. `ShareMember`
+joins the group, `ClientShareSession` talks to one node.
 
-Rules: all partitions are read, if they are not too many; else those assigned. A record that was
-handed out is renewed at half its lease for as long as it was asked for; a record that nobody took
-by then is given back, uncounted by Penstock. Verdicts follow a partition to its new leader. Closing
-gives back what is held. At most `held_max` records are held at a time; beyond it nothing is
-fetched.
+Rules: all partitions are read if there are at most `partitions_max`, otherwise the assigned ones. A
+record that a caller holds is renewed at half its lease, for `renew_for_s`. A record that no caller
+took by half its lease is released; Penstock does not count this delivery. Acknowledgements follow
+a partition to its new leader. `close` releases all held records. At most `held_max` records are
+held; no more are fetched until some are settled.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.metadata import TopicPartition
 from penstock.client.share.acknowledgements import (
-    NOTHING,
-    UNSEEN,
+    NEVER_DELIVERED,
+    NO_OPTIONS,
     Ack,
     AcknowledgementType,
-    VerdictNote,
+    AckOptions,
 )
 from penstock.client.share.held_records import HeldRecords
 from penstock.client.share.leases import HeldLease, read_acquired
 from penstock.client.share.member import Assigned, ShareMember
-from penstock.client.share.partitions import Groups, Place, SharePartitions
+from penstock.client.share.partitions import AckChunks, PartitionKey, SharePartitions
 from penstock.client.share.session import NETWORK, ClientShareSession
 from penstock.wire.messages.share import ShareFetchPartitionData
 
@@ -41,35 +41,37 @@ _SESSION_OVER = (
     ErrorCode.SHARE_SESSION_NOT_FOUND,
     ErrorCode.SHARE_SESSION_LIMIT_REACHED,
 )
-_GRACE_S = 5.0
-"""How much longer than asked `receive` waits for a first answer."""
-_BUSY_WAIT_MS = 20
-"""How long fetches wait, while there are verdicts to come, where these would wait behind them."""
-_AHEAD_S = 1.0
-"""How long after somebody asked records are fetched ahead."""
+_FIRST_REPLY_GRACE_S = 5.0
+"""Extends the timeout of `receive`, in seconds, until every node answered one fetch."""
+_ACK_WAIT_MS = 20
+"""Limits the wait of a fetch, if records are held and acknowledgements would queue behind it."""
+_PREFETCH_S = 1.0
+"""Stops prefetching when `receive` was not called for this time, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareConfig:
+    """Settings of a share consumer."""
+
     prefetch: int = 0
-    """Records fetched before anybody asks."""
+    """Number of records to fetch before `receive` is called."""
     fetch_records: int = 500
-    """Records asked for at a time."""
+    """Maximum number of records in one fetch."""
     held_max: int = 10_000
-    """Records without a verdict."""
+    """Maximum number of records that are not settled."""
     max_wait_ms: int = 500
     max_bytes: int = 16 << 20
     renew_for_s: float = 900.0
-    """How long a record that was handed out is renewed without a verdict."""
+    """Time for which the lease of a received record is renewed, in seconds."""
     retry_timeout_ms: int = 60_000
-    """How long nodes may be out of reach before `receive` says so."""
+    """Time for which nodes may be unreachable before `receive` raises the error."""
     rack: str | None = None
     partitions_max: int = 64
-    """Up to so many partitions are read whoever they are assigned to."""
+    """Up to this number, all partitions are read, also those assigned to other members."""
 
 
 class ShareConsumer:
-    """`async with ShareConsumer(cluster, "workers", ["jobs"]) as consumer: ...`."""
+    """Share consumer: `async with ShareConsumer(cluster, "workers", ["jobs"]) as consumer: ...`."""
 
     def __init__(
         self,
@@ -85,23 +87,23 @@ class ShareConsumer:
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
         self._member = ShareMember(
-            cluster, group, topics, self._assigned, self._expelled, self.config.rack
+            cluster, group, topics, self._assigned, self._removed, self.config.rack
         )
         self._assignment: Assigned = []
         self._partitions = SharePartitions()
         self._sessions: dict[int, ClientShareSession] = {}
-        self._holdings = HeldRecords()
-        self._unanswered: set[asyncio.Future[None]] = set()
+        self._held_records = HeldRecords()
+        self._pending_acks: set[asyncio.Future[None]] = set()
         self._reserved = 0
-        """Records that fetches in flight may bring."""
-        self._demand: dict[object, tuple[int, float]] = {}
-        """Those who wait: how many records, until when."""
+        """Number of records that fetches in flight may return."""
+        self._waiting: dict[object, tuple[int, float]] = {}
+        """Waiting calls of `receive`: number of records, and the deadline."""
         self._asked_at = self._loop.time()
-        """When somebody last waited for records."""
-        self._news = asyncio.Event()
+        """Time of the last call of `receive`."""
+        self._changed = asyncio.Event()
         self._failure: Exception | None = None
-        self._is_expelled = False
-        """The group does not have us: the failure is for good."""
+        self._is_removed = False
+        """True once the group removed this member: the failure is permanent."""
         self._failing_since: float | None = None
         self._failures = 0
         self._lock_s = 30.0
@@ -117,7 +119,7 @@ class ShareConsumer:
         await self.close()
 
     async def start(self) -> None:
-        """Joins the group. Raises Refused for a topic that is not there."""
+        """Joins the group. Raises Refused for a topic that does not exist."""
         for topic in self.topics:
             await self._cluster.topic(topic)
         await self._member.join()
@@ -130,62 +132,62 @@ class ShareConsumer:
 
     @property
     def held(self) -> int:
-        """Records that are leased to this member, as far as it knows."""
-        return len(self._holdings)
+        """Number of records that are leased to this member, as far as it knows."""
+        return len(self._held_records)
 
-    # Receiving.
+    # Receive.
 
     async def receive(self, records_max: int, timeout_ms: int) -> list[HeldLease]:
-        """Up to so many records, as soon as there are any; none when time is up."""
+        """Returns up to `records_max` records as soon as there are any; none after the timeout."""
         assert records_max > 0
         self._check()
         end = self._loop.time() + timeout_ms / 1000
         before = {node_id: session.replies for node_id, session in self._sessions.items()}
         me = object()
-        self._demand[me] = (records_max, end)
+        self._waiting[me] = (records_max, end)
         try:
             while True:
                 self._check()
                 now = self._loop.time()
-                taken = self._holdings.take(records_max, now, self.config.renew_for_s)
+                taken = self._held_records.take(records_max, now, self.config.renew_for_s)
                 if taken:
                     return taken
                 self._pump()
-                if now >= end and (now >= end + _GRACE_S or self._has_asked(before)):
+                if now >= end and (now >= end + _FIRST_REPLY_GRACE_S or self._has_asked(before)):
                     return []
-                self._news.clear()
-                limit = end if now < end else end + _GRACE_S
+                self._changed.clear()
+                limit = end if now < end else end + _FIRST_REPLY_GRACE_S
                 try:
                     async with asyncio.timeout_at(limit):
-                        await self._news.wait()
+                        await self._changed.wait()
                 except TimeoutError:
                     continue
         finally:
-            del self._demand[me]
+            del self._waiting[me]
             self._asked_at = self._loop.time()
             self._pump()
 
     def _has_asked(self, before: Mapping[int, int]) -> bool:
-        """Whether every node has answered a fetch since, or sees that it has nothing yet."""
+        """True if every node has answered a fetch since, or waits for records by now."""
         sessions = self._sessions
         return bool(sessions) and all(
             session.replies > before.get(node_id, 0) or session.is_waiting or not session.wanted
             for node_id, session in sessions.items()
         )
 
-    # Verdicts.
+    # Acknowledge.
 
     def settle(
         self,
         lease: HeldLease,
-        verdict: AcknowledgementType,
-        note: VerdictNote = NOTHING,
+        kind: AcknowledgementType,
+        options: AckOptions = NO_OPTIONS,
         *,
         is_awaited: bool = True,
     ) -> "asyncio.Future[None]":
-        """Gives a verdict; done when the broker has it. Raises Refused for a second one.
+        """Acknowledges a record; done when the broker confirmed. Raises Refused if done twice.
 
-        One that nobody awaits may travel with a fetch, and be answered with it.
+        One that is not awaited may travel with a fetch, and be confirmed with its reply.
         """
         if lease.is_settled:
             raise Refused(
@@ -195,55 +197,55 @@ class ShareConsumer:
         if lease.is_lost:
             raise _lost(lease)
         self._check_open()
-        if verdict is not AcknowledgementType.RENEW:
-            self._holdings.settle(lease)
+        if kind is not AcknowledgementType.RENEW:
+            self._held_records.settle(lease)
         done: asyncio.Future[None] = self._loop.create_future()
-        self._unanswered.add(done)
-        done.add_done_callback(self._answered)
-        ack = Ack(lease.message.offset, verdict, note, lease, done, is_awaited)
-        self._say(lease.where, ack)
+        self._pending_acks.add(done)
+        done.add_done_callback(self._ack_done)
+        ack = Ack(lease.message.offset, kind, options, lease, done, is_awaited)
+        self._add_ack(lease.where, ack)
         return done
 
-    def _answered(self, done: "asyncio.Future[None]") -> None:
-        self._unanswered.discard(done)
+    def _ack_done(self, done: "asyncio.Future[None]") -> None:
+        self._pending_acks.discard(done)
         if not done.cancelled():
-            done.exception()  # Nobody has to wait for it; whoever does is told.
+            done.exception()  # Marked as retrieved: the caller need not await the outcome.
 
-    def _say(self, where: TopicPartition, ack: Ack) -> None:
+    def _add_ack(self, where: TopicPartition, ack: Ack) -> None:
         partition = self._partitions.find(where)
         if partition is None:
             ack.fail(Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is gone"))
             return
         partition.acks.add(ack)
         session = self._sessions.get(partition.node_id)
-        # From the loop: verdicts that are given together travel together.
+        # From the loop: acknowledgements of one step travel together.
         self._loop.call_soon(session.pump if session is not None else self._route)
 
     async def flush(self) -> None:
-        """Waits until every verdict has its answer, good or bad."""
-        while self._unanswered:
-            await asyncio.wait(self._unanswered)
+        """Waits until every acknowledgement is confirmed or failed."""
+        while self._pending_acks:
+            await asyncio.wait(self._pending_acks)
 
     async def close(self) -> None:
-        """Gives back what is held, says what is left to say, and leaves the group."""
+        """Releases held records, sends pending acknowledgements and leaves the group."""
         if self._is_closed:
             return
         self._is_closed = True
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        # Fetches first: one that waits would get what is given back.
+        # Fetches first: a waiting fetch would acquire the released records again.
         await asyncio.gather(*(session.end_fetch() for session in self._sessions.values()))
-        self._give_back(self._holdings.remove_waiting())
+        self._release_undelivered(self._held_records.remove_waiting())
         await asyncio.gather(*(session.close() for session in self._sessions.values()))
         await self._member.leave()
         gone = Refused(ErrorCode.INVALID_RECORD_STATE, "the consumer was closed")
         for ack in self._partitions.drain():
             ack.fail(gone)
-        self._holdings.clear()
-        self._news.set()
+        self._held_records.clear()
+        self._changed.set()
 
-    # What the member tells.
+    # Callbacks of the member.
 
     def _assigned(self, assigned: Assigned) -> None:
         self._assignment = assigned
@@ -259,14 +261,14 @@ class ShareConsumer:
                 break
             await self._cluster.refresh_quietly(self.topics)
             await self._cluster.backoff.wait(attempt)
-        self._partitions.assign(self._places(names), names)
+        self._partitions.assign(self._partition_keys(names), names)
         self._route()
 
-    def _places(self, names: Mapping[TopicId, str]) -> list[Place]:
-        """What to read: all partitions where they are few, else what was assigned.
+    def _partition_keys(self, names: Mapping[TopicId, str]) -> list[PartitionKey]:
+        """Returns the partitions to read: all if they are few, otherwise the assigned ones.
 
-        Assignments of share groups exclude nobody, and a partition that only a busy or idle member
-        reads would wait for it.
+        Assignments of share groups are not exclusive, and a partition that is assigned only to a
+        busy member would wait for it.
         """
         topics = self._cluster.metadata.topics
         every = [
@@ -276,7 +278,7 @@ class ShareConsumer:
         ]
         return every if len(every) <= self.config.partitions_max else self._assignment
 
-    # Sessions: who leads what, and what they ask and tell (see `share_session.Owner`).
+    # Sessions of the leaders, and their callbacks (see `session.ShareSessionOwner`).
 
     def _route(self) -> None:
         wanted, is_lost = self._partitions.route(self._cluster.metadata)
@@ -290,7 +292,7 @@ class ShareConsumer:
         if is_lost:
             self._spawn("refresh", self._refresh())
         self._pump()
-        self._news.set()
+        self._changed.set()
 
     def _pump(self) -> None:
         if not self._is_closed:
@@ -305,35 +307,35 @@ class ShareConsumer:
         self._route()
 
     def reserve(self, session: ClientShareSession) -> tuple[int, int]:
-        waiting = sum(count for count, _ in self._demand.values())
-        is_asked = self._demand or self._loop.time() - self._asked_at < _AHEAD_S
+        waiting = sum(count for count, _ in self._waiting.values())
+        is_asked = self._waiting or self._loop.time() - self._asked_at < _PREFETCH_S
         ahead = self.config.prefetch if is_asked else 0
-        room = ahead + waiting - self._holdings.waiting - self._reserved
-        room = min(room, self.config.held_max - self.held - self._reserved)
-        if room <= 0 or self._is_closed:
+        wanted = ahead + waiting - self._held_records.waiting - self._reserved
+        wanted = min(wanted, self.config.held_max - self.held - self._reserved)
+        if wanted <= 0 or self._is_closed:
             return 0, 0
         idle = sum(1 for one in self._sessions.values() if one.wanted and not one.is_fetching)
-        count = min(self.config.fetch_records, max(1, room // max(1, idle)))
+        count = min(self.config.fetch_records, max(1, wanted // max(1, idle)))
         self._reserved += count
         wait_ms = self.config.max_wait_ms
         if self.held and not session.is_prompt:
-            wait_ms = min(wait_ms, _BUSY_WAIT_MS)
+            wait_ms = min(wait_ms, _ACK_WAIT_MS)
         if not self.config.prefetch:
             now = self._loop.time()
-            latest = max((end for _, end in self._demand.values()), default=now)
+            latest = max((end for _, end in self._waiting.values()), default=now)
             wait_ms = max(0, min(wait_ms, int((latest - now) * 1000)))
         return count, wait_ms
 
     def has_acks(self, session: ClientShareSession) -> bool:
         return self._partitions.has_acks(session.node_id)
 
-    def take_acks(self, session: ClientShareSession) -> Groups:
+    def take_acks(self, session: ClientShareSession) -> AckChunks:
         return self._partitions.take_acks(session.node_id)
 
     def fetched(
         self,
         session: ClientShareSession,
-        rows: Mapping[Place, ShareFetchPartitionData],
+        rows: Mapping[PartitionKey, ShareFetchPartitionData],
         lock_ms: int,
         asked: int,
     ) -> None:
@@ -341,15 +343,15 @@ class ShareConsumer:
         self._failing_since, self._failures = None, 0
         if lock_ms > 0:
             self._lock_s = lock_ms / 1000
-        for place, row in rows.items():
-            where = self._partitions.where(place)
+        for key, row in rows.items():
+            where = self._partitions.where(key)
             if where is None:
                 continue
             if row.error_code:
                 self._partition_failed(where, refusal(row.error_code, row.error_message))
             elif row.acquired_records:
                 self._acquired(where, row)
-        self._news.set()
+        self._changed.set()
 
     def _acquired(self, where: TopicPartition, row: ShareFetchPartitionData) -> None:
         records = row.records
@@ -362,8 +364,8 @@ class ShareConsumer:
             self._fail(error)
             return
         for offset in gaps:
-            self._say(where, Ack(offset, AcknowledgementType.GAP))
-        self._holdings.add(leases)
+            self._add_ack(where, Ack(offset, AcknowledgementType.GAP))
+        self._held_records.add(leases)
 
     def _partition_failed(self, where: TopicPartition, error: Refused) -> None:
         if error.code in RETRIABLE:
@@ -372,24 +374,26 @@ class ShareConsumer:
             self._fail(Refused(error.code, f"{where}: {error.message}"))
 
     def acked(
-        self, place: Place, acks: list[Ack], code: int, message: str | None, lock_ms: int
+        self, key: PartitionKey, acks: list[Ack], code: int, message: str | None, lock_ms: int
     ) -> None:
-        heard = self._partitions.heard(place, acks, code, message, lock_ms, self._loop.time())
-        self._lose(heard.lost)
-        if heard.is_stale:
+        outcome = self._partitions.handle_ack_reply(
+            key, acks, code, message, lock_ms, self._loop.time()
+        )
+        self._lose(outcome.lost)
+        if outcome.is_stale:
             self._spawn("refresh", self._refresh())
-        if heard.is_renewal_refused:
+        if outcome.is_renewal_refused:
             self._can_renew = False
-        self._news.set()
+        self._changed.set()
 
-    def undelivered(self, groups: Groups) -> None:
-        for place, acks in groups.items():
-            self._lose(self._partitions.put_back(place, acks, self._loop.time()))
+    def undelivered(self, chunks: AckChunks) -> None:
+        for key, acks in chunks.items():
+            self._lose(self._partitions.put_back(key, acks, self._loop.time()))
 
     def _lose(self, acks: list[Ack]) -> None:
         for ack in acks:
             if ack.lease is not None:
-                self._holdings.lose(ack.lease)
+                self._held_records.lose(ack.lease)
                 ack.fail(_lost(ack.lease))
 
     def session_ended(self, session: ClientShareSession, error: Exception, asked: int) -> None:
@@ -408,29 +412,32 @@ class ShareConsumer:
             return
         self._spawn("refresh", self._refresh())
 
-    # Time.
+    # Timers.
 
     async def _watch(self) -> None:
-        """Renews what is worked on, gives back what nobody takes."""
+        """Renews leases of records that callers hold, and releases records that no caller takes."""
         while True:
             await asyncio.sleep(max(0.02, min(0.5, self._lock_s / 20)))
             now = self._loop.time()
-            for lease in self._holdings.due(now):
+            for lease in self._held_records.due(now):
                 if self._can_be_renewed(lease):
                     lease.is_renewing = True
-                    self._say(
+                    self._add_ack(
                         lease.where,
-                        Ack(lease.message.offset, AcknowledgementType.RENEW, NOTHING, lease),
+                        Ack(lease.message.offset, AcknowledgementType.RENEW, NO_OPTIONS, lease),
                     )
-            unasked_s = 0.0 if self._demand else now - self._asked_at
+            unasked_s = 0.0 if self._waiting else now - self._asked_at
             is_ahead = bool(self.config.prefetch)
-            self._give_back(self._holdings.remove_stale(now, unasked_s, is_ahead=is_ahead))
+            self._release_undelivered(
+                self._held_records.remove_stale(now, unasked_s, is_ahead=is_ahead)
+            )
 
-    def _give_back(self, leases: list[HeldLease]) -> None:
-        """As if they had never been delivered."""
+    def _release_undelivered(self, leases: list[HeldLease]) -> None:
+        """Releases records as if they had never been delivered."""
         for lease in leases:
-            self._say(
-                lease.where, Ack(lease.message.offset, AcknowledgementType.RELEASE, UNSEEN, lease)
+            self._add_ack(
+                lease.where,
+                Ack(lease.message.offset, AcknowledgementType.RELEASE, NEVER_DELIVERED, lease),
             )
 
     def _can_be_renewed(self, lease: HeldLease) -> bool:
@@ -438,24 +445,24 @@ class ShareConsumer:
         session = None if partition is None else self._sessions.get(partition.node_id)
         return self._can_renew and session is not None and session.can_renew
 
-    # Failing.
+    # Failures.
 
-    def _expelled(self, error: Exception) -> None:
-        self._failure, self._is_expelled = error, True
-        self._news.set()
+    def _removed(self, error: Exception) -> None:
+        self._failure, self._is_removed = error, True
+        self._changed.set()
 
     def _fail(self, error: Exception) -> None:
-        """Whoever receives next is told; after that it is tried again."""
+        """The next `receive` raises the error; after that, the consumer tries again."""
         if self._failure is None:
             self._failure = error
         self._failing_since = None
-        self._news.set()
+        self._changed.set()
 
     def _check(self) -> None:
         self._check_open()
         failure = self._failure
         if failure is not None:
-            if not self._is_expelled:
+            if not self._is_removed:
                 self._failure = None
                 self._spawn("refresh", self._refresh())
             raise failure
@@ -465,7 +472,7 @@ class ShareConsumer:
             raise Refused(ErrorCode.INVALID_REQUEST, "the consumer is closed")
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Runs background work, unless work of that name runs already."""
+        """Starts a background task, unless one of that name is running."""
         running = self._tasks.get(name)
         if self._is_closed or (running is not None and not running.done() and name != "name"):
             work.close()
@@ -484,5 +491,5 @@ def _lost(lease: HeldLease) -> Refused:
     return Refused(
         ErrorCode.INVALID_RECORD_STATE,
         f"{lease.where} offset {lease.message.offset} is no longer held by this consumer: its "
-        "lease ran out or its connection was lost, so it may be delivered again",
+        "lease expired or its connection was lost, so it may be delivered again",
     )

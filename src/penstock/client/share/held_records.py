@@ -1,9 +1,9 @@
-"""The records that a member of a share group holds: fetched ahead, and handed out. Pure.
+"""Records that a share consumer holds: prefetched, or received by a caller. Pure.
 
-A record that was handed out is renewed at half its lease, until it has a verdict or its time is up.
-One that nobody takes goes back: at half its lease, or sooner when nobody asks any more. If a record
-comes again while its earlier delivery is still worked on, that one is lost: the broker would take
-its verdict for one about the new delivery.
+The lease of a received record is renewed at half its duration, until the record is settled or its
+renewal time ends. A record that no caller takes is released: at half its lease, or sooner if
+`receive` is not called any more. If a record is delivered again while a caller holds its earlier
+delivery, the earlier one is lost: the broker would apply its acknowledgement to the new delivery.
 """
 
 from collections import deque
@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from penstock.client.metadata import TopicPartition
 from penstock.client.share.leases import HeldLease
 
-LEFTOVER_S = 1.0
-"""How long records wait that came too late for whoever asked."""
-UNASKED_S = 5.0
-"""How long records that were fetched ahead wait while nobody asks."""
+UNCLAIMED_MAX_S = 1.0
+"""Releases records after this time, in seconds, if they arrived after `receive` timed out."""
+PREFETCHED_MAX_S = 5.0
+"""Releases prefetched records after this time, in seconds, if `receive` is not called."""
 
 
 class HeldRecords:
-    """Time comes in as the loop's."""
+    """Held records; times are those of the event loop."""
 
     def __init__(self) -> None:
         self._buffer: deque[HeldLease] = deque()
@@ -30,7 +30,7 @@ class HeldRecords:
 
     @property
     def waiting(self) -> int:
-        """Records that nobody has taken yet."""
+        """Number of records that wait for a caller."""
         return len(self._buffer)
 
     def add(self, leases: Iterable[HeldLease]) -> None:
@@ -41,24 +41,24 @@ class HeldRecords:
             self._buffer.append(lease)
 
     def take(self, records_max: int, now: float, renew_for_s: float) -> list[HeldLease]:
-        """Hands out records, those that came first."""
+        """Returns records to a caller, in the order in which they arrived."""
         taken: list[HeldLease] = []
         while self._buffer and len(taken) < records_max:
             lease = self._buffer.popleft()
             if lease.deadline <= now or lease.is_lost:
-                continue  # It ran out while nobody asked; the broker delivers it again.
+                continue  # The lease expired before a caller took it; the broker delivers it again.
             lease.renew_until = now + renew_for_s
             self._taken[lease.where, lease.message.offset] = lease
             taken.append(lease)
         return taken
 
     def settle(self, lease: HeldLease) -> None:
-        """There is a verdict: it is no longer ours to renew."""
+        """Marks a record as settled: it is not renewed any more."""
         lease.is_settled = True
         self._drop(lease)
 
     def lose(self, lease: HeldLease) -> None:
-        """The broker says that it is not ours."""
+        """Marks a record as lost: the broker says that this member does not hold its lease."""
         lease.is_lost = True
         self._drop(lease)
 
@@ -68,7 +68,7 @@ class HeldRecords:
             del self._taken[key]
 
     def due(self, now: float) -> list[HeldLease]:
-        """What was handed out and must be renewed now."""
+        """Returns received records whose leases must be renewed now."""
         return [
             lease
             for lease in self._taken.values()
@@ -78,8 +78,8 @@ class HeldRecords:
         ]
 
     def remove_stale(self, now: float, unasked_s: float, *, is_ahead: bool) -> list[HeldLease]:
-        """Takes out what others should have. `unasked_s`: how long nobody has asked here."""
-        limit_s = UNASKED_S if is_ahead else LEFTOVER_S
+        """Removes and returns records to release. `unasked_s`: seconds since the last `receive`."""
+        limit_s = PREFETCHED_MAX_S if is_ahead else UNCLAIMED_MAX_S
         stale: list[HeldLease] = []
         kept: deque[HeldLease] = deque()
         for lease in self._buffer:
@@ -90,7 +90,7 @@ class HeldRecords:
         return stale
 
     def remove_waiting(self) -> list[HeldLease]:
-        """Takes out all that nobody has taken."""
+        """Removes and returns all records that wait for a caller."""
         found = list(self._buffer)
         self._buffer.clear()
         return found

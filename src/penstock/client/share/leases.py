@@ -1,8 +1,8 @@
-"""A record that a share group's broker holds for this member, and reading such records (KIP-932).
+"""Leased records of a share consumer, and their decoding from a share fetch (KIP-932).
 
-A share fetch brings whole batches, and beside them the ranges of offsets in them that were
-acquired. Offsets of a range that have no record (compaction, markers of transactions) are gaps:
-they are acknowledged as such and never seen by anyone.
+A share fetch returns whole batches and the ranges of acquired offsets in them. Offsets of a range
+without record (compaction, control records) are gaps: they are acknowledged as gaps and are not
+delivered.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from penstock.wire.messages.share import AcquiredRecords
 from penstock.wire.records import batches, check_stored, decode, is_append_time, is_control
 
 RECORDS_MAX = 1_000_000
-"""The largest number of records believed to be acquired in one partition at a time."""
+"""Limits the acquired records of one partition in a reply, which is not trusted beyond it."""
 
 
 class HeldLease:
-    """A message that is this member's until `deadline`, by the loop's clock."""
+    """Message that is leased to this member until `deadline`, by the loop's clock."""
 
     __slots__ = (
         "deadline",
@@ -37,16 +37,16 @@ class HeldLease:
     ) -> None:
         self.message = message
         self.delivery_count = delivery_count
-        """Which delivery this is, counted from 1."""
+        """Number of this delivery, counted from 1."""
         self.deadline = deadline
         self.lock_s = lock_s
         self.renew_until = deadline
-        """How long it is renewed by itself."""
+        """Time until which the consumer renews the lease."""
         self.is_renewing = False
         self.is_settled = False
-        """A verdict was given; there is no second one."""
+        """True once it was acknowledged; a second acknowledgement is refused."""
         self.is_lost = False
-        """The broker says that it is no longer ours."""
+        """True once the broker says that this member does not hold the lease."""
 
     @property
     def where(self) -> TopicPartition:
@@ -54,7 +54,7 @@ class HeldLease:
 
 
 class Acquired(NamedTuple):
-    """What one partition's part of a share fetch holds."""
+    """Acquired records and gaps of one partition in a share fetch."""
 
     leases: list[HeldLease]
     gaps: list[int]
@@ -67,11 +67,11 @@ def read_acquired(
     now: float,
     lock_s: float,
 ) -> Acquired:
-    """The records of the acquired ranges. Raises PeerError for batches that are not intact."""
+    """Decodes the records of the acquired ranges. Raises PeerError for damaged batches."""
     deadline = now + lock_s
     counts: dict[int, int] = {}
     if sum(max(0, part.last_offset - part.first_offset + 1) for part in ranges) > RECORDS_MAX:
-        raise PeerError(f"more than {RECORDS_MAX} records of {where} in one answer")
+        raise PeerError(f"more than {RECORDS_MAX} records of {where} in one reply")
     for part in ranges:
         counts.update(
             dict.fromkeys(range(part.first_offset, part.last_offset + 1), part.delivery_count)

@@ -1,8 +1,8 @@
-"""Being a member of a share group: join, heartbeats, the assignment, leave (KIP-932).
+"""Membership in a share group: join, heartbeats, assignment, leave (KIP-932).
 
-Owns the member's epoch and the task that calls the coordinator. Tells whoever made it which
-partitions to read, whenever that changes, and what will not heal. A coordinator that forgot or
-fenced the member is joined again, with the same member id: what the member holds stays its own.
+Owns the member epoch and the heartbeat task. Notifies its owner of changed assignments and of
+permanent failures. If the coordinator does not know the member or fenced it, it joins again with
+the same member id, so that it keeps its leases.
 """
 
 import base64
@@ -23,7 +23,7 @@ _REJOIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class ShareMember:
-    """`await join()`, then it beats by itself until `await leave()`."""
+    """Membership with heartbeats from `join` until `leave`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ShareMember:
         await self._heartbeats.start()
 
     async def leave(self) -> None:
-        """Says goodbye, if the coordinator answers; else the session expires there."""
+        """Leaves the group if the coordinator answers; otherwise the session expires there."""
         await self._heartbeats.stop(lambda: self._call(LEAVE, None))
 
     async def _beat(self) -> None:

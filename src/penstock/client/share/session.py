@@ -1,12 +1,12 @@
-"""One node's part in a share group: a connection of its own, and the share session on it (KIP-932).
+"""Share session with one node, on its own connection (KIP-932).
 
-Sends fetches while there is room for records and acknowledgements as they come, in the order of
-the session's epochs; acknowledgements ride on a fetch where one is due anyway. One fetch and one
-acknowledgement are in flight at a time: what is said meanwhile travels together with the next.
+Sends fetches while the owner accepts records, and acknowledgements as they come, in the order of
+the session's epochs. Acknowledgements travel with a fetch if one is due. At most one fetch and one
+acknowledge request are in flight; later acknowledgements travel together in the next request.
 
-A lost connection, or a session that the broker no longer knows, ends the session; what had not
-arrived is handed back, and the next one begins at epoch 0. Which partitions, how many records, and
-what the answers mean is the owner's business (`share_consumer`).
+A lost connection, or a session that the broker does not know any more, ends the session. Unsent
+and unanswered acknowledgements go back to the owner, and the next session begins at epoch 0. The
+owner (`consumer`) chooses partitions and numbers of records, and handles replies.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from penstock.client.connection import Connection
 from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable, check
 from penstock.client.share.acknowledgements import Ack, AcknowledgementType
 from penstock.client.share.partitions import (
-    Groups,
-    Place,
+    AckChunks,
+    PartitionKey,
     ack_topics,
     fetch_topics,
     forgotten_topics,
@@ -43,8 +43,8 @@ RENEW_SINCE = 2
 _RECORD_LIMIT = 1
 
 
-class Owner(Protocol):
-    """What a session asks and tells; `ShareConsumer` is one."""
+class ShareSessionOwner(Protocol):
+    """Callbacks of a session; `ShareConsumer` implements them."""
 
     @property
     def group(self) -> str: ...
@@ -53,11 +53,11 @@ class Owner(Protocol):
     def member_id(self) -> str: ...
 
     def reserve(self, session: "ClientShareSession") -> tuple[int, int]:
-        """How many records to ask for now (0: none), and how long the broker may wait for them."""
+        """Returns the number of records to fetch now (0: none), and the wait in milliseconds."""
         ...
 
-    def take_acks(self, session: "ClientShareSession") -> Groups:
-        """Verdicts for this node, at most one group of each partition."""
+    def take_acks(self, session: "ClientShareSession") -> AckChunks:
+        """Returns acknowledgements for this node, at most one chunk for each partition."""
         ...
 
     def has_acks(self, session: "ClientShareSession") -> bool: ...
@@ -65,17 +65,17 @@ class Owner(Protocol):
     def fetched(
         self,
         session: "ClientShareSession",
-        rows: Mapping[Place, ShareFetchPartitionData],
+        rows: Mapping[PartitionKey, ShareFetchPartitionData],
         lock_ms: int,
         asked: int,
     ) -> None: ...
 
     def acked(
-        self, place: Place, acks: list[Ack], code: int, message: str | None, lock_ms: int
+        self, key: PartitionKey, acks: list[Ack], code: int, message: str | None, lock_ms: int
     ) -> None: ...
 
-    def undelivered(self, groups: Groups) -> None:
-        """These verdicts may not have arrived."""
+    def undelivered(self, chunks: AckChunks) -> None:
+        """Takes back acknowledgements that may not have arrived."""
         ...
 
     def session_ended(
@@ -84,27 +84,29 @@ class Owner(Protocol):
 
 
 class ClientShareSession:
-    """`pump` whenever something may have changed; it does what there is to do."""
+    """Share session with one node; `pump` sends whatever is due and is safe to call any time."""
 
-    def __init__(self, cluster: Cluster, owner: Owner, node_id: int, bytes_max: int) -> None:
+    def __init__(
+        self, cluster: Cluster, owner: ShareSessionOwner, node_id: int, bytes_max: int
+    ) -> None:
         self.node_id = node_id
-        self.wanted: frozenset[Place] = frozenset()
-        """What this member reads here."""
+        self.wanted: frozenset[PartitionKey] = frozenset()
+        """Partitions that this member reads at this node."""
         self.replies = 0
-        """Fetches that were answered."""
+        """Number of answered fetches."""
         self.can_renew = False
         self.is_prompt = True
-        """The broker does not keep verdicts waiting behind a fetch; Kafka does."""
+        """True if the broker answers acknowledgements while a fetch waits; Kafka does not."""
         self._cluster = cluster
         self._owner = owner
         self._bytes_max = bytes_max
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._epoch = OPENING
-        self._known: frozenset[Place] = frozenset()
-        """What the broker knows of `wanted`."""
+        self._known: frozenset[PartitionKey] = frozenset()
+        """Partitions that the broker's session has."""
         self._asked = 0
-        """Records that room was reserved for, and that the fetch in flight may bring."""
+        """Number of records reserved at the owner for the fetch in flight."""
         self._fetching = False
         self._wait_ms = 0
         self._fetched_at = self._acked_at = 0.0
@@ -119,10 +121,10 @@ class ClientShareSession:
 
     @property
     def is_waiting(self) -> bool:
-        """A fetch of an open session is with the broker, which answers once there is something."""
+        """True while a fetch of an open session waits at the broker for records."""
         return self._fetching and self._wait_ms > 0 and self.replies > 0
 
-    # Sending.
+    # Requests.
 
     def pump(self) -> None:
         if self._is_closed:
@@ -136,7 +138,7 @@ class ClientShareSession:
             reserved, wait_ms = self._owner.reserve(self)
             count = reserved
             if self._epoch == OPENING and self._owner.has_acks(self):
-                # To say something about records of an earlier session there must be one.
+                # Acknowledgements of an earlier session need an open session.
                 count = count or 1
             if count:
                 self._send_fetch(connection, count, wait_ms, reserved)
@@ -147,15 +149,15 @@ class ClientShareSession:
         return bool(self.wanted) or (self._epoch == OPENING and self._owner.has_acks(self))
 
     def _send_fetch(self, connection: Connection, count: int, wait_ms: int, reserved: int) -> None:
-        groups: Groups = {}
+        chunks: AckChunks = {}
         if self._epoch != OPENING and not self._acking:
-            groups = self._owner.take_acks(self)
+            chunks = self._owner.take_acks(self)
             if any(
-                place not in self._known or _must_go_alone(acks, wait_ms)
-                for place, acks in groups.items()
+                key not in self._known or _needs_own_request(acks, wait_ms)
+                for key, acks in chunks.items()
             ):
-                self._send_groups(connection, groups)
-                groups = {}
+                self._send_chunks(connection, chunks)
+                chunks = {}
         version = connection.version_of(ShareFetchRequest)
         request = ShareFetchRequest(
             group_id=self._owner.group,
@@ -167,7 +169,7 @@ class ClientShareSession:
             max_records=count,
             batch_size=count,
             share_acquire_mode=_RECORD_LIMIT if version >= RENEW_SINCE else 0,
-            topics=fetch_topics({**dict.fromkeys(self.wanted - self._known, ()), **groups}),
+            topics=fetch_topics({**dict.fromkeys(self.wanted - self._known, ()), **chunks}),
             forgotten_topics_data=forgotten_topics(self._known - self.wanted),
         )
         self._known = self.wanted
@@ -180,33 +182,33 @@ class ClientShareSession:
                 request, ShareFetchResponse, version=version, timeout_ms=timeout_ms
             )
         except NETWORK as error:
-            self._end(connection, error, groups)
+            self._end(connection, error, chunks)
             return
-        self._run(self._finish_fetch(connection, reply, groups, reserved))
+        self._run(self._finish_fetch(connection, reply, chunks, reserved))
 
     def _send_acks(self, connection: Connection) -> None:
-        self._send_groups(connection, self._owner.take_acks(self))
+        self._send_chunks(connection, self._owner.take_acks(self))
 
-    def _send_groups(
-        self, connection: Connection, groups: Groups, *, is_final: bool = False
+    def _send_chunks(
+        self, connection: Connection, chunks: AckChunks, *, is_final: bool = False
     ) -> None:
         request = ShareAcknowledgeRequest(
             group_id=self._owner.group,
             member_id=self._owner.member_id,
             share_session_epoch=FINAL if is_final else self._epoch,
             is_renew_ack=any(
-                ack.verdict is AcknowledgementType.RENEW for acks in groups.values() for ack in acks
+                ack.kind is AcknowledgementType.RENEW for acks in chunks.values() for ack in acks
             ),
-            topics=ack_topics(groups),
+            topics=ack_topics(chunks),
         )
         self._acking, self._acked_at = True, self._loop.time()
         self._next_epoch()
         try:
             reply = connection.send(request, ShareAcknowledgeResponse)
         except NETWORK as error:
-            self._end(connection, error, groups)
+            self._end(connection, error, chunks)
             return
-        self._run(self._finish_acks(connection, reply, groups))
+        self._run(self._finish_acks(connection, reply, chunks))
 
     def _next_epoch(self) -> None:
         self._epoch = self._epoch % EPOCH_MAX + 1
@@ -221,22 +223,22 @@ class ClientShareSession:
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self._owner.session_ended(self, error, 0)
 
-    # Answers.
+    # Replies.
 
     async def _finish_fetch(
         self,
         connection: Connection,
         reply: "asyncio.Future[ShareFetchResponse]",
-        groups: Groups,
+        chunks: AckChunks,
         reserved: int,
     ) -> None:
         try:
             answer = await reply
             check(answer.error_code, answer.error_message, about="share fetch")
         except (*NETWORK, Refused, PeerError) as error:
-            self._end(connection, error, groups)
+            self._end(connection, error, chunks)
             return
-        self._judge_promptness(answer)
+        self._detect_prompt_acks(answer)
         self._fetching, self._asked = False, 0
         self.replies += 1
         lock_ms = answer.acquisition_lock_timeout_ms
@@ -245,19 +247,19 @@ class ClientShareSession:
             for topic in answer.responses
             for row in topic.partitions
         }
-        for place, acks in groups.items():
-            row = rows.get(place)
+        for key, acks in chunks.items():
+            row = rows.get(key)
             if row is None:
-                self._owner.acked(place, acks, ErrorCode.NONE, None, lock_ms)
+                self._owner.acked(key, acks, ErrorCode.NONE, None, lock_ms)
             else:
                 self._owner.acked(
-                    place, acks, row.acknowledge_error_code, row.acknowledge_error_message, lock_ms
+                    key, acks, row.acknowledge_error_code, row.acknowledge_error_message, lock_ms
                 )
         self._owner.fetched(self, rows, lock_ms, reserved)
         self.pump()
 
-    def _judge_promptness(self, answer: ShareFetchResponse) -> None:
-        """Whether a fetch that found nothing was answered for the sake of a verdict behind it."""
+    def _detect_prompt_acks(self, answer: ShareFetchResponse) -> None:
+        """Updates `is_prompt`: True if an empty fetch made way for an acknowledgement."""
         wait_s = self._wait_ms / 1000
         is_overtaken = self._acking and 0 <= self._acked_at - self._fetched_at < wait_s / 2
         if is_overtaken and not answer.responses:
@@ -267,33 +269,33 @@ class ClientShareSession:
         self,
         connection: Connection,
         reply: "asyncio.Future[ShareAcknowledgeResponse]",
-        groups: Groups,
+        chunks: AckChunks,
     ) -> None:
         try:
             answer = await reply
             check(answer.error_code, answer.error_message, about="share acknowledge")
         except (*NETWORK, Refused, PeerError) as error:
-            self._end(connection, error, groups)
+            self._end(connection, error, chunks)
             return
         self._acking = False
-        rows: dict[Place, ShareAcknowledgePartitionData] = {
+        rows: dict[PartitionKey, ShareAcknowledgePartitionData] = {
             (TopicId(bytes(topic.topic_id)), row.partition_index): row
             for topic in answer.responses
             for row in topic.partitions
         }
-        for place, acks in groups.items():
-            row = rows.get(place)
+        for key, acks in chunks.items():
+            row = rows.get(key)
             code, message = (
                 (row.error_code, row.error_message) if row is not None else (ErrorCode.NONE, None)
             )
             lock_ms = answer.acquisition_lock_timeout_ms
-            self._owner.acked(place, acks, code, message, lock_ms)
+            self._owner.acked(key, acks, code, message, lock_ms)
         self.pump()
 
-    def _end(self, connection: Connection, error: Exception, groups: Groups) -> None:
-        """The session is over; the broker lets go of what was not answered, or time does."""
-        if groups:
-            self._owner.undelivered(groups)
+    def _end(self, connection: Connection, error: Exception, chunks: AckChunks) -> None:
+        """Ends the session; the broker releases its records, at the latest when leases expire."""
+        if chunks:
+            self._owner.undelivered(chunks)
         if self._is_closed or connection is not self._connection:
             return
         connection.close()
@@ -305,7 +307,7 @@ class ClientShareSession:
         self._epoch, self._known, self._asked = OPENING, frozenset(), 0
         self._fetching = self._acking = False
 
-    # The connection.
+    # Connection.
 
     def _connect(self) -> None:
         if not self._connecting:
@@ -335,21 +337,21 @@ class ClientShareSession:
             self._owner.session_ended(self, refused, 0)
 
     async def end_fetch(self) -> None:
-        """Waits for the fetch in flight; the owner wants no more, and takes what it brings."""
+        """Waits for the fetch in flight; the owner takes its records and asks for no more."""
         connection = self._connection
         if connection is not None and self._fetching and not self._acking:
-            # A fetch that waits is answered when another request is ready to be.
-            self._send_groups(connection, {})
+            # The broker ends a waiting fetch when another request is ready to be answered.
+            self._send_chunks(connection, {})
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=2)
 
     async def close(self) -> None:
-        """Says what is left to say and ends the session: the broker lets go of the rest."""
+        """Sends pending acknowledgements and ends the session: the broker releases the rest."""
         self._is_closed = True
         connection = self._connection
         if connection is not None and not connection.is_closed and self._epoch != OPENING:
-            groups = self._owner.take_acks(self) if self._owner.has_acks(self) else {}
-            self._send_groups(connection, groups, is_final=True)
+            chunks = self._owner.take_acks(self) if self._owner.has_acks(self) else {}
+            self._send_chunks(connection, chunks, is_final=True)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=5)
         for task in list(self._tasks):
@@ -360,8 +362,11 @@ class ClientShareSession:
             await connection.wait_closed()
 
 
-def _must_go_alone(acks: list[Ack], wait_ms: int) -> bool:
-    """Renewals may not travel with a fetch, nor what is awaited with one that may take long."""
+def _needs_own_request(acks: list[Ack], wait_ms: int) -> bool:
+    """True if the acknowledgements cannot travel with this fetch.
+
+    Renewals never can. Awaited acknowledgements cannot if the fetch may wait for records.
+    """
     return any(
-        ack.verdict is AcknowledgementType.RENEW or (ack.is_awaited and wait_ms > 0) for ack in acks
+        ack.kind is AcknowledgementType.RENEW or (ack.is_awaited and wait_ms > 0) for ack in acks
     )

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.base.errors import PeerError, Refused
-from penstock.client.producer.transaction import OpenTransaction, end, is_over
+from penstock.client.producer.transaction import OpenTransaction, end, is_lost
 from penstock.spark.connection import BlockingClient, blocking_client
 from penstock.spark.settings import ClusterAddress
 from penstock.spark.sink.commit_intent import (
@@ -149,7 +149,7 @@ async def _commit_all(
     results = await _end_all(client, list(txns.values()), committed=True)
     over: dict[int, BaseException] = {}
     for task, error in zip(txns, results, strict=True):
-        if error is not None and not is_over(error):
+        if error is not None and not is_lost(error):
             raise error
         if error is not None:
             over[task] = error

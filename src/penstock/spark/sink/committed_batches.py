@@ -17,7 +17,7 @@ from penstock.client.committed_offsets import Committed
 from penstock.client.coordinators import GROUP, at_coordinator
 from penstock.client.errors import check
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.transaction import OpenTransaction, keep_positions
+from penstock.client.producer.transaction import OpenTransaction, commit_group_offsets
 from penstock.wire.messages.offset_commit import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -114,4 +114,4 @@ async def record_committed_batch(
 ) -> None:
     """Adds to the transaction that the task has written this batch."""
     group, where = group_and_partition(entry.query_id, entry.task)
-    await keep_positions(cluster, txn, group, {where: Committed(entry.batch_id + 1)})
+    await commit_group_offsets(cluster, txn, group, {where: Committed(entry.batch_id + 1)})

@@ -14,7 +14,7 @@ from penstock.base.errors import PeerError, Refused
 from penstock.client.admin.admin import Admin, begin_share_group
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
-from penstock.client.share.acknowledgements import UNSEEN, AcknowledgementType
+from penstock.client.share.acknowledgements import NEVER_DELIVERED, AcknowledgementType
 from penstock.client.share.consumer import ShareConfig, ShareConsumer
 from penstock.client.share.leases import HeldLease
 from penstock.runtime.loop_thread import LoopThread
@@ -105,7 +105,7 @@ class QueueMember:
             for lease in leases:
                 if not lease.is_settled and not lease.is_lost:
                     # Does not count as a delivery: most records of a failed batch are good.
-                    self._consumer.settle(lease, AcknowledgementType.RELEASE, UNSEEN)
+                    self._consumer.settle(lease, AcknowledgementType.RELEASE, NEVER_DELIVERED)
         await self._consumer.flush()
         await self._consumer.close()
         assert self._cluster is not None
@@ -155,7 +155,7 @@ class QueueMember:
         """Releases a record that is newer than the start of an AvailableNow query; else False."""
         if ends is None or lease.message.offset < ends.get(lease.where, 0):
             return False
-        self._consumer.settle(lease, AcknowledgementType.RELEASE, UNSEEN)
+        self._consumer.settle(lease, AcknowledgementType.RELEASE, NEVER_DELIVERED)
         return True
 
     async def _finish(self, done: QueueOffset) -> None:

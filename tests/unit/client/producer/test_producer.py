@@ -105,7 +105,7 @@ async def test_a_full_buffer_makes_send_wait_and_offer_refuse(
             most = max(most, producer.buffered_bytes)
         while producer.offer("t", b"last") is not None:
             pass
-        with pytest.raises(Refused, match="larger than the producer's buffer"):
+        with pytest.raises(Refused, match="exceeds the producer's buffer"):
             producer.offer("t", b"x" * 3000)
     assert 1500 < most <= 2000
     assert log.values()[:300] == numbers(300)

@@ -7,7 +7,7 @@ from penstock.client.committed_offsets import Committed, committed_offsets
 from penstock.client.errors import ConnectionLost
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.transaction import FENCED
-from penstock.client.producer.transactional import TransactionalWriter, is_passing
+from penstock.client.producer.transactional import TransactionalWriter, is_retriable
 from penstock.wire.records import Record
 from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, on_cluster
@@ -81,4 +81,4 @@ async def test_what_was_refused_half_way_does_not_count(desk: Desk) -> None:
     ],
 )
 def test_what_is_worth_another_try(error: Exception, is_worth_it: bool) -> None:
-    assert is_passing(error) is is_worth_it
+    assert is_retriable(error) is is_worth_it

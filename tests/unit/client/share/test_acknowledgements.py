@@ -6,11 +6,11 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.share.acknowledgements import (
-    UNSEEN,
+    NEVER_DELIVERED,
     Ack,
     AcknowledgementType,
-    Acks,
-    VerdictNote,
+    AckOptions,
+    PendingAcks,
     batches_of,
 )
 from penstock.wire.messages.share import ShareAcknowledgementBatch
@@ -26,7 +26,7 @@ def offsets(group: list[Ack]) -> list[int]:
 
 
 def test_verdicts_given_together_travel_together_in_order() -> None:
-    acks = Acks()
+    acks = PendingAcks()
     assert not acks
     for offset in (3, 1, 2):
         acks.add(accept(offset))
@@ -35,7 +35,7 @@ def test_verdicts_given_together_travel_together_in_order() -> None:
 
 
 def test_what_did_not_arrive_goes_first_and_alone() -> None:
-    acks = Acks()
+    acks = PendingAcks()
     acks.add(accept(1))
     first = acks.take()
     acks.add(accept(2))
@@ -46,7 +46,7 @@ def test_what_did_not_arrive_goes_first_and_alone() -> None:
 
 
 def test_a_refused_group_is_halved_until_the_culprit_is_alone() -> None:
-    acks = Acks()
+    acks = PendingAcks()
     for offset in range(8):
         acks.add(accept(offset))
     requests, culprit = 0, None
@@ -65,24 +65,24 @@ def test_a_refused_group_is_halved_until_the_culprit_is_alone() -> None:
 @run_with(in_new_loop)
 async def test_a_verdict_overtakes_a_renewal_of_its_record() -> None:
     done = asyncio.get_running_loop().create_future()
-    acks = Acks()
+    acks = PendingAcks()
     acks.add(Ack(1, AcknowledgementType.RENEW, done=done))
     acks.add(accept(1))
     (ack,) = acks.take()
-    assert ack.verdict is AcknowledgementType.ACCEPT
+    assert ack.kind is AcknowledgementType.ACCEPT
     assert done.result() is None
 
 
 def test_neighbours_with_the_same_verdict_are_one_run() -> None:
-    delayed = VerdictNote(delay_ms=5)
+    delayed = AckOptions(delay_ms=5)
     acks = [
         accept(1),
         accept(2),
         Ack(3, AcknowledgementType.RELEASE, delayed),
         Ack(4, AcknowledgementType.RELEASE, delayed),
-        Ack(5, AcknowledgementType.RELEASE, UNSEEN),
+        Ack(5, AcknowledgementType.RELEASE, NEVER_DELIVERED),
         accept(7),
-        Ack(8, AcknowledgementType.REJECT, VerdictNote(error_class="E", error_message="m")),
+        Ack(8, AcknowledgementType.REJECT, AckOptions(error_class="E", error_message="m")),
     ]
     found = batches_of(acks, ShareAcknowledgementBatch)
     assert [(b.first_offset, b.last_offset, *b.acknowledge_types) for b in found] == [

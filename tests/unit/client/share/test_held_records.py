@@ -1,7 +1,7 @@
 """Records that are held: fetched ahead, handed out, renewed, given back."""
 
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.client.share.held_records import LEFTOVER_S, UNASKED_S, HeldRecords
+from penstock.client.share.held_records import PREFETCHED_MAX_S, UNCLAIMED_MAX_S, HeldRecords
 from penstock.client.share.leases import HeldLease
 
 LOCK_S = 30.0
@@ -62,11 +62,11 @@ def test_what_nobody_takes_goes_back_at_half_its_lease() -> None:
 
 def test_what_nobody_asks_for_goes_back_sooner() -> None:
     holdings = holding(1)
-    assert holdings.remove_stale(10.0, LEFTOVER_S, is_ahead=False) == []
-    assert offsets(holdings.remove_stale(10.0, LEFTOVER_S + 0.1, is_ahead=False)) == [1]
+    assert holdings.remove_stale(10.0, UNCLAIMED_MAX_S, is_ahead=False) == []
+    assert offsets(holdings.remove_stale(10.0, UNCLAIMED_MAX_S + 0.1, is_ahead=False)) == [1]
     holdings = holding(1)
-    assert holdings.remove_stale(10.0, UNASKED_S, is_ahead=True) == []
-    assert offsets(holdings.remove_stale(10.0, UNASKED_S + 0.1, is_ahead=True)) == [1]
+    assert holdings.remove_stale(10.0, PREFETCHED_MAX_S, is_ahead=True) == []
+    assert offsets(holdings.remove_stale(10.0, PREFETCHED_MAX_S + 0.1, is_ahead=True)) == [1]
     # It is as young as the question is old: it came for nobody just now.
     holdings = holding(1)
     assert holdings.remove_stale(0.5, 100.0, is_ahead=False) == []

@@ -15,7 +15,7 @@ from penstock.client.metadata import (
     TopicInfo,
     TopicPartition,
 )
-from penstock.client.share.acknowledgements import Ack, AcknowledgementType, VerdictNote
+from penstock.client.share.acknowledgements import Ack, AcknowledgementType, AckOptions
 from penstock.client.share.leases import HeldLease
 from penstock.client.share.partitions import SharePartitions, fetch_topics, forgotten_topics
 from tests.run_with import in_new_loop, run_with
@@ -84,9 +84,11 @@ async def test_what_is_no_longer_assigned_is_kept_while_there_is_something_to_sa
 async def test_verdicts_follow_the_leader() -> None:
     partitions = assigned(0)
     one = ack()
-    heard = partitions.heard(PLACE, [one], ErrorCode.NOT_LEADER_OR_FOLLOWER, None, 0, now=1.0)
-    assert heard.is_stale
-    assert not heard.lost
+    outcome = partitions.handle_ack_reply(
+        PLACE, [one], ErrorCode.NOT_LEADER_OR_FOLLOWER, None, 0, now=1.0
+    )
+    assert outcome.is_stale
+    assert not outcome.lost
     partitions.route(metadata(2))
     assert not partitions.has_acks(1)
     assert partitions.take_acks(2) == {PLACE: [one]}
@@ -97,8 +99,8 @@ async def test_verdicts_whose_lease_is_over_are_not_tried_again() -> None:
     partitions = assigned(0)
     alive, late = ack(0, deadline=10.0), ack(1, deadline=0.5)
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    heard = partitions.heard(PLACE, [alive, late], code, None, 0, now=1.0)
-    assert heard.lost == [late]
+    outcome = partitions.handle_ack_reply(PLACE, [alive, late], code, None, 0, now=1.0)
+    assert outcome.lost == [late]
     assert partitions.take_acks(1) == {PLACE: [alive]}
 
 
@@ -106,8 +108,8 @@ async def test_verdicts_whose_lease_is_over_are_not_tried_again() -> None:
 async def test_a_renewed_lease_begins_anew() -> None:
     partitions = assigned(0)
     one, other = ack(0, AcknowledgementType.RENEW), ack(1, AcknowledgementType.RENEW)
-    other.note = VerdictNote(lock_ms=60_000)
-    partitions.heard(PLACE, [one, other], 0, None, 30_000, now=5.0)
+    other.options = AckOptions(lock_ms=60_000)
+    partitions.handle_ack_reply(PLACE, [one, other], 0, None, 30_000, now=5.0)
     assert one.lease is not None
     assert other.lease is not None
     assert (one.lease.deadline, other.lease.deadline) == (35.0, 65.0)
@@ -117,8 +119,10 @@ async def test_a_renewed_lease_begins_anew() -> None:
 async def test_a_group_that_forbids_renewal_spoils_no_other_verdict() -> None:
     partitions = assigned(0)
     renewal, accept = ack(0, AcknowledgementType.RENEW), ack(1)
-    heard = partitions.heard(PLACE, [renewal, accept], ErrorCode.INVALID_REQUEST, "no", 0, now=1.0)
-    assert heard.is_renewal_refused
+    outcome = partitions.handle_ack_reply(
+        PLACE, [renewal, accept], ErrorCode.INVALID_REQUEST, "no", 0, now=1.0
+    )
+    assert outcome.is_renewal_refused
     assert partitions.take_acks(1) == {PLACE: [accept]}
     assert renewal.done is not None
     with pytest.raises(Refused, match="no"):
@@ -130,10 +134,10 @@ async def test_a_record_that_is_not_ours_is_lost_alone() -> None:
     partitions = assigned(0)
     group = [ack(0), ack(1)]
     code = ErrorCode.INVALID_RECORD_STATE
-    assert partitions.heard(PLACE, group, code, None, 0, now=1.0).lost == []
+    assert partitions.handle_ack_reply(PLACE, group, code, None, 0, now=1.0).lost == []
     first = partitions.take_acks(1)[PLACE]
     assert first == group[:1]
-    assert partitions.heard(PLACE, first, code, None, 0, now=1.0).lost == first
+    assert partitions.handle_ack_reply(PLACE, first, code, None, 0, now=1.0).lost == first
     assert partitions.take_acks(1) == {PLACE: group[1:]}
 
 
