@@ -16,7 +16,7 @@ from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS,
 from penstock.gateway.app import HttpState, build_app
 from penstock.gateway.console.middleware import API
 from penstock.gateway.console.route_table import ROWS as CONSOLE_ROWS
-from penstock.gateway.http.router import Directory
+from penstock.gateway.http.router import RouteIndex
 from penstock.gateway.registry.endpoint import ROOTS
 from penstock.gateway.registry.route_table import ROWS
 from penstock.gateway.sns.actions import SNS_ACTIONS
@@ -74,7 +74,7 @@ def test_every_route_that_is_served_is_on_the_page() -> None:
     app = build_app(HttpState("1", 1, "c", "k", Catalogue(), lambda: None, lambda: None, door))
     assert isinstance(app, Starlette)
     (directory,) = app.routes
-    assert isinstance(directory, Directory)
+    assert isinstance(directory, RouteIndex)
     served = [route for route in directory.routes if isinstance(route, Route)]
     assert len(served) > 50
     for route in served:

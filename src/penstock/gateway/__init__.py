@@ -1,1 +1,1 @@
-"""Every endpoint besides Kafka's: REST, SQS, SNS, the schema registry's and the console."""
+"""Endpoints besides Kafka's: REST, SQS, SNS, schema registry and console."""

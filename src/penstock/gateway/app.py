@@ -1,9 +1,9 @@
-"""The routes of the HTTP port, as one application built over a narrow state.
+"""ASGI application of the HTTP port: all routes, built over the node's `HttpState`.
 
-`/` links to the rest, `/healthz` says whether the process should be left alive, `/readyz` whether
-it should be sent work, `/metrics` is what Prometheus scrapes (without names of topics and groups
-for those who may not describe the cluster), `/version` is what runs here. The routes of topics and
-queues are those of `gateway.rest.route_table`, over the node's `Gateway`.
+`/` links to the other pages. `/healthz` is the liveness check, `/readyz` the readiness check,
+`/metrics` the Prometheus endpoint (without names of topics and groups for clients that may not
+describe the cluster), `/version` the version. `gateway.rest.route_table` has the routes of topics
+and queues, over the node's `Gateway`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,40 +28,40 @@ from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.core.permissions import may
 from penstock.gateway.http.authentication import Users
-from penstock.gateway.http.instrumented_route import counted
-from penstock.gateway.http.metrics import is_strict, rendering, type_for
+from penstock.gateway.http.instrumented_route import instrumented
+from penstock.gateway.http.metrics import content_type_for, is_strict, render_steps
 from penstock.gateway.http.problems import (
-    answer_bug,
+    answer_client_gone,
     answer_http_error,
-    answer_nobody,
+    answer_internal_error,
     answer_refused,
 )
-from penstock.gateway.http.request_io import Waits, principal_of
-from penstock.gateway.http.router import Directory
+from penstock.gateway.http.request_io import WaitingRequests, principal_of
+from penstock.gateway.http.router import RouteIndex
 from penstock.gateway.registry.endpoint import registry_routes
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sqs.endpoint import AwsFront
 
 
-class Annex(Protocol):
-    """Pages for people that a layer above adds to the port."""
+class ConsolePages(Protocol):
+    """Pages for people that the console adds to the port."""
 
     @property
     def routes(self) -> Sequence[BaseRoute]: ...
 
     @property
     def home(self) -> str | None:
-        """Where a browser that asks for `/` is sent; None: nowhere of its own."""
+        """Redirect target for browsers that request `/`; None: the default."""
         ...
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """Looks at every request before the others do."""
+        """Wraps `app` with middleware that sees every request first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HttpState:
-    """All that the HTTP door knows of its node."""
+    """State of the node that the HTTP port uses."""
 
     version: str
     node_id: int
@@ -70,30 +70,30 @@ class HttpState:
     """HOST:PORT of the Kafka listener, as advertised to clients."""
     catalogue: Catalogue
     health_problem: Callable[[], str | None]
-    """None while the process works; else one sentence on why it should be restarted."""
+    """Returns None while the process is healthy; else why it should be restarted."""
     readiness_problem: Callable[[], str | None]
-    """None while clients are welcome; else one sentence on why they should go elsewhere."""
+    """Returns None while the node is ready for clients; else why it is not."""
     gateway: Gateway | None = None
-    """The way to topics and queues; None: this port serves no more than the pages about itself."""
-    waits: Waits = field(default_factory=Waits)
-    """Requests that wait for something: they are told when the server stops."""
+    """Gateway to topics and queues; None: the port serves only the pages about the node."""
+    waits: WaitingRequests = field(default_factory=WaitingRequests)
+    """Waiting requests, cancelled when the server stops."""
     users: Users | None = None
-    """Those who may say who they are; None: nobody does, and everybody is anonymous."""
+    """Verifies credentials; None: every client is anonymous."""
     moves: MoveTasks | None = None
-    """The tasks that move messages between queues; the SQS and SNS doors are there if these are."""
-    annex: Annex | None = None
-    """The console, where there is one."""
+    """Move tasks of dead-letter queues; with them the port serves SQS and SNS."""
+    console: ConsolePages | None = None
+    """Console; None if it is disabled."""
 
 
 PAGES = {
-    "/healthz": "is the process alive: 200, or 503 with the reason",
-    "/readyz": "may clients be sent here: 200, or 503 with the reason",
-    "/metrics": "Prometheus text, or OpenMetrics when asked for",
+    "/healthz": "liveness check: 200, or 503 with the reason",
+    "/readyz": "readiness check: 200, or 503 with the reason",
+    "/metrics": "metrics as Prometheus text, or as OpenMetrics if requested",
     "/version": "version, node, cluster and Kafka address",
-    "/docs": "every route, for people",
-    "/openapi.json": "every route, for programs: OpenAPI 3.1",
+    "/docs": "documentation of all routes",
+    "/openapi.json": "OpenAPI 3.1 description of all routes",
 }
-"""Every page and what it answers; `/` shows it and the documentation is made from it."""
+"""Pages with their descriptions, shown at `/` and in the documentation."""
 
 
 def build_app(state: HttpState) -> ASGIApp:
@@ -109,32 +109,32 @@ def build_app(state: HttpState) -> ASGIApp:
 
     async def landing(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):
-            # Somebody looks at it in a browser.
-            return RedirectResponse((state.annex and state.annex.home) or "/docs")
+            # A browser asks for a page.
+            return RedirectResponse((state.console and state.console.home) or "/docs")
         links = dict(PAGES)
-        if state.annex is not None and state.annex.home is not None:
-            links[state.annex.home] = "the console: everything at a glance, in a browser"
+        if state.console is not None and state.console.home is not None:
+            links[state.console.home] = "the web console"
         if state.gateway is not None:
             links |= {f"{row.method} {row.path}": row.summary for row in ENDPOINTS}
         return JSONResponse({"name": "penstock", **about, "links": links})
 
     async def healthz(request: Request) -> Response:
-        return _verdict(state.health_problem())
+        return _health_response(state.health_problem())
 
     async def readyz(request: Request) -> Response:
-        return _verdict(state.health_problem() or state.readiness_problem())
+        return _health_response(state.health_problem() or state.readiness_problem())
 
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
         with_names = _may_describe_cluster(state, request)
         body = await scrapes.scrape(principal_of(request).holder, accept, with_names=with_names)
-        return Response(body, headers={"content-type": type_for(accept)})
+        return Response(body, headers={"content-type": content_type_for(accept)})
 
     async def version(request: Request) -> Response:
         return JSONResponse(about)
 
     async def docs(request: Request) -> Response:
-        from penstock.gateway.rest import openapi  # No broker should wait for it to start.
+        from penstock.gateway.rest import openapi  # Imported late: a broker starts faster.
 
         headers = {"content-security-policy": openapi.PAGE_POLICY}
         return Response(openapi.page(state.version), media_type="text/html", headers=headers)
@@ -155,19 +155,19 @@ def build_app(state: HttpState) -> ASGIApp:
     ]
     if state.gateway is not None:
         routes = [
-            counted(row, state.gateway, state.gateway, [p.name for p in row.parameters])
+            instrumented(row, state.gateway, state.gateway, [p.name for p in row.parameters])
             for row in ENDPOINTS
         ] + routes
         routes = [*registry_routes(state.gateway), *routes]
-    if state.annex is not None:
-        routes = [*state.annex.routes, *routes]
+    if state.console is not None:
+        routes = [*state.console.routes, *routes]
     app = Starlette(
-        routes=[Directory(routes)],
+        routes=[RouteIndex(routes)],
         exception_handlers={
             HTTPException: answer_http_error,
             Refused: answer_refused,
-            ClientDisconnect: answer_nobody,
-            Exception: answer_bug,
+            ClientDisconnect: answer_client_gone,
+            Exception: answer_internal_error,
         },
     )
     app.state.waits = state.waits
@@ -177,7 +177,7 @@ def build_app(state: HttpState) -> ASGIApp:
 
 
 class Scrapes:
-    """Those who scrape at the same time get the same answer; it is kept no longer than that."""
+    """Shares one rendering among concurrent scrapes; it is not cached any longer."""
 
     def __init__(self, catalogue: Catalogue, turns: FairTurns) -> None:
         self._catalogue = catalogue
@@ -186,7 +186,7 @@ class Scrapes:
 
     async def scrape(self, holder: str, accept: str, *, with_names: bool) -> bytes:
         async def make() -> list[Buffer]:
-            steps = rendering(self._catalogue, accept, with_names=with_names)
+            steps = render_steps(self._catalogue, accept, with_names=with_names)
             return [await self._turns.do(holder, steps)]
 
         key = is_strict(accept), with_names
@@ -201,7 +201,7 @@ def _may_describe_cluster(state: HttpState, request: Request) -> bool:
     return may(state.gateway.ctx, who, Operation.DESCRIBE, cluster, CLUSTER_NAME)
 
 
-def _verdict(problem: str | None) -> Response:
+def _health_response(problem: str | None) -> Response:
     if problem is None:
         return PlainTextResponse("ok\n")
     return PlainTextResponse(problem + "\n", status_code=503)

@@ -1,13 +1,13 @@
-"""Serves an ASGI application on the loop that is already running.
+"""HTTP server: serves the ASGI application on the running event loop.
 
-Owns the listener and the graceful stop. uvicorn gives the HTTP/1.1 protocol class (`protocol`); its
-`Server` is not used, because that one takes over signal handlers, ends the process when a port is
+Owns the listener and the graceful stop. uvicorn provides the HTTP/1.1 protocol class (`protocol`).
+Its `Server` is not used, because it takes over signal handlers, ends the process when a port is
 taken, and wakes up ten times a second.
 
-Bounds: connections (`admission`), what a connection may send (`protocol`), bytes of body
+Bounds: connections (`connection_limits`), bytes and pace of requests (`protocol`), bytes of bodies
 (`body_limit`), seconds an idle connection is kept.
 
-Leaves to others: TLS. Whoever has certificates opens the port for it (`OpenTls`).
+Leaves TLS to the caller, which opens the TLS port (`OpenTls`).
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from penstock.gateway.app import HttpState, build_app
-from penstock.gateway.http.audit import tell_stranger
+from penstock.gateway.http.audit import audit_failed_login
 from penstock.gateway.http.authentication import Authentication
 from penstock.gateway.http.body_limit import BodyLimit
 from penstock.gateway.http.connection_limits import ConnectionLimiter
-from penstock.gateway.http.cpu_quota import Metering
+from penstock.gateway.http.cpu_quota import CpuQuota
 from penstock.gateway.http.csrf import CsrfCheck
 from penstock.gateway.http.forwarded import ForwardedFor, Network, read_networks
 from penstock.gateway.http.protocol import BoundedProtocol
-from penstock.gateway.http.request_io import Waits
+from penstock.gateway.http.request_io import WaitingRequests
 from penstock.gateway.http.response_budget import ResponseBudget
 from penstock.gateway.http.response_headers import headers_of
 
@@ -39,25 +39,26 @@ LAST_TURNS_MAX = 100
 
 
 class OpenPort(Protocol):
-    """An open port."""
+    """Listening port."""
 
     @property
     def port(self) -> int: ...
 
     async def close(self) -> None:
-        """Takes no more; whoever came in stays."""
+        """Stops accepting connections; open ones stay."""
         ...
 
 
 Connect: TypeAlias = Callable[[], asyncio.BaseProtocol]
 Admits: TypeAlias = Callable[[str, int, int], bool]
-"""Of an address, how many shake hands, and how many of them are its own."""
+"""True if an address may connect. Arguments: the address, all unfinished TLS handshakes, and those
+of this address."""
 OpenTls: TypeAlias = Callable[[Connect, Admits, str, int], Awaitable[OpenPort]]
-"""Opens a port that speaks TLS. Raises OSError when it cannot."""
+"""Opens a TLS port; raises OSError if it cannot."""
 
 
 class PlainPort:
-    """A port without TLS."""
+    """Listening port without TLS."""
 
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
@@ -68,7 +69,7 @@ class PlainPort:
 
 
 class HttpServer:
-    """A listening HTTP port. `stop` lets running requests finish, then closes."""
+    """Listening HTTP port. `stop` lets running requests finish, then closes."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class HttpServer:
         listening: OpenPort,
         state: ServerState,
         drained: asyncio.Event,
-        waits: Waits,
+        waits: WaitingRequests,
         scheme: str,
     ) -> None:
         self._listening = listening
@@ -101,7 +102,7 @@ class HttpServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self._state.connections):
             connection.transport.abort()
-        # Their ends are told from the loop.
+        # The event loop delivers the ends of the connections.
         for _ in range(LAST_TURNS_MAX):
             if not self._state.connections:
                 break
@@ -111,14 +112,14 @@ class HttpServer:
 async def start_http(
     host: str, port: int, state: HttpState, open_tls: OpenTls | None = None
 ) -> HttpServer:
-    """Listens on `host`:`port` (0: any free one) until stopped. Raises OSError when it cannot."""
-    # A peer's bad request is answered, not logged: strangers do not get to write our log.
+    """Listens on `host`:`port` (0: any free port) until stopped; raises OSError if it cannot."""
+    # Malformed requests are answered, not logged: clients must not be able to fill the log.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     proxies: list[Network] = []
     if state.gateway is not None:
         proxies = read_networks(state.gateway.ctx.configs.items("http.trusted.proxies"))
     config = Config(
-        _wrapped(state, host, proxies),
+        _with_middleware(state, host, proxies),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",
@@ -134,16 +135,16 @@ async def start_http(
     server_state = ServerState()
     server_state.default_headers = headers_of(_hsts_seconds(state, open_tls))
     drained = asyncio.Event()
-    admission = ConnectionLimiter(state.gateway, proxies)
+    limiter = ConnectionLimiter(state.gateway, proxies)
 
     def connect() -> BoundedProtocol:
         return BoundedProtocol(
-            config, server_state, drained, admission, is_admitted=open_tls is not None
+            config, server_state, drained, limiter, is_admitted=open_tls is not None
         )
 
     listening: OpenPort
     if open_tls is not None:
-        listening = await open_tls(connect, admission.admits, host, port)
+        listening = await open_tls(connect, limiter.admits, host, port)
     else:
         loop = asyncio.get_running_loop()
         listening = PlainPort(await loop.create_server(connect, host, port))
@@ -157,8 +158,8 @@ def _hsts_seconds(state: HttpState, open_tls: OpenTls | None) -> int | None:
     return state.gateway.ctx.configs.integer("http.hsts.seconds")
 
 
-def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
-    """The application, and what every request goes through before it."""
+def _with_middleware(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
+    """Returns the application with its middleware."""
     app: ASGIApp = BodyLimit(build_app(state), state.gateway)
     gateway = state.gateway
     if state.users is not None:
@@ -167,11 +168,11 @@ def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
             app,
             state.users,
             gateway.ctx,
-            lambda peer: tell_stranger(gateway, peer),
+            lambda peer: audit_failed_login(gateway, peer),
         )
-    if state.annex is not None:
-        app = state.annex.wrap(app)
+    if state.console is not None:
+        app = state.console.wrap(app)
     app = ResponseBudget(app)
     if gateway is not None:
-        app = ForwardedFor(CsrfCheck(Metering(app, gateway), gateway, host, proxies), proxies)
+        app = ForwardedFor(CsrfCheck(CpuQuota(app, gateway), gateway, host, proxies), proxies)
     return app

@@ -25,6 +25,6 @@ def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState
         gateway=node.gateway,
         users=logins,
         moves=node.moves,
-        annex=ConsoleMount(console),
+        console=ConsoleMount(console),
     )
     return state, console

@@ -234,14 +234,14 @@ def test_a_body_that_trickles_in_loses_its_connection(monkeypatch: pytest.Monkey
             writer.write(b"x")
             await asyncio.sleep(0.01)
 
-    monkeypatch.setattr(limits, "REST_TIMEOUT_S", 3600.0)
+    monkeypatch.setattr(limits, "DRAIN_TIMEOUT_S", 3600.0)
     serve(scene)
 
 
 def test_a_body_that_comes_slowly_but_steadily_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
     monkeypatch.setattr(limits, "BODY_BYTES_PER_S", 1 << 10)
-    monkeypatch.setattr(limits, "REST_TIMEOUT_S", 3600.0)
+    monkeypatch.setattr(limits, "DRAIN_TIMEOUT_S", 3600.0)
 
     async def scene(server: HttpServer) -> None:
         async with connect(server) as (reader, writer):

@@ -12,11 +12,11 @@ from penstock.gateway.console.middleware import API, ROOT, ConsoleMiddleware
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.route_table import ROWS
 from penstock.gateway.console.static_files import INDEX, Assets
-from penstock.gateway.http.instrumented_route import counted
+from penstock.gateway.http.instrumented_route import instrumented
 
 
 class ConsoleMount:
-    """An `Annex` of the HTTP port."""
+    """Console pages of the HTTP port."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -43,7 +43,7 @@ class ConsoleMount:
 
         console = self._console
         return [
-            *(counted(_Whole(row), console, console.gateway) for row in ROWS),
+            *(instrumented(_Whole(row), console, console.gateway) for row in ROWS),
             Route(ROOT, page),
             Route(f"{ROOT}/", slash),
             Route(f"{ROOT}/static/{{name:path}}", asset),

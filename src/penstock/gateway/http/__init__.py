@@ -1,4 +1,5 @@
-"""The HTTP door: health, readiness, metrics. It translates and never implements semantics.
+"""HTTP layer of the gateways: connections, authentication, limits, errors, auditing, metrics.
 
-Importing the package costs nothing; `penstock.gateway.server` brings in Starlette and uvicorn.
+It translates and implements no semantics. Importing the package is cheap;
+`penstock.gateway.server` imports Starlette and uvicorn.
 """

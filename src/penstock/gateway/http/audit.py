@@ -1,8 +1,8 @@
-"""What the audit log tells of requests that come in over HTTP, whatever their dialect.
+"""Audit rules for HTTP requests of all protocols.
 
-As in `broker.api.audit_rules`, everything that can be asked for is either administrative or
-ordinary, and ordinary requests are told of when they are denied. Looking (GET) is ordinary; what is
-in no table counts as administrative, and fails a test until somebody decides.
+As in `broker.api.audit_rules`, every request is either administrative or ordinary. Administrative
+requests are always audited, ordinary ones only when they are denied. GET is ordinary. A request in
+no table counts as administrative, and a test fails until it is classified.
 """
 
 from typing import Final
@@ -67,7 +67,7 @@ ORDINARY_ACTIONS: Final = frozenset(
         *("ReceiveMessage", "Publish", "PublishBatch"),
     }
 )
-"""Beside what gets and lists."""
+"""Ordinary besides the actions that begin with Get or List."""
 ADMINISTRATIVE_CALLS: Final = frozenset(
     {
         requests.Register,
@@ -81,7 +81,7 @@ ADMINISTRATIVE_CALLS: Final = frozenset(
     }
 )
 FREQUENT: Final = frozenset({"POST /offsets/commit", "Register"})
-"""Programs do these again and again."""
+"""Requests that programs repeat often."""
 CONSOLE: Final = " /console/"
 KINDS: Final = {"name": "topic", "group": "group", "letter": "letter"}
 NAMES: Final = ("QueueUrl", "QueueName", "TopicArn", "SourceArn", "SubscriptionArn", "ResourceArn")
@@ -89,22 +89,22 @@ DENIED_STATUSES: Final = (UNAUTHORIZED, FORBIDDEN)
 
 
 def is_administrative(name: str) -> bool:
-    """Of a route as `METHOD /path`."""
+    """True if a route, given as `METHOD /path`, is administrative."""
     return not name.startswith("GET ") and name not in ORDINARY_ROUTES
 
 
 def is_administrative_action(name: str) -> bool:
-    """Of SQS or SNS."""
+    """True if an SQS or SNS action is administrative."""
     return name not in ORDINARY_ACTIONS and not name.startswith(("Get", "List"))
 
 
-def about(request: Request, *resources: str) -> None:
-    """What a request is about, where its path does not say so."""
+def set_audited_resources(request: Request, *resources: str) -> None:
+    """Notes a request's resources for the audit log if its path does not name them."""
     request.state.audited = resources
 
 
-def tell_route(gateway: Gateway, request: Request, name: str, status: int) -> None:
-    """After a route has answered."""
+def audit_route(gateway: Gateway, request: Request, name: str, status: int) -> None:
+    """Audits a route's response."""
     is_denied = status in DENIED_STATUSES
     if not is_denied and not is_administrative(name):
         return
@@ -115,10 +115,10 @@ def tell_route(gateway: Gateway, request: Request, name: str, status: int) -> No
     outcome = DENIED if is_denied else DONE if status < 400 else FAILED
     codes = () if outcome == DONE else (str(status),)
     kind = "console" if CONSOLE in name else "http"
-    _tell(gateway, request, kind, name, outcome, resources, codes)
+    _audit(gateway, request, kind, name, outcome, resources, codes)
 
 
-def tell_action(
+def audit_action(
     gateway: Gateway,
     request: Request,
     kind: str,
@@ -126,7 +126,7 @@ def tell_action(
     values: dict[str, object],
     fault: tuple[str, int] | None,
 ) -> None:
-    """After `kind`, sqs or sns, has answered; `fault` is its name and status."""
+    """Audits a response of SQS or SNS (`kind`); `fault` is an error's name and status."""
     is_denied = fault is not None and fault[1] in DENIED_STATUSES
     if not is_denied and not is_administrative_action(name):
         return
@@ -134,13 +134,13 @@ def tell_action(
     resources = tuple(f"queue:{one.replace(':', '/').rpartition('/')[2]}" for one in named if one)
     outcome = DENIED if is_denied else DONE if fault is None else FAILED
     codes = () if fault is None else (fault[0],)
-    _tell(gateway, request, kind, name, outcome, resources, codes)
+    _audit(gateway, request, kind, name, outcome, resources, codes)
 
 
-def tell_call(
+def audit_call(
     gateway: Gateway, request: Request, call: requests.AnyCall, error: int | None
 ) -> None:
-    """After the registry has answered; `error` is Confluent's number."""
+    """Audits a response of the schema registry; `error` is Confluent's error code."""
     is_denied = error is not None and int(str(error)[:3]) in DENIED_STATUSES
     if not is_denied and type(call) not in ADMINISTRATIVE_CALLS:
         return
@@ -149,16 +149,16 @@ def tell_call(
     outcome = DENIED if is_denied else DONE if error is None else FAILED
     codes = () if error is None else (str(int(error)),)
     name = str(type(call).__struct_config__.tag)
-    _tell(gateway, request, "registry", name, outcome, resources, codes)
+    _audit(gateway, request, "registry", name, outcome, resources, codes)
 
 
-def tell_stranger(gateway: Gateway, peer: str) -> None:
-    """Somebody said who they are, and it was not true."""
+def audit_failed_login(gateway: Gateway, peer: str) -> None:
+    """Audits a failed login."""
     deed = Deed("http", "", peer, "Authenticate", DENIED, (), ("SASL_AUTHENTICATION_FAILED",))
     gateway.ctx.security.audit.tell(deed)
 
 
-def _tell(
+def _audit(
     gateway: Gateway,
     request: Request,
     kind: str,

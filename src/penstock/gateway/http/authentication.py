@@ -1,10 +1,10 @@
-"""Who asks over HTTP: a user with a password (Basic) or a token (Bearer), the same as Kafka's.
+"""HTTP authentication by password (Basic) or token (Bearer), of the same users as Kafka's.
 
-Nobody has to say who they are: who does not is `User:ANONYMOUS`, and the rights decide. What
-somebody does say has to be true. That a password was right is remembered below (`Users`), since
-every request has it; where too many ask for theirs to be looked at, some are told to try again.
+Credentials are optional: a client without any is `User:ANONYMOUS`, and permissions decide. Wrong
+credentials are always refused. `Users` caches verified passwords, since every request brings one;
+if too many clients wait for a password check, some are told to retry.
 
-Signatures of AWS SDKs are not looked at here (`sqs.entry`).
+`sqs.endpoint` checks the signatures of AWS SDKs.
 """
 
 import asyncio
@@ -25,30 +25,31 @@ HEADER_BYTES_MAX = 16 * 1024
 
 
 class Users(Protocol):
-    """Those who may come in."""
+    """Verifies credentials."""
 
     async def verify(self, name: str, password: str, peer: str) -> bool:
-        """Asked from the address `peer`; raises Refused when too many ask."""
+        """True if the password is right; raises Refused if too many checks wait. `peer`: the
+        client's address."""
         ...
 
     async def verify_token(self, token: str) -> AuthenticatedIdentity:
-        """Raises LoginFailed."""
+        """Returns the token's identity; raises LoginFailed."""
         ...
 
 
 class Authentication:
-    """Wraps an application."""
+    """Middleware that sets a request's principal."""
 
     def __init__(
         self,
         app: ASGIApp,
         users: Users,
         ctx: Context,
-        tell_stranger: Callable[[str], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """`tell_stranger` is told from where somebody came whose word was not true."""
+        """`on_failure` gets the client's address after a failed login."""
         self._ctx = ctx
-        self._tell_stranger = tell_stranger
+        self._on_failure = on_failure
         self._app = app
         self._users = users
 
@@ -61,8 +62,8 @@ class Authentication:
                     scheme.lower(), rest.strip(), peer_of(scope)
                 )
             except LoginFailed as failed:
-                if self._tell_stranger is not None:
-                    self._tell_stranger(peer_of(scope))
+                if self._on_failure is not None:
+                    self._on_failure(peer_of(scope))
                 await note_failure(self._ctx, scope, failed)
                 refused = Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
                 await problem(refused)(scope, receive, send)
@@ -84,7 +85,7 @@ class Authentication:
 
 
 async def note_failure(ctx: Context, scope: Scope, why: object) -> None:
-    """A login that failed is told to our log, and answered a little later."""
+    """Logs a failed login, and delays its response."""
     ctx.security.failed_logins.note(peer_of(scope), why)
     await asyncio.sleep(ctx.configs.integer("connection.failed.authentication.delay.ms") / 1000)
 

@@ -1,11 +1,10 @@
-"""How large a request's body may be, and all bodies together.
+"""Size limits of request bodies, single and in all.
 
 One body: what the largest message of any topic takes as base64 in JSON, and `BODY_BYTES_MAX` more.
-All that are being received or handled: `BODIES_BYTES_MAX`; what comes on top is sent away with 503
-until some are done. One user, or one address where nobody has logged in, has `HOLDER_BYTES_MAX` of
-that, or what one body may have. Where rights are asked for, those who have not said who they are
-(or say it in the body's signature) have `STRANGERS_BYTES_MAX` together, and leave the rest to
-others.
+All bodies being received or handled: `BODIES_BYTES_MAX`; beyond it requests get a 503. One user, or
+one address of anonymous clients, may hold `HOLDER_BYTES_MAX` of that, or one body of the largest
+size. With authorization enabled, all requests that are not authenticated by their header (AWS
+signatures cover the body) may hold `ANONYMOUS_BYTES_MAX` together, and leave the rest to others.
 """
 
 from starlette.datastructures import Headers
@@ -21,20 +20,20 @@ from penstock.gateway.http.request_io import peer_of
 BODY_BYTES_MAX = 4 << 20
 BODIES_BYTES_MAX = 256 << 20
 HOLDER_BYTES_MAX = 64 << 20
-STRANGERS_BYTES_MAX = 64 << 20
+ANONYMOUS_BYTES_MAX = 64 << 20
 TOO_LARGE, NOT_AVAILABLE = 413, 503
-CROWDED = "too many large requests at once: try again"
+CROWDED = "too many large requests at once: retry later"
 
 
 class BodyLimit:
-    """Wraps an application."""
+    """Middleware that limits request bodies."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway | None) -> None:
         self._app = app
         self._gateway = gateway
         self.shares = FairPool(BODIES_BYTES_MAX, min(HOLDER_BYTES_MAX, BODIES_BYTES_MAX))
-        """What the bodies of all requests under way take."""
-        self.strangers_bytes = 0
+        """Bytes held by the bodies of all running requests."""
+        self.anonymous_bytes = 0
 
     @property
     def bytes_max(self) -> int:
@@ -47,12 +46,12 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         bytes_max, received, taken = self.bytes_max, 0, 0
-        is_stranger = self._is_stranger(scope)
+        is_anonymous = self._is_anonymous(scope)
         holder = str(scope[PRINCIPAL]) if PRINCIPAL in scope else peer_of(scope)
-        # Nothing that is allowed alone is too large for ever.
+        # A body within the limit of one body must fit into its holder's share.
         self.shares.holder_max = max(self.shares.holder_max, min(bytes_max, self.shares.total_max))
         if _length_of(scope) > bytes_max:
-            why = f"the body is larger than {bytes_max} bytes: send fewer messages at a time"
+            why = f"the request body exceeds {bytes_max} bytes: send fewer messages at a time"
             await problem(Refused(ErrorCode.MESSAGE_TOO_LARGE, why))(scope, receive, send)
             return
 
@@ -63,13 +62,13 @@ class BodyLimit:
             received += size
             if received > bytes_max:
                 raise HTTPException(TOO_LARGE)
-            if is_stranger and self.strangers_bytes + size > STRANGERS_BYTES_MAX:
+            if is_anonymous and self.anonymous_bytes + size > ANONYMOUS_BYTES_MAX:
                 raise HTTPException(NOT_AVAILABLE, CROWDED)
             if size:
                 if not self.shares.take(holder, size):
                     raise HTTPException(NOT_AVAILABLE, CROWDED)
                 taken += size
-                self.strangers_bytes += size if is_stranger else 0
+                self.anonymous_bytes += size if is_anonymous else 0
             return message
 
         try:
@@ -77,9 +76,9 @@ class BodyLimit:
         finally:
             if taken:
                 self.shares.give(holder, taken)
-                self.strangers_bytes -= taken if is_stranger else 0
+                self.anonymous_bytes -= taken if is_anonymous else 0
 
-    def _is_stranger(self, scope: Scope) -> bool:
+    def _is_anonymous(self, scope: Scope) -> bool:
         return (
             self._gateway is not None
             and self._gateway.ctx.authorizer.is_on
@@ -88,6 +87,6 @@ class BodyLimit:
 
 
 def _length_of(scope: Scope) -> int:
-    """What the head says about the body; 0 where it does not."""
+    """Returns the request's content-length; 0 if it has none."""
     length = Headers(scope=scope).get("content-length", "")
     return int(length) if length.isascii() and length.isdigit() else 0

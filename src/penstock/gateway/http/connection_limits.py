@@ -1,10 +1,10 @@
-"""Which connections the HTTP port takes: bounds by address and in all, as the Kafka ports have.
+"""Connection limits of the HTTP port, per address and in all, like those of the Kafka ports.
 
-Counted from the first moment, before a TLS handshake. `max.connections.per.ip` and the quota
-`connection_creation_rate` of an address hold here as well; proxies that are trusted
-(`http.trusted.proxies`) have no bound of their own, for they stand for many.
+Connections count from the start, before a TLS handshake. `max.connections.per.ip` and an address's
+quota `connection_creation_rate` apply here as well. Trusted proxies (`http.trusted.proxies`) have
+no limit per address, because they forward for many clients.
 
-Bounds: `CONNECTIONS_MAX`; one too many is closed at once.
+Bounds: `CONNECTIONS_MAX`; a connection beyond it is closed at once.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.forwarded import Network, is_within
 
 CONNECTIONS_MAX = 4096
-"""A long poll or a stream holds one for as long as it waits."""
+"""A long poll or a stream holds a connection while it waits."""
 
 
 class ConnectionLimiter:
-    """Made once for each port."""
+    """Counts and limits connections; one instance per port."""
 
     def __init__(self, gateway: Gateway | None, proxies: Sequence[Network] = ()) -> None:
         self._gateway = gateway
@@ -29,15 +29,16 @@ class ConnectionLimiter:
         self._by_address: Tally[str] = Tally()
 
     def admits(self, address: str, pending: int = 0, pending_of_it: int = 0) -> bool:
-        """Whether one more may come, beside those that still shake hands."""
+        """True if one more connection is allowed. `pending`: unfinished TLS handshakes, in all;
+        `pending_of_it`: those of this address."""
         is_admitted = self._open + pending < CONNECTIONS_MAX and (
-            self._gateway is None or self._has_room(self._gateway, address, pending_of_it)
+            self._gateway is None or self._is_within_quota(self._gateway, address, pending_of_it)
         )
         if not is_admitted and self._gateway is not None:
             self._gateway.ctx.metrics.connections_refused.value += 1
         return is_admitted
 
-    def _has_room(self, gateway: Gateway, address: str, pending_of_it: int) -> bool:
+    def _is_within_quota(self, gateway: Gateway, address: str, pending_of_it: int) -> bool:
         if is_within(address, self._proxies):
             return True
         ctx = gateway.ctx

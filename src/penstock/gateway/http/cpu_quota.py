@@ -1,8 +1,8 @@
-"""How much of the node's processor requests over HTTP take, charged to whoever asks (KIP-124).
+"""Quota on processor time of HTTP requests, charged to the client (KIP-124).
 
-Counted while a request's own code runs, not while it waits; a stream is charged as it goes. Who
-has used up `request_percentage` is refused by each dialect in words of its own, which is why that
-is no part of `Metering`. Bytes are charged where they come in and go out (`broker.api.quota`).
+Time counts while a request's own code runs, not while it waits; a stream is charged as it goes.
+Each protocol refuses clients above `request_percentage` with its own error
+(`require_request_time`). Bytes are charged where they come in and go out (`broker.api.quota`).
 """
 
 from starlette.requests import Request
@@ -14,11 +14,11 @@ from penstock.gateway.http.request_io import principal_of
 from penstock.security.quotas import QuotaKind
 
 CHARGED_SECONDS = 0.05
-"""So much is charged at once; what is left, when the request ends."""
+"""Time charged at once; the remainder is charged when the request ends."""
 
 
-class Metering:
-    """Wraps an application."""
+class CpuQuota:
+    """Middleware that charges processor time."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
@@ -37,7 +37,7 @@ class Metering:
 
 
 class _Stopwatch:
-    """The time that one request has run and was not charged for yet."""
+    """Time of one request that was not charged yet."""
 
     def __init__(self, gateway: Gateway, request: Request) -> None:
         self._gateway = gateway
@@ -60,6 +60,6 @@ class _Stopwatch:
 
 
 def require_request_time(gateway: Gateway, request: Request) -> None:
-    """Raises Throttled while whoever asks has used up their share of the processor."""
+    """Raises Throttled while the client is above its quota of processor time."""
     if gateway.quota.is_on:
         gateway.quota.require(principal_of(request), QuotaKind.REQUEST)

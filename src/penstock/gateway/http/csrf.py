@@ -1,14 +1,14 @@
-"""Requests that a browser makes for somebody else's page are not answered.
+"""Protection against cross-site request forgery (CSRF) and DNS rebinding.
 
-A page from anywhere can have the browser of whoever looks at it send requests to this port, with
-the password that the browser remembers, or, where nobody has to say who they are, with none. It
-cannot read the answers, but a message that was sent or taken is sent or taken. So it is looked at
-what browsers say of a request (`Sec-Fetch-Site`, or `Origin` beside `Host`): of other sites only
-links to pages are followed. Programs say nothing of the kind.
+Any web page can make its visitor's browser send requests to this port, with the password that the
+browser remembers, or without one if none is needed. The page cannot read the responses, but a
+message published or received is published or received. So the headers that browsers add are checked
+(`Sec-Fetch-Site`, or `Origin` against `Host`): from other sites only links to pages are allowed.
+Other programs do not send these headers.
 
-A page may also be served under a name that is made to mean this machine, so that it is of the same
-site (DNS rebinding). Where that helps it, on a loopback port that asks nobody who they are, names
-that anybody can own are not answered to, unless `http.hosts` lists them.
+A page may also be served under a host name that resolves to this machine, which makes it the same
+site (DNS rebinding). That matters on a loopback port without authentication. There, requests for
+host names that anyone could register are refused, unless `http.hosts` lists the name.
 """
 
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ from penstock.gateway.http.problems import problem
 
 SITE, MODE, ORIGIN = b"sec-fetch-site", b"sec-fetch-mode", b"origin"
 HOST, FORWARDED_HOST = b"host", b"x-forwarded-host"
-LOOKED_AT = frozenset({SITE, MODE, ORIGIN, HOST, FORWARDED_HOST})
+CHECKED_HEADERS = frozenset({SITE, MODE, ORIGIN, HOST, FORWARDED_HOST})
 OWN_SITE = (b"same-origin", b"none")
-Said: TypeAlias = dict[bytes, bytes]
-"""Those headers of a request that are looked at."""
+CheckedHeaders: TypeAlias = dict[bytes, bytes]
+"""Headers of a request that are checked."""
 READING = ("GET", "HEAD")
 PAGES = ("", "docs", "openapi.json", "healthz", "readyz", "metrics", "version", "console")
-"""The first words of paths that a link may lead to."""
+"""First segments of paths that links from other sites may lead to."""
 CONSOLE_ROUTES = "/console/api"
 NAMES = "http.hosts"
 ANY = "*"
 PRIVATE = (".localhost", ".local", ".internal", ".lan", ".test", ".home.arpa")
-"""Endings of names that nobody on the internet has."""
+"""Suffixes of host names that do not exist on the internet."""
 
 
 class CsrfCheck:
-    """Wraps an application."""
+    """Middleware that refuses cross-site requests."""
 
     def __init__(
         self, app: ASGIApp, gateway: Gateway, host: str, proxies: Sequence[Network]
@@ -60,28 +60,30 @@ class CsrfCheck:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        # Every request goes through here: its headers are looked through once.
-        said: Said = {name: value for name, value in scope["headers"] if name in LOOKED_AT}
-        host = self._host(scope, said)
+        # Runs for every request, so it scans the headers once.
+        headers: CheckedHeaders = {
+            name: value for name, value in scope["headers"] if name in CHECKED_HEADERS
+        }
+        host = self._host(scope, headers)
         if self._is_local and not self._gateway.ctx.authorizer.is_on and not self._is_ours(host):
             raise Refused(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                f"this port is not asked for by the name {host[:100]}: take an address or "
-                f"localhost, or list the name in {NAMES}",
+                f"host name {host[:100]} is not allowed on this port: use an IP address or "
+                f"localhost, or add the name to {NAMES}",
             )
-        if _is_foreign(said, host) and not _is_link(scope, said):
+        if _is_foreign(headers, host) and not _is_link(scope, headers):
             raise Refused(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                "this came from a page of another site, which may not ask for anything here; a "
-                "proxy in between has to leave the Host header as it is",
+                "cross-site request refused: a page of another site may not send requests here; if "
+                "a proxy is in between, it must pass on the Host header unchanged",
             )
 
-    def _host(self, scope: Scope, said: Said) -> str:
-        """The name and port that the request was sent to, as whoever sent it knows them."""
-        forwarded = said.get(FORWARDED_HOST)
+    def _host(self, scope: Scope, headers: CheckedHeaders) -> str:
+        """Returns the host name and port that the client sent the request to."""
+        forwarded = headers.get(FORWARDED_HOST)
         if forwarded is not None and is_within(connected_from(scope), self._proxies):
             return forwarded.decode("latin-1").rpartition(",")[2].strip()
-        return said.get(HOST, b"").decode("latin-1")
+        return headers.get(HOST, b"").decode("latin-1")
 
     def _is_ours(self, host: str) -> bool:
         name = _name_of(host)
@@ -91,21 +93,21 @@ class CsrfCheck:
         return ANY in listed or name in [one.strip().lower() for one in listed]
 
 
-def _is_foreign(said: Said, host: str) -> bool:
-    """Whether a browser says that another site's page wants this."""
-    site = said.get(SITE)
+def _is_foreign(headers: CheckedHeaders, host: str) -> bool:
+    """True if the browser says that the request comes from another site's page."""
+    site = headers.get(SITE)
     if site is not None:
         return site not in OWN_SITE
-    origin = said.get(ORIGIN)
+    origin = headers.get(ORIGIN)
     return origin is not None and origin.decode("latin-1").partition("://")[2] != host
 
 
-def _is_link(scope: Scope, said: Said) -> bool:
-    """Somebody follows a link to a page, which does nothing."""
+def _is_link(scope: Scope, headers: CheckedHeaders) -> bool:
+    """True for a link to a page, which has no effects."""
     path: str = scope["path"]
     return (
         scope["method"] in READING
-        and said.get(MODE) == b"navigate"
+        and headers.get(MODE) == b"navigate"
         and path.removeprefix("/").partition("/")[0] in PAGES
         and not path.startswith(CONSOLE_ROUTES)
     )

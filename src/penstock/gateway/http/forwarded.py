@@ -1,8 +1,8 @@
-"""From where a request comes: the address of its connection, or what a trusted proxy says of it.
+"""Client address of a request: that of its connection, or the one a trusted proxy forwards.
 
-`X-Forwarded-For` is believed only from addresses in `http.trusted.proxies`, and only as far as
-those go: from the right, the first address that is not a proxy's is whose request it is. Anybody
-may write what stands to the left of it.
+`X-Forwarded-For` is trusted only from addresses in `http.trusted.proxies`, and only as far as
+these go: from the right, the first address that is not a proxy's is the client's. A client may
+forge everything to the left of it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.security.acl_types import WILDCARD
 
 PEER = "penstock.peer"
-"""Where a request's scope says from where it comes."""
+"""Key of a request's scope for the client's address."""
 FORWARDED = "x-forwarded-for"
 HOPS_MAX = 20
 
@@ -22,12 +22,12 @@ Network = IPv4Network | IPv6Network
 
 
 def read_networks(addresses: Sequence[str]) -> list[Network]:
-    """Addresses and networks, like 10.0.0.7 and 10.1.0.0/16; raises ValueError."""
+    """Parses addresses and networks, such as 10.0.0.7 and 10.1.0.0/16; raises ValueError."""
     return [ip_network(address.strip(), strict=False) for address in addresses]
 
 
 class ForwardedFor:
-    """Wraps an application."""
+    """Middleware that sets a request's client address."""
 
     def __init__(self, app: ASGIApp, trusted: Sequence[Network]) -> None:
         self._app = app
@@ -63,7 +63,8 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
 
 
 def connected_from(scope: Scope) -> str:
-    """The other end of the connection; without one, only rights that hold for every host do."""
+    """Returns the connection's remote address; if unknown, `*`: only permissions
+    for every host match."""
     client = scope.get("client")
     return _plain(client[0]) if client else WILDCARD
 
@@ -77,7 +78,7 @@ def is_address(text: str) -> bool:
 
 
 def _plain(address: str) -> str:
-    """An IPv4 address as such, even where it came in over IPv6."""
+    """Returns an IPv4-mapped IPv6 address as IPv4, others unchanged."""
     if not is_address(address):
         return address
     mapped = getattr(ip_address(address), "ipv4_mapped", None)

@@ -1,4 +1,4 @@
-"""A row of a table of routes made a route: its requests are counted, timed and audited."""
+"""Routes made from table rows, with requests counted, timed and audited."""
 
 import asyncio
 import difflib
@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.core.gateway import Gateway
-from penstock.gateway.http.audit import tell_route
+from penstock.gateway.http.audit import audit_route
 from penstock.gateway.http.cpu_quota import require_request_time
 from penstock.gateway.http.problems import CLIENT_GONE, status_of
 
@@ -21,7 +21,7 @@ NAME_CHARS_MAX = 100
 
 
 class RouteRow(Protocol[Host]):
-    """What every table of routes says of each."""
+    """Row of a route table."""
 
     @property
     def method(self) -> str: ...
@@ -33,10 +33,10 @@ class RouteRow(Protocol[Host]):
     def handler(self) -> Callable[[Host, Request], Awaitable[Response]]: ...
 
 
-def counted(
+def instrumented(
     row: RouteRow[Host], host: Host, gateway: Gateway, parameters: Collection[str] | None = None
 ) -> Route:
-    """`parameters` are all that the query may have; None: the row does not say."""
+    """Makes an instrumented route. `parameters`: all that the query may have; None: not checked."""
     metrics, name = gateway.ctx.metrics, f"{row.method} {row.path}"
 
     async def answer(request: Request) -> Response:
@@ -58,7 +58,7 @@ def counted(
             status = CLIENT_GONE
             raise
         finally:
-            tell_route(gateway, request, name, status)
+            audit_route(gateway, request, name, status)
             metrics.http_requests.counter(name, str(status)).value += 1
             metrics.http_seconds.histogram(name).observe(now() - started)
         return response
@@ -67,7 +67,7 @@ def counted(
 
 
 def require_known(given: Iterable[str], known: Collection[str]) -> None:
-    """A parameter that is mistyped would otherwise do nothing, and nobody would know."""
+    """Refuses unknown parameters, because a mistyped one would have no effect."""
     for name in given:
         if name in known:
             continue
@@ -75,7 +75,7 @@ def require_known(given: Iterable[str], known: Collection[str]) -> None:
         if meant:
             hint = f"did you mean {meant[0]}?"
         else:
-            hint = f"there are {', '.join(known)}" if known else "this route takes none"
+            hint = f"allowed are {', '.join(known)}" if known else "this route takes none"
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"there is no parameter {name[:NAME_CHARS_MAX]}: {hint}"
+            ErrorCode.INVALID_REQUEST, f"unknown parameter {name[:NAME_CHARS_MAX]}: {hint}"
         )

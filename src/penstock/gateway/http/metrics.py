@@ -1,10 +1,9 @@
-"""The catalogue of metrics as text, for whoever scrapes it.
+"""Renders the metrics catalogue in Prometheus text 0.0.4 or OpenMetrics 1.0.
 
-Owns the two formats a scraper may ask for: Prometheus text 0.0.4 and OpenMetrics 1.0. Both are a
-few lines per metric, so they are written here instead of by a library, straight from
-`base.metrics`. A counter's samples end in `_total` whether or not its declared name does.
+Both formats are a few lines per metric, so they are written here instead of by a library, straight
+from `base.metrics`. A counter's samples end in `_total` whether or not its declared name does.
 
-From one scrape to the next only numbers change, so what stands before them is remembered.
+From one scrape to the next only numbers change, so the text before them is cached.
 """
 
 from collections.abc import Iterator
@@ -16,30 +15,32 @@ from penstock.base.metrics import Catalogue, Counter, Family, Histogram
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 STEP_CHARS = 400
-"""A distribution is many lines."""
-NAMING = frozenset({"topic", "group"})
-"""Labels whose values not everybody may see."""
-NAMES_KEPT = 4_000
-"""Samples whose names are remembered, and a tenth as many histograms."""
+"""Characters rendered per step; a histogram has many lines."""
+RESTRICTED_LABELS = frozenset({"topic", "group"})
+"""Labels whose values only clients that may describe the cluster see."""
+CACHED_NAMES_MAX = 4_000
+"""Maximum cached sample names, and ten times the maximum for histograms."""
 
 
 def render(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
-    """The body of a scrape and its content type, in the format that `accept` prefers."""
+    """Returns the body of a scrape and its content type, in the format that `accept` prefers."""
     strict = is_strict(accept)
     samples = [one for family in _sorted(catalogue) for one in _family(family, strict=strict)]
     return _finished(samples, strict=strict)
 
 
-def rendering(catalogue: Catalogue, accept: str = "", *, with_names: bool = True) -> Steps[bytes]:
-    """The same, step by step: a large node has thousands of lines.
+def render_steps(
+    catalogue: Catalogue, accept: str = "", *, with_names: bool = True
+) -> Steps[bytes]:
+    """Renders in steps, because a large node has thousands of lines.
 
-    Without names, what would tell which topics and groups there are is left out.
+    Without `with_names`, families that would reveal topics and groups are left out.
     """
     strict = is_strict(accept)
     samples: list[str] = []
     for family in _sorted(catalogue):
         yield
-        if with_names or NAMING.isdisjoint(family.labels):
+        if with_names or RESTRICTED_LABELS.isdisjoint(family.labels):
             for sample in _family(family, strict=strict):
                 samples.append(sample)
                 for _ in range(1 + len(sample) // STEP_CHARS):
@@ -47,7 +48,7 @@ def rendering(catalogue: Catalogue, accept: str = "", *, with_names: bool = True
     return _finished(samples, strict=strict)[0]
 
 
-def type_for(accept: str) -> str:
+def content_type_for(accept: str) -> str:
     return OPENMETRICS if is_strict(accept) else TEXT
 
 
@@ -62,7 +63,7 @@ def _finished(samples: list[str], *, strict: bool) -> tuple[bytes, str]:
 
 
 def sample_name(family: Family) -> str:
-    """The name a query uses: what the documentation shows."""
+    """Name as used in queries and shown in the documentation."""
     if family.kind == "counter":
         return family.name.removesuffix("_total") + "_total"
     return family.name
@@ -73,7 +74,8 @@ def _sorted(catalogue: Catalogue) -> list[Family]:
 
 
 def _family(family: Family, *, strict: bool) -> Iterator[str]:
-    """A family's lines; all lines of a distribution come together, so that they agree."""
+    """Yields a family's lines; all lines of a histogram come together, so that they are
+    consistent."""
     assert family.kind in ("counter", "gauge", "histogram"), family.kind
     name = sample_name(family)
     # OpenMetrics describes a counter by its bare name, the older format by its samples' name.
@@ -91,7 +93,7 @@ def _family(family: Family, *, strict: bool) -> Iterator[str]:
     for values in sorted(family.children):
         child = family.children.get(values)
         if child is None:
-            continue  # Gone while others had their turn.
+            continue  # Removed while other tasks ran.
         if isinstance(child, Counter):
             yield _name(name, family.labels, values) + _number(child.value)
         else:
@@ -110,7 +112,7 @@ def _histogram(family: Family, values: tuple[str, ...], histogram: Histogram) ->
     return "\n".join(lines)
 
 
-@lru_cache(maxsize=NAMES_KEPT // 10)
+@lru_cache(maxsize=CACHED_NAMES_MAX // 10)
 def _bucket_names(
     name: str, labels: tuple[str, ...], values: tuple[str, ...], bounds: tuple[float, ...]
 ) -> tuple[str, ...]:
@@ -118,9 +120,9 @@ def _bucket_names(
     return tuple(f"{name}_bucket{_labels((*labels, 'le'), (*values, end))} " for end in ends)
 
 
-@lru_cache(maxsize=NAMES_KEPT)
+@lru_cache(maxsize=CACHED_NAMES_MAX)
 def _name(name: str, labels: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """What stands before a sample's number."""
+    """Returns the text before a sample's number."""
     return f"{name}{_labels(labels, values)} "
 
 

@@ -1,7 +1,7 @@
-"""Errors as `application/problem+json` (RFC 9457): a status, Kafka's name for it, what to do.
+"""Errors as `application/problem+json` (RFC 9457): HTTP status, Kafka's error name, what to do.
 
-One table says which status a refusal has. A refusal without words of its own gets those of its
-code: every answer says what may help.
+`STATUSES` maps error codes to HTTP statuses. A refusal without a message gets its code's hint, so
+that every error says what may help.
 """
 
 import math
@@ -20,7 +20,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "1"
 UNAUTHORIZED, FORBIDDEN, CLIENT_GONE, NOT_AVAILABLE = 401, 403, 499, 503
 PRINCIPAL = "penstock.principal"
-"""Where a request's scope says who asks, if they have said so (`authentication`)."""
+"""Key of a request's scope for the authenticated principal (`authentication`)."""
 
 STATUSES: Mapping[ErrorCode, int] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
@@ -74,31 +74,33 @@ STATUSES: Mapping[ErrorCode, int] = {
 }
 
 HINTS: Mapping[ErrorCode, str] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition: create it first",
-    ErrorCode.UNKNOWN_TOPIC_ID: "the topic is gone",
-    ErrorCode.MESSAGE_TOO_LARGE: "the message is larger than the topic's max.message.bytes",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "a topic of this name exists",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: (
-        "a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist: create it first",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted",
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "the message exceeds the topic's max.message.bytes: send a smaller one, or raise the limit"
     ),
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition has just moved: try again",
-    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment: try again",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group's coordinator is not ready: try again",
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the group's coordinator is starting: try again",
-    ErrorCode.NOT_COORDINATOR: "the group's coordinator has just moved: try again",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "a topic of this name exists: choose another name",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "invalid topic name: use 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+    ),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition's leader has changed: retry",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment: retry later",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group's coordinator is not available: retry later",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the group's coordinator is loading: retry later",
+    ErrorCode.NOT_COORDINATOR: "the group's coordinator has changed: retry",
     ErrorCode.NOT_ENOUGH_REPLICAS: (
-        "fewer replicas are in sync than min.insync.replicas asks for: try again when they are back"
+        "fewer replicas are in sync than min.insync.replicas requires: retry when they are back"
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
-        "it is not known whether enough replicas have it: try again, with a dedup_id if it must "
-        "not be delivered twice"
+        "the message was written, but too few in-sync replicas confirmed it: retry, with a "
+        "dedup_id if it must not be delivered twice"
     ),
     ErrorCode.REQUEST_TIMED_OUT: (
-        "it is not known whether it was written: try again, with a dedup_id if it must not be "
-        "delivered twice"
+        "the request timed out, and the message may have been written: retry, with a dedup_id if "
+        "it must not be delivered twice"
     ),
-    ErrorCode.INVALID_RECORD: "a compacted topic takes only messages with a key",
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.INVALID_RECORD: "the topic is compacted: give every message a key",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist",
     ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first",
 }
 
@@ -108,7 +110,7 @@ def status_of(code: ErrorCode) -> int:
 
 
 def entry_of(refused: Refused) -> dict[str, Any]:
-    """A refusal as one entry among others."""
+    """Formats a refusal as one entry of a list."""
     return {
         "status": status_of(refused.code),
         "code": refused.code.name,
@@ -117,7 +119,7 @@ def entry_of(refused: Refused) -> dict[str, Any]:
 
 
 def problem(refused: Refused, **more: object) -> Response:
-    """A refusal as the whole answer; `more` are members of its own."""
+    """Formats a refusal as the whole response; `more`: additional members."""
     entry = entry_of(refused)
     response = _response(entry["status"], entry["code"], entry["detail"], more)
     if isinstance(refused, Throttled):
@@ -126,7 +128,7 @@ def problem(refused: Refused, **more: object) -> Response:
 
 
 def retry_after(throttled: Throttled) -> str:
-    """In whole seconds, as HTTP has it."""
+    """Value for a retry-after header: whole seconds."""
     return str(math.ceil(throttled.wait_s))
 
 
@@ -146,12 +148,12 @@ def _response(status: int, code: str, detail: str, more: Mapping[str, object]) -
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """What the framework refuses: an unknown path, another method, a body that is too large."""
+    """Formats errors of the framework: unknown path, wrong method, body too large."""
     assert isinstance(error, HTTPException)
     details = {
-        404: f"there is no page {request.url.path}: / lists what there is",
-        405: f"{request.url.path} does not take {request.method}: see /docs",
-        413: "the body is larger than this server takes: send fewer messages at a time",
+        404: f"path {request.url.path} does not exist: / lists all routes",
+        405: f"method {request.method} is not allowed for {request.url.path}: see /docs",
+        413: "the request body is too large: send fewer messages at a time",
     }
     codes = {
         400: "BAD_REQUEST",
@@ -170,18 +172,18 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 async def answer_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     if status_of(error.code) == FORBIDDEN and PRINCIPAL not in request.scope:
-        # Who has not said who they are may have the right once they do.
+        # An anonymous client may have the permission once it authenticates.
         entry = entry_of(error)
         return _response(UNAUTHORIZED, entry["code"], entry["detail"], {})
     return problem(error)
 
 
-async def answer_nobody(request: Request, error: Exception) -> Response:
-    """Whoever asked hung up before all of it had come in; nginx's number for that."""
+async def answer_client_gone(request: Request, error: Exception) -> Response:
+    """The client disconnected before its request was complete; nginx's status for that."""
     return Response(status_code=CLIENT_GONE)
 
 
-async def answer_bug(request: Request, error: Exception) -> Response:
-    """What we did not expect: the log has it, with where it came from."""
-    detail = "an unexpected error of ours; the node's log says more"
+async def answer_internal_error(request: Request, error: Exception) -> Response:
+    """Formats an unexpected exception; the node's log has its traceback."""
+    detail = "internal error: the node's log has the details"
     return _response(500, ErrorCode.UNKNOWN_SERVER_ERROR.name, detail, {})

@@ -1,7 +1,7 @@
-"""What the handlers of all routes share: reading a request's parts, waiting, answering with JSON.
+"""Reading requests, waiting, and answering with JSON, for the handlers of all routes.
 
-Values are checked here and refused with what they may be; a body is read as the type that its
-route declares. A request that waits is given up as soon as whoever asked is gone.
+Values are checked here; errors name the allowed ones. A body is decoded as the type that its route
+declares. A waiting request is cancelled when its client disconnects.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ APP_ID = re.compile(r"(?:^|\s)app/(\S+)")
 
 
 def principal_of(request: Request) -> Principal:
-    """Who asks, as `authentication` found out, and from where."""
+    """Returns a request's principal and client."""
     scope = request.scope
     return Principal(scope.get(PRINCIPAL, ANONYMOUS), peer_of(scope), client_id_of(scope))
 
 
 def peer_of(scope: Scope) -> str:
-    """The address that a request comes from, as `peers` found out."""
+    """Returns a request's client address, as set by `forwarded`."""
     peer: str | None = scope.get(PEER)
     return connected_from(scope) if peer is None else peer
 
 
 def client_id_of(scope: Scope) -> str:
-    """What a program calls itself: in a header of its own, or as AWS SDKs write their app id."""
+    """Returns the client id: the header `x-client-id`, or an AWS SDK's app id."""
     headers = Headers(scope=scope)
     given = headers.get(CLIENT_ID)
     if given is None:
@@ -62,23 +62,23 @@ def no_content() -> Response:
 
 
 async def read_json(request: Request, kind: type[T]) -> T:
-    """The body as `kind`; malformed JSON is a bad request, a wrong value is refused."""
+    """Decodes the body as `kind`; malformed JSON is a 400, an invalid value a 422."""
     return parse_json(await request.body(), kind)
 
 
 def parse_json(body: bytes, kind: type[T]) -> T:
     if not body:
-        raise HTTPException(BAD_REQUEST, "the body is empty; this route takes JSON")
+        raise HTTPException(BAD_REQUEST, "the request body is empty: send JSON")
     try:
         return msgspec.json.decode(utf8(body), type=kind)
     except msgspec.ValidationError as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(BAD_REQUEST, f"the body is no JSON: {error}") from None
+        raise HTTPException(BAD_REQUEST, f"the request body is not valid JSON: {error}") from None
 
 
 def utf8(body: bytes) -> bytes:
-    """JSON is UTF-8, also where a value is kept as it was given and not looked at.
+    """Checks that JSON is UTF-8, also in raw values that are not decoded.
 
     Raises UnicodeDecodeError.
     """
@@ -90,7 +90,7 @@ def utf8(body: bytes) -> bytes:
 def text(request: Request, name: str, default: str | None = None) -> str:
     value = request.query_params.get(name, default)
     if value is None or (value == "" and default is None):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"the parameter {name} is required")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"missing parameter {name}: it is required")
     return value
 
 
@@ -111,7 +111,8 @@ def optional_integer(request: Request, name: str, low: int, high: int) -> int | 
     is_number = digits.isascii() and digits.isdigit() and len(value) <= INTEGER_CHARS_MAX
     if not is_number or not low <= int(value) <= high:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"{name} is a number from {low} to {high}, not {value[:40]}"
+            ErrorCode.INVALID_REQUEST,
+            f"invalid {name} {value[:40]!r}: must be a number from {low} to {high}",
         )
     return int(value)
 
@@ -121,21 +122,25 @@ def flag(request: Request, name: str, default: bool = False) -> bool:
     if value is None:
         return default
     if value not in ("true", "false"):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is true or false, not {value[:40]}")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"invalid {name} {value[:40]!r}: must be true or false"
+        )
     return value == "true"
 
 
 def choice(request: Request, name: str, *values: str) -> str:
-    """One of `values`, the first unless the request says otherwise."""
+    """Returns a parameter that is one of `values`; the first is the default."""
     value = request.query_params.get(name, values[0])
     if value not in values:
         allowed = " or ".join(values)
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {allowed}, not {value[:40]}")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"invalid {name} {value[:40]!r}: must be {allowed}"
+        )
     return value
 
 
-class Waits:
-    """The requests that wait for something, so that they can be told when the server stops."""
+class WaitingRequests:
+    """Waiting requests, cancelled when the server stops."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -150,9 +155,9 @@ class Waits:
 
 
 class ClientWatch:
-    """Cancels a request's work when its client hangs up or the server stops.
+    """Cancels a request's work when its client disconnects or the server stops.
 
-    It watches from `start` on, so that what need not wait does not pay for it.
+    It watches from `start` on, so that requests that do not wait do not pay for it.
     """
 
     def __init__(self, request: Request) -> None:
@@ -171,16 +176,16 @@ class ClientWatch:
         if self._gone is not None:
             return
         self._gone = asyncio.get_running_loop().create_task(_disconnect(self._request))
-        waits: Waits = self._request.app.state.waits
+        waits: WaitingRequests = self._request.app.state.waits
         waits.add(self._gone)
         self._gone.add_done_callback(self._end)
 
     def _end(self, gone: "asyncio.Task[None]") -> None:
         if gone.cancelled():
-            why = "this node is stopping: ask another one"
+            why = "this node is stopping: retry on another one"
             self._why = Refused(ErrorCode.LEADER_NOT_AVAILABLE, why)
         else:
-            self._why = HTTPException(CLIENT_GONE, "the client has hung up")
+            self._why = HTTPException(CLIENT_GONE, "the client has disconnected")
         self._task.cancel()
 
     async def __aexit__(
@@ -199,7 +204,7 @@ class ClientWatch:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Work that may take long, cancelled when the client has hung up, or the server stops."""
+    """Runs work that may take long; cancels it if the client disconnects or the server stops."""
     async with ClientWatch(request) as client:
         client.start()
         return await work

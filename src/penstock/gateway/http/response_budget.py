@@ -1,13 +1,13 @@
-"""Limits on answers that wait for clients that do not read them (ADR 36).
+"""Memory limits for responses that clients have not read yet (ADR 36).
 
-An answer is given to its connection a piece at a time, as the peer takes it, and what is left of it
-counts: for all together `WAITING_BYTES_MAX`, for one user, or one address that nobody has logged in
-from, `HOLDER_BYTES_MAX`. An answer that does not fit is dropped for a 503; a stream of events that
-has begun ends with its connection. Before that, those of the same holder that have not read for
-`GRACE_SECONDS` lose theirs. A client that reads nothing for long loses it in any case
-(`protocol`).
+A response is passed to its connection in pieces, as the client reads it, and the rest counts: for
+all clients together up to `WAITING_BYTES_MAX`, for one user, or one address of anonymous clients,
+up to `HOLDER_BYTES_MAX`. A response that does not fit is replaced by a 503; an event stream that
+has started ends with its connection. Before that, responses of the same holder whose clients have
+not read for `GRACE_SECONDS` are dropped. A client that reads nothing for long is disconnected in
+any case (`protocol`).
 
-So unread answers hold that much, and beside it what each connection's transport keeps,
+So unread responses hold that much memory, plus each transport's buffer:
 `protocol.WRITE_BUFFER_BYTES` and one piece.
 """
 
@@ -29,7 +29,7 @@ START, BODY = "http.response.start", "http.response.body"
 
 
 class ResponseBudget:
-    """Wraps an application."""
+    """Middleware that limits unread responses."""
 
     def __init__(
         self,
@@ -39,18 +39,19 @@ class ResponseBudget:
     ) -> None:
         self._app = app
         self.shares = FairPool(bytes_max, holder_bytes_max)
-        self._sending: dict[_Answer, str] = {}
-        """Those that hold something, and for whom; the oldest first."""
+        self._sending: dict[_PendingResponse, str] = {}
+        """Responses that hold bytes, with their holders, oldest first."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(self, scope, send)
-        await self._app(scope, receive, answer.send)
+        response = _PendingResponse(self, scope, send)
+        await self._app(scope, receive, response.send)
 
-    def take(self, answer: "_Answer", holder: str, count: int) -> bool:
-        """True if there is room for `count` bytes, perhaps made by ending unread answers."""
+    def take(self, response: "_PendingResponse", holder: str, count: int) -> bool:
+        """Reserves `count` bytes, if necessary by ending unread responses; False if they do not
+        fit."""
         shares = self.shares
         if not shares.take(holder, count):
             is_own = shares.held(holder) + count > shares.holder_max
@@ -60,18 +61,18 @@ class ResponseBudget:
                     one.end()
             if not shares.take(holder, count):
                 return False
-        self._sending[answer] = holder
+        self._sending[response] = holder
         return True
 
-    def give(self, answer: "_Answer", count: int) -> None:
-        self.shares.give(self._sending.pop(answer), count)
+    def give(self, response: "_PendingResponse", count: int) -> None:
+        self.shares.give(self._sending.pop(response), count)
 
 
-class _Answer:
-    """One answer on its way."""
+class _PendingResponse:
+    """Response being sent."""
 
-    def __init__(self, answers: ResponseBudget, scope: Scope, send: Send) -> None:
-        self._answers = answers
+    def __init__(self, budget: ResponseBudget, scope: Scope, send: Send) -> None:
+        self._budget = budget
         self._scope = scope
         self._send = send
         self._head: Message | None = None
@@ -81,7 +82,7 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         if self._is_dropped:
-            await asyncio.sleep(0)  # Whoever sends is told soon, but has to let others do it.
+            await asyncio.sleep(0)  # Lets the disconnect be delivered to the sender.
             return
         if message["type"] == START:
             self._head = message
@@ -94,7 +95,7 @@ class _Answer:
             await self._begin()
             await self._send(message)
             return
-        if not self._answers.take(self, self._holder(), len(body)):
+        if not self._budget.take(self, self._holder(), len(body)):
             await self._drop()
             return
         self._held = len(body)
@@ -105,7 +106,7 @@ class _Answer:
             self._release()
 
     def _holder(self) -> str:
-        """Known by now: whoever asked has been looked at."""
+        """Holder of the response; authentication has run by now."""
         scope = self._scope
         return str(scope[PRINCIPAL]) if PRINCIPAL in scope else peer_of(scope)
 
@@ -123,16 +124,15 @@ class _Answer:
             more = more_body or start + PIECE_BYTES < len(body)
             await self._send({"type": BODY, "body": piece, "more_body": more})
             if start % TURN_BYTES == 0:
-                await asyncio.sleep(
-                    0
-                )  # A peer that takes it all at once does not hold the others up.
+                # A client that reads fast must not delay the others.
+                await asyncio.sleep(0)
 
     async def _drop(self) -> None:
         self._is_dropped = True
         if self._head is None:
             self.end()
             return
-        why = "too much waits for those who asked for it: read the answers, or try again later"
+        why = "too many unread responses: read them, or retry later"
         response = problem(Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, why))
         response.status_code = NOT_AVAILABLE
 
@@ -144,14 +144,14 @@ class _Answer:
     def _release(self) -> None:
         held, self._held = self._held, 0
         if held:
-            self._answers.give(self, held)
+            self._budget.give(self, held)
 
     def is_unread(self, now_s: float) -> bool:
         paused_at = self._connection.paused_at if self._connection is not None else None
         return paused_at is not None and now_s - paused_at >= GRACE_SECONDS
 
     def end(self) -> None:
-        """With the connection; what waits of it is let go."""
+        """Ends the response with its connection; releases its bytes."""
         self._is_dropped = True
         self._release()
         if self._connection is not None:

@@ -1,9 +1,9 @@
-"""Headers for browsers on every answer of the HTTP port, whichever layer made it.
+"""Security headers for browsers on every response of the HTTP port, whichever layer made it.
 
-Data is not to be taken for a page, nor shown in a frame, nor allowed to load anything; over TLS the
-browser is to come back over TLS. The rows go out with answers of the application and with those
-from below it, such as 400 for what is not a request. An answer that has its own row of a name keeps
-that one: pages allow their own scripts and styles.
+They keep browsers from sniffing data as a page, showing it in a frame, or loading anything for it;
+over TLS they require TLS for later visits (HSTS). Responses of the layers below the application,
+such as a 400 for a malformed request, have them, too. A response's own header of the same name
+wins: pages allow their own scripts and styles.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +14,7 @@ POLICY = b"default-src 'none'; frame-ancestors 'none'"
 
 
 def headers_of(hsts_seconds: int | None = None) -> Rows:
-    """`hsts_seconds`: how long browsers are to use TLS; None: they came without."""
+    """Returns the headers. `hsts_seconds`: time for which browsers must use TLS; None: no TLS."""
     rows = [
         (b"x-content-type-options", b"nosniff"),
         (b"x-frame-options", b"DENY"),
@@ -26,8 +26,8 @@ def headers_of(hsts_seconds: int | None = None) -> Rows:
     return rows
 
 
-class Defaulting:
-    """Wraps the application for one request: no row goes out twice."""
+class DefaultHeaders:
+    """Wraps the application for one request so that no header is sent twice."""
 
     def __init__(self, app: ASGIApp, cycle: RequestResponseCycle) -> None:
         self._app = app

@@ -1,8 +1,8 @@
-"""Finds the route of a request by the first word of its path, instead of trying all of them.
+"""Finds the route of a request by the first segment of its path, instead of trying all routes.
 
-Routes are many, and each costs a regular expression; most begin with a word of their own. Those
-that begin with a parameter are tried last. Which of several that fit is taken, and what is answered
-where only the method does not fit, is as in Starlette.
+There are many routes, and each costs a regular expression; most begin with a constant segment.
+Routes that begin with a parameter are tried last. Precedence, and the response if only the method
+does not match, are as in Starlette.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,25 +13,26 @@ from starlette.types import Receive, Scope, Send
 CHOSEN = "penstock.route"
 
 
-class Directory(BaseRoute):
-    """One route that stands for all."""
+class RouteIndex(BaseRoute):
+    """Single route that dispatches to all others."""
 
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self.routes = list(routes)
-        self._wild = [route for route in self.routes if _first_word(route) is None]
-        words = dict.fromkeys(_first_word(route) for route in self.routes)
-        self._by_word: Mapping[str, list[BaseRoute]] = {
-            word: [route for route in self.routes if _first_word(route) == word] + self._wild
-            for word in words
-            if word is not None
+        self._wild = [route for route in self.routes if _first_segment(route) is None]
+        segments = dict.fromkeys(_first_segment(route) for route in self.routes)
+        self._by_segment: Mapping[str, list[BaseRoute]] = {
+            segment: [route for route in self.routes if _first_segment(route) == segment]
+            + self._wild
+            for segment in segments
+            if segment is not None
         }
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
-        word = scope["path"].split("/", 2)[1] if scope["path"].startswith("/") else ""
+        segment = scope["path"].split("/", 2)[1] if scope["path"].startswith("/") else ""
         partial: tuple[Match, Scope] = Match.NONE, {}
-        for route in self._by_word.get(word, self._wild):
+        for route in self._by_segment.get(segment, self._wild):
             match, found = route.matches(scope)
             if match is Match.NONE:
                 continue
@@ -46,9 +47,9 @@ class Directory(BaseRoute):
         await scope[CHOSEN].handle(scope, receive, send)
 
 
-def _first_word(route: BaseRoute) -> str | None:
-    """The word that a route's path begins with; None: a parameter, or something else."""
+def _first_segment(route: BaseRoute) -> str | None:
+    """Returns the constant first segment of a route's path; None if it is a parameter."""
     if not isinstance(route, Route):
         return None
-    word = route.path.split("/", 2)[1]
-    return None if word.startswith("{") else word
+    segment = route.path.split("/", 2)[1]
+    return None if segment.startswith("{") else segment

@@ -1,7 +1,7 @@
-"""Server-sent events: a response that goes on for as long as there is news and somebody reads it.
+"""Server-sent events: a response that stays open while events arrive and the client reads them.
 
-A comment (`KEEP_ALIVE`) goes out whenever nothing else has for `IDLE_MS`, so that both sides know
-of each other. The stream ends when the reader hangs up or the server stops.
+A comment (`KEEP_ALIVE`) is sent after `IDLE_MS` without events, so that each side notices if the
+other is gone. The stream ends when the client disconnects or the server stops.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.gateway.http.request_io import Waits
+from penstock.gateway.http.request_io import WaitingRequests
 
 IDLE_MS = 15_000
 KEEP_ALIVE = b": still here\n\n"
 
 
 class EventStream(Response):
-    """Sends chunks for as long as there are any and somebody reads them."""
+    """Response that sends chunks until they end or the client disconnects."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: AsyncIterator[bytes], waits: Waits) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], waits: WaitingRequests) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._chunks = chunks
@@ -59,7 +59,7 @@ async def _disconnect(receive: Receive) -> None:
 
 
 def event(name: str, number: str, value: object) -> bytes:
-    # A payload is kept as it was given, and may have line ends between its tokens.
+    # A raw JSON payload may contain line breaks between its tokens.
     data = msgspec.json.encode(value).replace(b"\r", b"").replace(b"\n", b"")
     head = f"id: {number}\n" if number else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"

@@ -16,7 +16,7 @@ from penstock import __version__
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.quota import Throttled
 from penstock.gateway.core.gateway import Gateway
-from penstock.gateway.http.audit import tell_call
+from penstock.gateway.http.audit import audit_call
 from penstock.gateway.http.cpu_quota import require_request_time
 from penstock.gateway.http.problems import retry_after
 from penstock.gateway.http.request_io import principal_of
@@ -110,7 +110,7 @@ class RegistryEndpoint:
             error = rejected.number
             raise
         finally:
-            tell_call(self._gateway, request, call, error)
+            audit_call(self._gateway, request, call, error)
         check_answer(self._ctx, principal, call, answer)
         if answer == NULL:
             return Response(status_code=NO_CONTENT)

@@ -24,7 +24,7 @@ from penstock.gateway.core.dead_letters import DEAD_LETTERS_MAX, check_rate, ign
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.http.request_io import (
-    Waits,
+    WaitingRequests,
     choice,
     integer,
     json_answer,
@@ -232,7 +232,7 @@ async def redrive(gateway: Gateway, request: Request) -> Response:
         require_topic(gateway.ctx, principal, Operation.READ, topic)
         gateway.dead_letters.check_limit(body.limit)
         errand, task = gateway.background_jobs.start(topic, "redrive", work)
-        waits: Waits = request.app.state.waits
+        waits: WaitingRequests = request.app.state.waits
         waits.add(task)
         return json_answer(errand_answer(errand), ACCEPTED)
     return json_answer(_settled_answer(await while_connected(request, work(ignore_progress))))

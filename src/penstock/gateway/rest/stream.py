@@ -22,7 +22,7 @@ from penstock.gateway.core.gateway import LOCK_MS_MAX, Gateway, SettleAction, Se
 from penstock.gateway.core.prefetch import Prefetch
 from penstock.gateway.http.problems import entry_of
 from penstock.gateway.http.request_io import (
-    Waits,
+    WaitingRequests,
     choice,
     integer,
     optional_integer,
@@ -44,7 +44,7 @@ PAUSE_SECONDS = (1.0, 5.0)
 
 async def stream(gateway: Gateway, request: Request) -> Response:
     mode = choice(request, "mode", QUEUE, LOG)
-    waits: Waits = request.app.state.waits
+    waits: WaitingRequests = request.app.state.waits
     topic = request.path_params["name"]
     if mode == LOG:
         positions = await log_positions(gateway, request)

@@ -10,7 +10,7 @@ from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.topics import TOPIC_KIND, ConfigValue, OffsetBounds
-from penstock.gateway.http.audit import about
+from penstock.gateway.http.audit import set_audited_resources
 from penstock.gateway.http.request_io import flag, json_answer, no_content, principal_of, read_json
 from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 
@@ -80,7 +80,7 @@ async def list_topics(gateway: Gateway, request: Request) -> Response:
 
 async def create_topic(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, TopicBody)
-    about(request, f"topic:{body.name}")
+    set_audited_resources(request, f"topic:{body.name}")
     configs = {name: config_text(value) for name, value in (body.configs or {}).items()}
     if body.retention_ms is not None:
         configs.setdefault("retention.ms", str(body.retention_ms))

@@ -24,7 +24,7 @@ from penstock.base.errors import Refused
 from penstock.gateway.core.cluster_types import UserRecord
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
-from penstock.gateway.http.audit import DENIED_STATUSES, tell_action
+from penstock.gateway.http.audit import DENIED_STATUSES, audit_action
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.cpu_quota import require_request_time
 from penstock.gateway.http.problems import PRINCIPAL, answer_http_error
@@ -124,7 +124,7 @@ class AwsEndpoint:
         if asked is not None or (failure is not None and failure.status in DENIED_STATUSES):
             is_sns = asked is not None and SNS_ACTIONS.get(name) is asked.action
             kind = "sns" if is_sns else "sqs"
-            tell_action(self._gateway, request, kind, name, values, fault)
+            audit_action(self._gateway, request, kind, name, values, fault)
 
     async def _admit(self, request: Request, body: bytes) -> str | None:
         """Finds out who asks, if they may come in at all; the region they signed for."""

@@ -28,7 +28,7 @@ class Looker(Web):
         super().__init__(node)
         self.console = Console(self.gateway, About("1.2.3", "abc", "127.0.0.1:9092"), users)
         site = ConsoleMount(self.console)
-        self.app = site.wrap(BodyLimit(build_app(replace(self.state, annex=site)), self.gateway))
+        self.app = site.wrap(BodyLimit(build_app(replace(self.state, console=site)), self.gateway))
 
     async def own(self, path: str, **query: Any) -> Any:
         answer = await self.get(API + path, **query)

@@ -63,7 +63,7 @@ def test_one_who_sends_much_leaves_room_for_others(monkeypatch: pytest.MonkeyPat
 def test_strangers_leave_room_for_those_who_said_who_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(body_limit, "STRANGERS_BYTES_MAX", 100)
+    monkeypatch.setattr(body_limit, "ANONYMOUS_BYTES_MAX", 100)
 
     async def test(web: Web) -> None:
         web.node.rights.is_on = True
@@ -71,6 +71,6 @@ def test_strangers_leave_room_for_those_who_said_who_they_are(
         assert (await web.post("/topics/t/messages", body)).status == 503
         web.who = "User:ann"
         assert (await web.post("/topics/t/messages", body)).status == 200
-        assert (web.limit.shares.taken, web.limit.strangers_bytes) == (0, 0)
+        assert (web.limit.shares.taken, web.limit.anonymous_bytes) == (0, 0)
 
     on_web(test)

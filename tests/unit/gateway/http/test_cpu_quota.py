@@ -9,7 +9,7 @@ import pytest
 from penstock.broker.api.quota import Throttled
 from penstock.cluster.access import quotas
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.http.cpu_quota import Metering
+from penstock.gateway.http.cpu_quota import CpuQuota
 from penstock.security.acl_types import NODE_USER
 from penstock.security.quotas import DEFAULT, Entity
 from tests.run_with import run_with
@@ -92,7 +92,7 @@ async def test_the_processors_time_is_charged_and_each_dialect_says_so_in_its_ow
         return spent["s"]
 
     web.node.ctx.meter.processor_s = processor_s
-    web.app = Metering(web.app, web.gateway)
+    web.app = CpuQuota(web.app, web.gateway)
     await limit(web.node, Entity(DEFAULT), request_percentage=10)
     assert (await web.get("/topics")).status == 200
     assert (await web.get("/topics")).status == 429

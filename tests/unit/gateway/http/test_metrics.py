@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.base import fair_turns
 from penstock.base.fair_turns import FairTurns
 from penstock.base.metrics import AGE_BUCKETS, Catalogue, Histogram
-from penstock.gateway.http.metrics import OPENMETRICS, TEXT, render, rendering, sample_name
+from penstock.gateway.http.metrics import OPENMETRICS, TEXT, render, render_steps, sample_name
 
 parse_text: Callable[[str], Iterable[Metric]] = text_string_to_metric_families
 parse_openmetrics: Callable[[str], Iterable[Metric]] = openmetrics.text_string_to_metric_families
@@ -152,7 +152,7 @@ def test_others_have_their_turn_while_much_is_scraped(monkeypatch: pytest.Monkey
 
     async def story() -> bytes:
         waiting = asyncio.ensure_future(others())
-        answer = await FairTurns().do("h", rendering(catalogue, WANTS_OPENMETRICS))
+        answer = await FairTurns().do("h", render_steps(catalogue, WANTS_OPENMETRICS))
         waiting.cancel()
         return answer
 
@@ -176,7 +176,7 @@ def test_a_distribution_agrees_with_itself_though_others_have_their_turn(
 
     async def story() -> bytes:
         waiting = asyncio.ensure_future(others())
-        body = await FairTurns().do("h", rendering(catalogue, WANTS_OPENMETRICS))
+        body = await FairTurns().do("h", render_steps(catalogue, WANTS_OPENMETRICS))
         waiting.cancel()
         return body
 

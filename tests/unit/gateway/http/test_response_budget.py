@@ -13,7 +13,7 @@ from penstock.gateway.http import protocol, response_budget
 from penstock.gateway.http.forwarded import ForwardedFor
 from penstock.gateway.http.problems import PRINCIPAL
 from penstock.gateway.http.protocol import CONNECTION, BoundedProtocol
-from penstock.gateway.http.request_io import Waits
+from penstock.gateway.http.request_io import WaitingRequests
 from penstock.gateway.http.response_budget import ResponseBudget
 from penstock.gateway.http.server_sent_events import EventStream
 from tests.unit.gateway.http.test_protocol import serve
@@ -170,7 +170,7 @@ def test_who_reads_nothing_loses_the_connection(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_streams_that_nobody_reads_end() -> None:
-    chunk, waits = b"x" * (1 << 20), Waits()
+    chunk, waits = b"x" * (1 << 20), WaitingRequests()
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         async def chunks() -> AsyncIterator[bytes]:

@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Scope
 
-from penstock.gateway.http.router import CHOSEN, Directory
+from penstock.gateway.http.router import CHOSEN, RouteIndex
 
 PATHS = [
     ("GET", "/"),
@@ -46,7 +46,7 @@ def one_by_one(scope: Scope) -> tuple[Match, Route | None]:
 )
 def test_a_directory_chooses_as_starlette_does(method: str, path: str) -> None:
     scope: Scope = {"type": "http", "method": method, "path": path, "root_path": ""}
-    match, found = Directory(ROUTES).matches(scope)
+    match, found = RouteIndex(ROUTES).matches(scope)
     assert (match, found.get(CHOSEN)) == one_by_one(scope)
 
 
@@ -60,7 +60,7 @@ def test_what_is_chosen_is_what_answers() -> None:
         return {"type": "http.disconnect"}
 
     async def main() -> None:
-        directory = Directory(ROUTES)
+        directory = RouteIndex(ROUTES)
         scope: Scope = {"type": "http", "method": "GET", "path": "/topics", "headers": []}
         scope.update(directory.matches(scope)[1])
         await directory.handle(scope, receive, send)

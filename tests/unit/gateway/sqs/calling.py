@@ -14,7 +14,7 @@ from starlette.requests import Request
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.http.problems import PRINCIPAL
-from penstock.gateway.http.request_io import Waits
+from penstock.gateway.http.request_io import WaitingRequests
 from penstock.gateway.sqs.endpoint import AwsEndpoint
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
@@ -47,7 +47,7 @@ class Sdk:
         """Whom they have shown to be."""
         self.headers: dict[str, str] = {"host": "broker:8080"}
         self.app = Starlette()
-        self.app.state.waits = Waits()
+        self.app.state.waits = WaitingRequests()
 
     async def __call__(self, action: str, **values: Any) -> Table:
         status, headers, body = await self.post(

@@ -12,7 +12,7 @@ from penstock.gateway.console.console import Console
 from penstock.gateway.console.redrives import Redrive
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import sight_of
-from penstock.gateway.http.request_io import Waits, json_answer, principal_of, read_json
+from penstock.gateway.http.request_io import WaitingRequests, json_answer, principal_of, read_json
 from penstock.gateway.rest.dead_letters import RedriveBody, filter_of, payload_of
 
 ACCEPTED = 202
@@ -58,7 +58,7 @@ async def start(console: Console, request: Request) -> Response:
         rate=body.rate,
         payload=payload_of(body),
     )
-    waits: Waits = request.app.state.waits
+    waits: WaitingRequests = request.app.state.waits
     waits.add(task)
     return json_answer(_answer(redrive), ACCEPTED)
 

@@ -18,7 +18,7 @@ from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.coordinator_calls import raise_for
-from penstock.gateway.http.audit import about
+from penstock.gateway.http.audit import set_audited_resources
 from penstock.gateway.http.request_io import json_answer, no_content, principal_of, read_json
 from penstock.security import scram
 from penstock.security.acl_types import ANY, WILDCARD, Operation, Pattern, Permission, ResourceType
@@ -151,7 +151,7 @@ async def _users(console: Console, principal: Principal) -> list[UserRow]:
 
 async def set_password(console: Console, request: Request) -> Response:
     body = await read_json(request, PasswordBody)
-    about(request, f"user:{body.name}")
+    set_audited_resources(request, f"user:{body.name}")
     if not 1 <= len(body.password) <= PASSWORD_CHARS_MAX or not body.name:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"a name, and a password of 1 to {PASSWORD_CHARS_MAX}"
@@ -178,7 +178,7 @@ async def set_password(console: Console, request: Request) -> Response:
 
 async def delete_user(console: Console, request: Request) -> Response:
     body = await read_json(request, UserBody)
-    about(request, f"user:{body.name}")
+    set_audited_resources(request, f"user:{body.name}")
     known = {row.name: row.mechanisms for row in await _users(console, principal_of(request))}
     rows = [
         ScramCredentialDeletion(name=body.name, mechanism=MECHANISM_NUMBERS[mechanism])
@@ -237,7 +237,7 @@ async def _acls(console: Console, principal: Principal) -> list[AclRow]:
 
 async def add_acl(console: Console, request: Request) -> Response:
     body = await read_json(request, AclRow)
-    about(request, f"acl:{body.resource}:{body.name} {body.principal}")
+    set_audited_resources(request, f"acl:{body.resource}:{body.name} {body.principal}")
     creation = AclCreation(
         resource_type=_number(ResourceType, body.resource),
         resource_name=body.name,
@@ -256,7 +256,7 @@ async def add_acl(console: Console, request: Request) -> Response:
 
 async def remove_acl(console: Console, request: Request) -> Response:
     body = await read_json(request, AclRow)
-    about(request, f"acl:{body.resource}:{body.name} {body.principal}")
+    set_audited_resources(request, f"acl:{body.resource}:{body.name} {body.principal}")
     wanted = DeleteAclsFilter(
         resource_type_filter=_number(ResourceType, body.resource),
         resource_name_filter=body.name,
@@ -307,7 +307,7 @@ async def _quotas(console: Console, principal: Principal) -> list[QuotaRow]:
 async def set_quota(console: Console, request: Request) -> Response:
     body = await read_json(request, QuotaBody)
     whom = ",".join(f"{kind}={name or '<default>'}" for kind, name in body.entity.items())
-    about(request, f"quota:{whom} {body.key}")
+    set_audited_resources(request, f"quota:{whom} {body.key}")
     entry = AlterClientQuotasRequestEntryData(
         entity=[
             AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name)
