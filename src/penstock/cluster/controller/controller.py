@@ -1,26 +1,27 @@
-"""The controller: acts on what the image shows, for the whole cluster.
+"""The controller: acts on the image for the whole cluster.
 
-Whoever holds `/controller` takes dead brokers away, elects leaders, finishes moves of replicas,
-hands leadership back to preferred replicas, and clears away what deleted topics left. What to do
-is decided by pure functions (`elections`, `reassignment`); this is the shell that campaigns for
-the seat, notices what changed, and commits.
+The node that holds `/controller` removes dead brokers, elects leaders, finishes moves of replicas,
+moves leadership back to preferred replicas, and cleans up deleted topics. Pure functions decide
+(`elections`, `reassignment`); this module competes for the controller key, notices changes, and
+commits.
 
-Owns: the key `/controller`, and this node's evidence that others are dead.
+Owns: the key `/controller`, and this node's evidence that other nodes are dead.
 Invariants:
-- every commit is guarded by the seat's revision and by the revision of each record it was decided
-  from, so a controller that was replaced, or sees an old image, changes nothing. Two at once are
-  harmless;
-- the seat is bound to a registration: when that registration is gone, or another life of the node
-  has taken its place, the seat is free, whatever the lease says;
-- a broker is taken away on evidence about its present life only. The controller does so at once;
-  the others when it is the controller that died, or when it does nothing about it for a while;
-- what nodes say of whom they reach is acted on a moment after it has changed, when the others have
-  had the time to say it too: half of a picture would move leaders to where they cannot stay;
-- a commit whose result is unknown is decided again from a fresh look. Guards make that safe.
+- every commit is guarded by the revision of the controller key, and by the revision of each record
+  that it was decided from. So a controller that was replaced, or sees an old image, changes
+  nothing. Two controllers at once are harmless;
+- the controller key is bound to a registration: when that registration is gone, or another
+  incarnation of the node has replaced it, the key is free, whatever the lease says;
+- a broker is removed on evidence about its present incarnation only. The controller does so at
+  once; other nodes if the dead broker was the controller, or the controller does nothing for a
+  while;
+- a change in the nodes' reports of their reachable peers is acted on a moment later, when the other
+  nodes had time to report it, too: half of the reports would move leaders to the wrong nodes;
+- a commit with an unknown result is decided again from a new image. Guards make that safe.
 
-It runs on the embedded store too, where this node is the only one to win the seat.
-Leaves to others: registrations (`membership`), evidence (`links`), who reaches whom (`reach`), ISR
-changes of a partition that has a leader (`isr`).
+It runs on the embedded store, too, where this node is the only candidate.
+Elsewhere: registrations (`membership`), evidence (`peer_liveness`), links between nodes
+(`peer_reachability`), ISR changes of a partition that has a leader (`isr`).
 """
 
 import asyncio
@@ -51,21 +52,21 @@ from penstock.cluster.metadata.store_keys import ControllerRecord
 log = logging.getLogger("penstock.controller")
 
 GRACE_SECONDS = 0.5
-"""How long the controller is given to act on evidence before another node does."""
+"""Time that the controller has to act on evidence before another node does."""
 RETRY_SECONDS = (0.2, 1.0)
 UNFINISHED_SECONDS = 0.2
-"""How often work that has to wait for something is looked at again."""
+"""Interval of checks while work has to wait for something."""
 CATCH_UP_SECONDS = 5.0
-"""How long the image may take to show what was committed, before it is looked at as it is."""
+"""Time for the image to show a commit, before it is used as it is."""
 
 PICTURE_PROBES = 1.5
-"""Probes that it takes until everybody who is concerned by a cut has said so."""
+"""Probe intervals until every node that a broken link concerns has reported it."""
 
 Count = Callable[[Election], None]
 
 
 class Controller:
-    """One node's part in the controller's work: most of the time, waiting to be needed."""
+    """One node's part in the controller's work: most of the time, waiting."""
 
     def __init__(
         self,
@@ -84,24 +85,24 @@ class Controller:
         self._count = count
         self._news = asyncio.Event()
         self._dead: dict[int, tuple[int, float]] = {}
-        """By node: the epoch of the life that is over, and when that was seen."""
+        """Dead incarnations: by node, its broker epoch, and the time it was noticed."""
         self._duties = ControllerDecisions(configs)
         self._retry = Retry(store.random, *RETRY_SECONDS)
         self._is_seated = False
         self._balance_s = float("inf")
         self._reports: Reports = {}
-        """Reports of which node reaches which, as far as they are acted on."""
+        """Reachability reports that have been acted on."""
         self._reports_s = float("inf")
-        """When what is new in that is to be acted on."""
+        """Time at which newer reports are to be acted on."""
         follower.on_change(lambda before, after: self._news.set())
 
     @property
     def is_active(self) -> bool:
-        """Whether this node is the controller, as far as it knows."""
+        """True while this node is the controller, as far as it knows."""
         return not self._membership.is_fenced and self._holds_seat(self._follower.image)
 
     def evidence(self, node_id: int, broker_epoch: int) -> None:
-        """That life of that node is over: its port refuses connections."""
+        """Records that an incarnation of a node is dead: its port refuses connections."""
         known = self._dead.get(node_id)
         if node_id == self.node_id or (known is not None and known[0] >= broker_epoch):
             return
@@ -109,7 +110,7 @@ class Controller:
         self._news.set()
 
     async def run(self) -> None:
-        """Acts until cancelled."""
+        """Acts on images until cancelled."""
         while True:
             await self._pause()
             try:
@@ -123,7 +124,7 @@ class Controller:
                 self._news.set()
 
     async def _pause(self) -> None:
-        """Until something changed, or a time has come."""
+        """Waits for a change, or until the next timer."""
         loop = asyncio.get_running_loop()
         wait_s = min(self._balance_s, self._reports_s) - loop.time()
         wait_s = min(GRACE_SECONDS if self._dead else float("inf"), wait_s)
@@ -137,13 +138,13 @@ class Controller:
         self._news.clear()
 
     async def _step(self) -> None:
-        """One thing at a time: each ends with an image that shows it, which begins the next."""
+        """Does one thing: each ends with an image that shows it, which begins the next."""
         image = self._follower.image
         self._note_reports(image)
         own = image.brokers.get(self.node_id)
         if self._membership.is_fenced or own is None or own.epoch != self._membership.epoch:
             self._sit(False)
-            self._duties.is_unfinished = True  # A lease renewed late makes no news of its own.
+            self._duties.is_unfinished = True  # A lease renewed late causes no image of its own.
             return
         self._sit(self._holds_seat(image))
         if await self._fence(image):
@@ -162,7 +163,7 @@ class Controller:
         elif now_s >= self._reports_s:
             self._reports, self._reports_s = image.reach, float("inf")
 
-    # -- the seat -----------------------------------------------------------------------------
+    # -- controller key -------------------------------------------------------------------------
 
     def _holds_seat(self, image: Image) -> bool:
         holder = image.controller
@@ -173,7 +174,7 @@ class Controller:
         )
 
     def _claim(self, image: Image) -> tuple[list[Expect], Put]:
-        """What taking the seat expects and changes."""
+        """Expectations and change of a transaction that takes the controller key."""
         last = image.controller.epoch if image.controller else 0
         record = ControllerRecord(
             self.node_id, max(last + 1, image.revision), self._membership.epoch
@@ -193,7 +194,7 @@ class Controller:
             await self._reached(revision)
 
     def _sit(self, is_seated: bool) -> None:
-        """Notes whether we have the seat, however we came by it or lost it."""
+        """Updates whether this node is the controller, however it gained or lost the key."""
         if is_seated and not self._is_seated:
             log.info("node %d is the controller", self.node_id)
             self._duties.forget()
@@ -206,10 +207,10 @@ class Controller:
         async with asyncio.timeout(CATCH_UP_SECONDS):
             await self._follower.reached(revision)
 
-    # -- taking dead brokers away ---------------------------------------------------------------
+    # -- dead brokers -----------------------------------------------------------------------------
 
     async def _fence(self, image: Image) -> bool:
-        """Takes away one broker that is known to be dead, if that is ours to do."""
+        """Removes one broker that is known to be dead, if this node should."""
         now_s = asyncio.get_running_loop().time()
         for node_id, (epoch, seen_s) in list(self._dead.items()):
             broker = image.brokers.get(node_id)
@@ -231,13 +232,13 @@ class Controller:
             changes.append(put)
         revision = await self._store.commit(expects, changes)
         if revision is None:
-            return False  # Somebody was faster; the image will say so.
+            return False  # Another node was faster; the image will show it.
         log.warning("node %d is dead: its port refuses connections", node_id)
         self._dead.pop(node_id, None)
         await self._reached(revision)
         return True
 
-    # -- acting -------------------------------------------------------------------------------
+    # -- updates ------------------------------------------------------------------------------
 
     async def _act(self, image: Image) -> None:
         cuts = cuts_of(self._reports, image.brokers)
@@ -268,7 +269,7 @@ class Controller:
 
 
 def is_vacant(image: Image) -> bool:
-    """Whether the seat is free: nobody has it, or the life that took it is over."""
+    """True if the controller key is free: never taken, or its incarnation has ended."""
     return image.controller is None or _holder(image) is None
 
 
@@ -283,7 +284,7 @@ def _holder(image: Image) -> int | None:
 def count_elections(
     wishes: Sequence[PartitionWish], outcomes: Sequence[UpdateOutcome], count: Count
 ) -> None:
-    """Counts the leaders that were elected; one that may lack committed records is named."""
+    """Counts elections, and logs each leader that may lack committed records."""
     for wish, outcome in zip(wishes, outcomes, strict=True):
         if not isinstance(outcome, Changed):
             continue
@@ -293,7 +294,7 @@ def count_elections(
         count(kind)
         if kind is not Election.CLEAN:
             log.warning(
-                "%s-%d is led by node %d, which may lack records that were committed (%s election)",
+                "%s-%d is led by node %d, which may lack committed records (%s election)",
                 wish.topic.name,
                 wish.index,
                 outcome.after.leader,

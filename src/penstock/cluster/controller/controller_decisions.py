@@ -1,11 +1,11 @@
-"""What the controller has to do about an image: pure, and at the cost of what changed.
+"""Decisions of the controller about an image: pure, at the cost of what has changed.
 
-Owns: which partitions are looked at, and what is wished for them. A settled partition, which is
-nearly every one, costs a comparison when its topic changes and nothing otherwise; when a broker
-comes or goes, or is cut off from another, or a config changes, all are looked at.
-Invariant: what was looked at and found wanting is wished for until an image shows it done: a
-record that changes is looked at again, and `forget` and `is_unfinished` make everything new.
-Leaves to others: the rules (`elections`, `reassignment`), carrying wishes out (`states`).
+Owns: the choice of partitions to check, and the updates for them. A stable partition, which nearly
+every one is, costs a comparison when its topic changes and nothing otherwise. When a broker is
+added or removed, or loses its link to another, or a config changes, all partitions are checked.
+Invariant: an update is decided again until an image shows it done: a changed record is checked
+again, and `forget` and `is_unfinished` cause a check of everything.
+Elsewhere: the rules (`elections`, `reassignment`), applying updates (`partition_updates`).
 """
 
 import functools
@@ -20,18 +20,18 @@ from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import PartitionRecord
 
 BALANCED_MAX = 1_000
-"""Leaders handed back at once: each is a short pause for its partition."""
+"""Leaders moved back at once: each move is a short pause for its partition."""
 
 DECISIONS_MAX = 1_000
-"""Decisions remembered while one image is looked at."""
+"""Cached decisions while one image is checked."""
 
 
 class ControllerDecisions:
-    """What has been looked at already, so that each change of the image costs what it changed."""
+    """Remembers what was checked, so that a new image costs only what it changed."""
 
     def __init__(self, configs: BrokerConfigs) -> None:
         self.is_unfinished = False
-        """Some wish did not come true: look at everything again soon."""
+        """True after an update that failed: everything is checked again soon."""
         self._configs = configs
         self._topics: Mapping[str, TopicImage] = {}
         self._brokers: Brokers = {}
@@ -45,7 +45,7 @@ class ControllerDecisions:
         self._deleted = None
 
     def wishes(self, image: Image, cuts: Cuts = NO_CUTS) -> list[PartitionWish]:
-        """What is to be done about everything that changed since the last look."""
+        """Updates for everything that changed since the last check."""
         is_all = self.is_unfinished or self._generation != self._configs.generation
         if is_all:
             self._rules.clear()
@@ -56,13 +56,13 @@ class ControllerDecisions:
             old = None if is_all else self._topics.get(name)
             if old is not topic:
                 wishes += self._in_topic(topic, old, image.brokers, cuts, deciders)
-        # Those without a leader first: somebody waits for them.
+        # Partitions without a live leader first: clients wait for them.
         wishes.sort(key=lambda wish: wish.topic.partitions[wish.index].leader in image.brokers)
         self.is_unfinished = False
         self._generation = self._configs.generation
         self._topics, self._brokers, self._cuts = image.topics, image.brokers, cuts
         if len(self._rules) > 2 * len(image.topics):
-            self._rules.clear()  # Mostly of topics that are gone.
+            self._rules.clear()  # Mostly of deleted topics.
         return wishes
 
     def _in_topic(
@@ -106,7 +106,7 @@ class ControllerDecisions:
 
 
 def is_settled(record: PartitionRecord, brokers: Brokers, cuts: Cuts = NO_CUTS) -> bool:
-    """Whether there is surely nothing to do: true of nearly every partition, and quick."""
+    """True if there is surely nothing to do: true of nearly every partition, and cheap."""
     leader = brokers.get(record.leader)
     if leader is None or leader.is_draining or record.elr or record.adding or record.removing:
         return False
@@ -118,20 +118,20 @@ def is_settled(record: PartitionRecord, brokers: Brokers, cuts: Cuts = NO_CUTS) 
 def next_state(
     record: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS
 ) -> PartitionRecord | None:
-    """What the controller makes of a record: a finished move, or what follows from who is up."""
+    """The controller's next record: a finished move, or the outcome of an election."""
     finished = reassignment.finish(record, brokers, rules)
     return finished or elections.settle(record, brokers, rules, cuts)
 
 
 def remembering(brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS) -> UpdateFunction:
-    """`next_state` for the brokers of one image. When a broker dies, thousands of partitions have
-    a record in common with many others, and ask the same question."""
+    """`next_state` for one image, cached: when a broker dies, thousands of partitions have equal
+    records, and so equal decisions."""
     decide = functools.partial(next_state, brokers=brokers, rules=rules, cuts=cuts)
     return functools.lru_cache(maxsize=DECISIONS_MAX)(decide)
 
 
 def balance(image: Image, cuts: Cuts = NO_CUTS) -> list[PartitionWish]:
-    """Leaders that are to go back to the preferred replica, where it is not cut off from any."""
+    """Updates that move leadership back to preferred replicas, unless those have broken links."""
     decide = functools.partial(elections.prefer, brokers=image.brokers)
     wishes = [
         PartitionWish(topic, index, decide)

@@ -1,25 +1,25 @@
-"""Who leads a partition, and who counts as in sync: pure rules on one `PartitionRecord`.
+"""Election rules: leader, ISR and ELR of a partition, as pure functions on one `PartitionRecord`.
 
-Owns: every way in which leader, ISR and ELR follow from each other (KIP-966) and from who is up.
-The controller, the leader of a partition and a node that returns all build the next record here,
-so they cannot disagree. Each function answers the next record, or None when there is nothing to
-change; writing it is one compare-and-swap on the record it was made from.
+Owns: every rule by which leader, ISR and ELR follow from each other (KIP-966) and from the live
+brokers. The controller, a partition's leader and a restarted node all build the next record here,
+so they cannot disagree. Each function returns the next record, or None if nothing changes; writing
+it is one compare-and-swap on the record that it was made from.
 
-Invariants, of every record made here:
-- a leader comes from the ISR, else from the ELR. Only when both are empty and exactly one last
-  known leader is left, that one; only when unclean elections are allowed, anybody;
-- `isr` and `elr` are disjoint parts of `replicas`; a leader is in the ISR;
-- `elr` is empty when the ISR has `min.insync.replicas` members (or all replicas, if those are
-  fewer). Below that, whoever leaves the ISR goes to the ELR: it holds all that was committed,
+Invariants of every record made here:
+- a leader comes from the ISR, else from the ELR. If both are empty and exactly one last known
+  leader is left, it is that one. Any other replica may lead only if unclean elections are allowed;
+- `isr` and `elr` are disjoint subsets of `replicas`; a leader is in the ISR;
+- `elr` is empty while the ISR has `min.insync.replicas` members (or all replicas, if those are
+  fewer). Below that, a replica that leaves the ISR joins the ELR: it has all committed records,
   because the leader commits nothing while `elr` is not empty or the ISR is too small;
 - `partition_epoch` grows by one, and so does `leader_epoch` if and only if the leader changes;
 - after an unclean election every replica but the new leader is in `unreconciled` until it is in
   sync. Only those may truncate below their high watermark: a replica that never returns keeps only
-  its own name there.
+  its own entry there.
 
-A broker that is up but draining keeps its place in the ISR and leads only what nobody else can.
-One that is up but cut off from other replicas leads only what nobody does who has more of them.
-Leaves to others: moving replicas (`reassignment`), deciding when to ask (`controller`).
+A live broker that is draining stays in the ISR, and leads only if no other replica can. A live
+broker that cannot reach other replicas leads only if no better connected replica leads.
+Elsewhere: moving replicas (`reassignment`), the time of an election (`controller`).
 """
 
 import enum
@@ -34,26 +34,26 @@ from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
 Brokers = Mapping[int, BrokerRecord]
-"""The brokers that are up, as the image has them."""
+"""Live brokers, as the image has them."""
 
 Cuts = Mapping[int, frozenset[int]]
-"""By node: those with which it has no round trip, whichever direction is cut; see `reach`."""
+"""Nodes without a round trip, by node, whichever direction fails; see `peer_reachability`."""
 NO_CUTS: Cuts = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a topic's config says about its leaders."""
+    """Election rules from a topic's config."""
 
     min_isr: int
     unclean: bool = False
-    """Whether a replica that may lack committed records may lead when no other is left."""
+    """True if a replica that may lack committed records may lead when no other is left."""
     is_durable: bool = True
-    """Whether what is acknowledged is on disk; a page-cache topic loses it with its machine."""
+    """True if acknowledged records are on disk; a page-cache topic loses them with its machine."""
 
 
 class Election(enum.Enum):
-    """How a leader was found."""
+    """Kind of an election: by the way that the leader was found."""
 
     NONE = "none"
     CLEAN = "clean"
@@ -72,18 +72,18 @@ def rules_from(config: TopicConfig) -> Rules:
 
 
 def effective_min_isr(min_isr: int, record: PartitionRecord) -> int:
-    """What `min.insync.replicas` asks of a partition: with fewer replicas, all it has.
+    """Effective `min.insync.replicas` of a partition: with fewer replicas, all of them.
 
-    Replicas that a move is still adding do not count, or beginning one would stop all writes.
+    Replicas that a move is still adding do not count; otherwise starting one would stop all writes.
     """
     return min(min_isr, len(record.replicas) - len(record.adding))
 
 
-# -- what the leader asks for -------------------------------------------------------------------
+# -- requests of the leader -----------------------------------------------------------------------
 
 
 def with_isr(record: PartitionRecord, isr: Collection[int], min_isr: int) -> PartitionRecord | None:
-    """The leader's proposal: these replicas are in sync now, itself among them."""
+    """The leader's proposal: `isr`, which includes the leader, is in sync now."""
     assert record.leader in isr
     assert set(isr) <= set(record.replicas)
     return _next(record, _with_isr(record, _ordered(record.replicas, isr), min_isr))
@@ -92,9 +92,9 @@ def with_isr(record: PartitionRecord, isr: Collection[int], min_isr: int) -> Par
 def without(
     record: PartitionRecord, node_id: int, brokers: Brokers, rules: Rules
 ) -> PartitionRecord | None:
-    """The record once `node_id` cannot vouch for its copy: its log is damaged, or its disk gone.
+    """Returns the record after `node_id` lost records: its log is damaged, or its disk is gone.
 
-    It leaves ISR and ELR, and is no last known leader either; another leads, if any can.
+    It leaves ISR and ELR, and is not a last known leader either; another replica leads, if any can.
     """
     others = {node: broker for node, broker in brokers.items() if node != node_id}
     draft = _with_isr(record, _but(record.isr, node_id), rules.min_isr, lost=(node_id,))
@@ -105,8 +105,8 @@ def without(
 def must_leave(record: PartitionRecord, node_id: int) -> bool:
     """True if a replica that has lost records is one that the partition counts on.
 
-    The only replica there is stays: its directory may be restored, or its loss accepted. So does
-    one that an unclean election chose: it was asked for what is left.
+    An only replica stays: its directory may be restored, or its loss accepted. So does a replica
+    that an unclean election chose: it was elected with what it has left.
     """
     if len(record.replicas) == 1 or is_last_choice(record, node_id):
         return False
@@ -114,21 +114,21 @@ def must_leave(record: PartitionRecord, node_id: int) -> bool:
 
 
 def is_last_choice(record: PartitionRecord, node_id: int) -> bool:
-    """True for what the present leader's unclean election is about: no other replica has followed
-    it so far and could lead in its place."""
+    """True for the choice of the present leader's unclean election, while no other replica has
+    followed it and could lead instead."""
     unreconciled = unreconciled_in(record)
     others = [node for node in record.isr + record.elr if node not in (node_id, *unreconciled)]
     return record.unclean_epoch == record.leader_epoch and not others
 
 
-# -- what the controller asks for -----------------------------------------------------------------
+# -- requests of the controller -------------------------------------------------------------------
 
 
 def settle(
     record: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS
 ) -> PartitionRecord | None:
-    """Settles a partition by which nodes are up and reach which: replicas that are not up leave the
-    ISR, and a replica leads if any can, from where enough replicas are reached."""
+    """Adapts a partition to the live brokers and their links: replicas on dead brokers leave the
+    ISR, and a replica leads if any can, from where enough replicas are reachable."""
     isr = tuple(node for node in record.isr if node in brokers)
     draft = _with_isr(record, isr, rules.min_isr)
     draft = _elect(record, draft, brokers, rules)
@@ -136,7 +136,7 @@ def settle(
 
 
 def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Leadership for the preferred replica, the first, if it may lead and does not yet."""
+    """Makes the preferred replica, the first one, the leader if it may lead and does not yet."""
     first = record.replicas[0]
     if first == record.leader or first not in record.isr or not _is_willing(first, brokers):
         return None
@@ -144,10 +144,10 @@ def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
 
 
 def may_go_back(record: PartitionRecord, node_id: int, last_epoch: int) -> bool:
-    """True if this replica may truncate below what was committed: only to follow an unclean
-    election that it has not followed yet. `last_epoch` is that of its last batch.
+    """True if this replica may truncate committed records: only to follow an unclean election that
+    it has not followed yet. `last_epoch` is the epoch of its last batch.
 
-    Who was in sync since that election has followed it, with or without a batch of its epoch.
+    A replica in sync since that election has followed it, with or without a batch of its epoch.
     """
     if node_id not in unreconciled_in(record):
         return False
@@ -155,23 +155,22 @@ def may_go_back(record: PartitionRecord, node_id: int, last_epoch: int) -> bool:
 
 
 def unreconciled_in(record: PartitionRecord) -> tuple[int, ...]:
-    """The replicas that have not followed the last unclean election."""
+    """Replicas that have not followed the last unclean election."""
     if not record.is_recovering:
         return ()
-    # An older version wrote the record: any that is not in sync now may be one.
+        # Written by an older version: any replica that is not in sync now may be unreconciled.
     unknown = record.unreconciled or record.replicas
     return tuple(node for node in unknown if node in record.replicas and node not in record.isr)
 
 
 def reconciled(record: PartitionRecord) -> PartitionRecord:
-    """The record once those that are in sync, or no longer replicas, do not count as unreconciled
-    any more."""
+    """Removes replicas from `unreconciled` that are in sync, or no longer replicas."""
     nodes = unreconciled_in(record)
     return replace(record, is_recovering=bool(nodes), unreconciled=nodes)
 
 
 def kind_of(before: PartitionRecord, after: PartitionRecord) -> Election:
-    """How the leader of `after` was found, for those who count."""
+    """Kind of the election that led from `before` to `after`, for metrics."""
     if after.leader in (before.leader, NO_LEADER):
         return Election.NONE
     if after.leader in before.isr or after.leader in before.elr:
@@ -180,21 +179,21 @@ def kind_of(before: PartitionRecord, after: PartitionRecord) -> Election:
     return Election.LAST_KNOWN if is_last_known else Election.UNCLEAN
 
 
-# -- what a node asks for before it registers again ---------------------------------------------
+# -- requests of a node before it registers again -------------------------------------------------
 
 
 def come_back(
     record: PartitionRecord, node_id: int, brokers: Brokers, rules: Rules, *, is_empty: bool
 ) -> PartitionRecord | None:
-    """The record once `node_id` has restarted without a clean-shutdown marker.
+    """Returns the record after `node_id` restarted without a clean-shutdown marker.
 
-    What was not synced may be lost, so it leaves ISR and ELR. On a topic that acknowledges only
-    what is on disk it has lost nothing committed: there it leaves only the ISR, and only if another
-    member is up to lead meanwhile. If it led, it needs a new epoch even then: followers may have
-    copied records beyond its last sync, and other records must not take their offsets in the same
-    epoch. With a data directory that is new (`is_empty`) nothing is left at all, and it is not even
-    a last known leader. If the directory is not new but an older copy, it may be from before an
-    unclean election that this node has followed since.
+    Records that were not synced may be lost, so it leaves ISR and ELR. On a topic that acknowledges
+    only synced records it has lost nothing committed: there it leaves only the ISR, and only if
+    another member is up to lead meanwhile. If it led, it needs a new epoch even then: followers may
+    have copied records beyond its last sync, and other records must not take their offsets in the
+    same epoch. With a new data directory (`is_empty`) it has no records at all, and is not even a
+    last known leader. A directory restored from an older copy may predate an unclean election that
+    this node has followed since.
     """
     if is_empty:
         after = without(record, node_id, brokers, rules) or record
@@ -218,13 +217,13 @@ def come_back(
     return _next(record, draft)
 
 
-# -- the rules ------------------------------------------------------------------------------------
+# -- rules ----------------------------------------------------------------------------------------
 
 
 def _with_isr(
     record: PartitionRecord, isr: tuple[int, ...], min_isr: int, lost: Collection[int] = ()
 ) -> PartitionRecord:
-    """The ISR, and the ELR that goes with it."""
+    """Sets the ISR, and the ELR that goes with it."""
     draft = reconciled(replace(record, isr=isr))
     if len(isr) >= effective_min_isr(min_isr, record):
         return replace(draft, elr=())
@@ -239,7 +238,7 @@ def _with_isr(
 def _elect(
     record: PartitionRecord, draft: PartitionRecord, brokers: Brokers, rules: Rules
 ) -> PartitionRecord:
-    """A leader for the draft, the present one if it may go on."""
+    """Elects a leader for the draft; keeps the present one if it may continue."""
     clean = _clean_leader(draft, brokers)
     if clean is not None:
         isr = draft.isr if clean in draft.isr else _ordered(draft.replicas, (*draft.isr, clean))
@@ -260,7 +259,7 @@ def _elect(
 
 
 def _clean_leader(draft: PartitionRecord, brokers: Brokers) -> int | None:
-    """One that has everything committed: willing before draining, ISR before ELR."""
+    """A leader with all committed records: willing before draining, ISR before ELR."""
     in_sync = [node for node in draft.replicas if node in draft.isr and node in brokers]
     willing = [node for node in in_sync if _is_willing(node, brokers)]
     eligible = [node for node in draft.replicas if node in draft.elr and node in brokers]
@@ -279,18 +278,18 @@ def _unclean_leader(draft: PartitionRecord, brokers: Brokers, rules: Rules) -> i
     if not rules.unclean:
         return None
     up = [node for node in draft.replicas if _is_willing(node, brokers)]
-    # Who led last probably has the most.
+    # The last leader probably has the most records.
     return next((node for node in up if node in last), up[0] if up else None)
 
 
 def _connect(
     record: PartitionRecord, draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts
 ) -> PartitionRecord:
-    """Another leader, if the present one reaches too few replicas and the other one enough; if
-    there is to be another one in any case, the one that reaches most.
+    """Elects another leader, if the present one reaches too few replicas and the other enough; if
+    the leader changes anyway, the candidate that reaches the most.
 
-    A new leader goes on at once without those that it does not reach: what is left of the ISR has
-    everything that was committed, as after a death.
+    A new leader drops the ISR members that it cannot reach: the rest of the ISR has all committed
+    records, as after a broker's death.
     """
     is_new = draft.leader not in (record.leader, NO_LEADER)
     if not cuts or not (is_new or cuts.get(draft.leader)):
@@ -314,11 +313,11 @@ def _connect(
 
 
 class _Standing(NamedTuple):
-    """Rank of a leader, by what it could do where it is; more is better."""
+    """Rank of a leader by the replicas that it reaches; more is better."""
 
     level: int
-    """3: commit with a majority of the replicas; 2: commit; 1: when others have caught up; 0: no.
-    What is not better in this is not worth a change of leaders."""
+    """3: can commit with a majority of the replicas; 2: can commit; 1: once others have caught up;
+    0: cannot. Without a better level the leader is not changed."""
     complete: int
     reached: int
 
@@ -338,7 +337,7 @@ def _standing(
 
 
 def majority(record: PartitionRecord) -> int:
-    """More than half of the replicas; those that a move is still adding do not count."""
+    """More than half of the replicas; replicas that a move is still adding do not count."""
     return (len(record.replicas) - len(record.adding)) // 2 + 1
 
 
@@ -348,7 +347,7 @@ def _is_willing(node: int, brokers: Brokers) -> bool:
 
 
 def _next(record: PartitionRecord, draft: PartitionRecord) -> PartitionRecord | None:
-    """The draft with the epochs that follow, or None if it changes nothing."""
+    """Sets the draft's epochs; None if the draft changes nothing."""
     if draft == record:
         return None
     return replace(

@@ -1,16 +1,16 @@
-"""Changing the states of partitions in the store, many at a time.
+"""Updates of partition records in the store, many at a time.
 
-Owns: packing changes into transactions, and what happens when one is refused or its result is
-unknown. A change is a `PartitionWish`: a partition, and a pure function from its present record to
-the next one. Wishes are decided from the image and committed in chunks, each record guarded by its
-own revision; a chunk that fails is gone through one by one, each decided again from a linearizable
-read. So nothing is written on the strength of a record that has changed, and a result that was
-unknown is looked up before it is asked for again.
+Owns: packing updates into transactions, and handling refused commits and unknown results. A
+`PartitionWish` is a partition, and a pure function from its present record to the next one. Updates
+are decided from the image and committed in chunks, each record guarded by its own revision. A chunk
+that fails is retried one by one, each decided again from a linearizable read. So no update is
+written on the basis of a record that has changed, and an unknown result is looked up before a
+retry.
 
-Invariants: no transaction has more than `COMMIT_CHANGES_MAX` guards or changes. The
-first state of a partition is also guarded by its topic's record, so that no key is left behind for
-a topic that was deleted meanwhile.
-Leaves to others: what to wish for (`elections`, `reassignment`).
+Invariants: no transaction has more than `COMMIT_CHANGES_MAX` guards or changes. The first record of
+a partition is also guarded by its topic's record, so that no key is left behind for a topic that
+was deleted meanwhile.
+Elsewhere: the decisions (`elections`, `reassignment`).
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 
 LANES = 4
-"""Transactions under way at once: a store syncs several as fast as one."""
+"""Concurrent transactions: a store syncs several as fast as one."""
 ATTEMPTS = 8
 PAUSE_SECONDS = (0.02, 1.0)
 TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
 
 UpdateFunction = Callable[[PartitionRecord], PartitionRecord | None]
-"""The next record, or None if all is as it should be; may raise Refused."""
+"""Returns the next record, or None if nothing is to change; may raise Refused."""
 
 
 class ControllerLost(Exception):
-    """What the whole change depended on no longer holds."""
+    """The guard of the whole change failed: this node is no longer the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,17 @@ UpdateOutcome = Changed | Refused | None
 
 
 def guards(topic: TopicImage, index: int) -> list[Expect]:
-    """What a change of this partition's state expects, given the image that shows it."""
+    """Expectations of an update to this partition's record, by the image that shows it."""
     return _guards(topic, index, topic.state(index).revision, topic.revision)
 
 
 async def change(
     store: Store, wishes: Sequence[PartitionWish], seat: Sequence[Expect] = ()
 ) -> list[UpdateOutcome]:
-    """Makes every wish come true that still can; the outcomes are in the wishes' order.
+    """Applies every update that still applies; the outcomes have the updates' order.
 
-    `seat` guards every transaction; when it does not hold, SeatLost is raised and the rest is
-    left undone.
+    `seat` guards every transaction; when it fails, ControllerLost is raised, and the remaining
+    updates are not applied.
     """
     outcomes: list[UpdateOutcome] = [None] * len(wishes)
     drafts: list[_Draft] = []
@@ -107,10 +107,10 @@ async def leave(
     index: int,
     node_id: int,
 ) -> None:
-    """Takes a replica out of ISR and ELR before it throws away what it has.
+    """Removes a replica from ISR and ELR before its records are discarded.
 
-    When this returns, no record makes it a leader until its copy is whole again. Raises Refused
-    if the store does not confirm that.
+    On return no record makes it a leader until it has copied the log again. Raises Refused if the
+    store does not confirm that.
     """
     image = follower.image
     topic = image.topics.get(name)
@@ -121,7 +121,7 @@ async def leave(
     def decide(record: PartitionRecord) -> PartitionRecord | None:
         return elections.without(record, node_id, image.brokers, rules)
 
-    # Without a chunk's shortcut: the image may be older than the record.
+    # Not as a chunk: the image may be older than the record.
     outcome = await _change_one(store, PartitionWish(topic, index, decide), ())
     if isinstance(outcome, Refused):
         raise outcome
@@ -137,7 +137,7 @@ class _Draft:
 
 
 def guards_of(topic: TopicImage, index: int, present: "Present") -> list[Expect]:
-    """As `guards`, given what was read from the store."""
+    """As `guards`, from what was read from the store."""
     return _guards(topic, index, present.revision, present.topic_revision)
 
 
@@ -149,7 +149,7 @@ def _guards(topic: TopicImage, index: int, revision: int, topic_revision: int) -
 
 
 def _pack(drafts: Sequence[_Draft], room: int) -> Iterator[list[_Draft]]:
-    """Chunks of which each fits a transaction; a topic's guard is needed once in each."""
+    """Chunks that each fit a transaction; each needs a topic's guard only once."""
     chunk: list[_Draft] = []
     expects: dict[Expect, None] = {}
     for draft in drafts:
@@ -170,7 +170,7 @@ async def _work(
     seat: Sequence[Expect],
     outcomes: list[UpdateOutcome],
 ) -> ControllerLost | None:
-    """Takes chunks until none is left, or until the seat is lost for everybody."""
+    """Commits chunks until none is left, or this node is no longer the controller."""
     while chunks:
         try:
             await _commit_chunk(store, chunks.popleft(), seat, outcomes)
@@ -194,7 +194,7 @@ async def _commit_chunk(
 
 
 async def _commit(store: Store, chunk: Sequence[_Draft], seat: Sequence[Expect]) -> int | None:
-    """The revision, or None if it was refused or nobody knows."""
+    """Revision of the commit; None if it was refused or its result is unknown."""
     expects = dict.fromkeys(seat)
     for draft in chunk:
         expects.update(dict.fromkeys(draft.guards))
@@ -218,7 +218,7 @@ async def _check_seat(store: Store, seat: Sequence[Expect]) -> None:
 async def _change_one(
     store: Store, wish: PartitionWish, seat: Sequence[Expect], wanted: PartitionRecord | None = None
 ) -> UpdateOutcome:
-    """One partition, decided from what the store has now. `wanted` may have been written."""
+    """Updates one partition from what the store has now. `wanted` may have been written already."""
     retry = Retry(store.random, *PAUSE_SECONDS)
     for _ in range(ATTEMPTS):
         try:
@@ -245,7 +245,7 @@ async def _change_one(
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A partition's record as the store has it, and what its next change expects."""
+    """A partition's record in the store, and the revisions that its next update expects."""
 
     record: PartitionRecord
     revision: int
@@ -253,7 +253,7 @@ class Present:
 
 
 async def read(store: Store, topic: TopicImage, index: int) -> Present | None:
-    """A partition's state as the store has it, or None if the topic is gone."""
+    """Reads a partition's record from the store; None if the topic is gone."""
     entry = await store.get(store_keys.partition_key(topic.id, index))
     if entry is not None:
         return Present(store_keys.decode(PartitionRecord, entry.value), entry.revision, 0)

@@ -1,9 +1,9 @@
-"""Where the replicas of new partitions go.
+"""Placement of new partitions' replicas.
 
-A pure function of the brokers and a starting point. Brokers are put in a ring in which racks
-alternate; partition n's replicas are consecutive from place n, so leaders spread evenly, replicas
-of a partition lie on different brokers, and on different racks as long as there are enough.
-After each full turn the followers are shifted by one, so that the load of a lost broker spreads.
+A pure function of the brokers and a starting point. Brokers form a ring in which racks alternate.
+The replicas of partition n are consecutive from position n. So leaders are spread evenly, the
+replicas of a partition are on different brokers, and on different racks if there are enough. After
+each full round the followers are shifted by one, so that the load of a lost broker spreads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 
 CORDONED = "cordoned.log.dirs"
-"""A node has one log directory, so any value cordons the whole node."""
+"""Config name. A node has one log directory, so any value cordons the whole node."""
 
 
 def place(
@@ -24,9 +24,9 @@ def place(
     first: int = 0,
     start: int = 0,
 ) -> tuple[PartitionRecord, ...]:
-    """Partitions `first` to `first + count - 1` of a topic whose ring begins at `start`.
+    """Places partitions `first` to `first + count - 1` of a topic whose ring begins at `start`.
 
-    Raises Refused(INVALID_REPLICATION_FACTOR) when there are too few brokers.
+    Raises Refused(INVALID_REPLICATION_FACTOR) if there are too few brokers.
     """
     usable = {node: broker for node, broker in brokers.items() if not broker.is_draining}
     if replication_factor > len(usable):
@@ -44,7 +44,7 @@ def place(
 
 
 def open_brokers(image: Image) -> dict[int, BrokerRecord]:
-    """The brokers that may get new replicas: up, not draining, not cordoned (KIP-1066)."""
+    """Brokers that may get new replicas: live, not draining, not cordoned (KIP-1066)."""
     for_all = image.cluster_configs.get(CORDONED, "")
     return {
         node: broker
@@ -55,14 +55,14 @@ def open_brokers(image: Image) -> dict[int, BrokerRecord]:
 
 
 def birth(replicas: Sequence[int], live: Sequence[int] | None = None) -> PartitionRecord:
-    """The first state of a partition: its first live replica leads, all live ones are in sync."""
+    """Initial record of a partition: its first live replica leads, all live ones are in sync."""
     isr = tuple(node for node in replicas if live is None or node in live)
     assert isr, "a partition needs one live replica"
     return PartitionRecord(replicas=tuple(replicas), leader=isr[0], isr=isr)
 
 
 def alternate_racks(brokers: Mapping[int, BrokerRecord]) -> list[int]:
-    """Broker ids in an order in which neighbours stand in different racks where possible."""
+    """Broker ids in an order in which neighbours are in different racks if possible."""
     racks: dict[str, list[int]] = {}
     for node in sorted(brokers):
         racks.setdefault(brokers[node].rack or "", []).append(node)

@@ -1,15 +1,15 @@
-"""Moving a partition's replicas from some brokers to others (KIP-455): pure rules on one record.
+"""Reassignment of a partition's replicas to other brokers (KIP-455): pure rules on one record.
 
-A move has two steps, each one compare-and-swap. `begin` names the new replicas beside the old
-ones: `replicas` becomes the target followed by those that are to go, `adding` and `removing` say
-which are which, and the new ones start to copy. `finish` takes the old ones away once every new
-one is in sync and the target alone has enough in-sync members; a leader that goes is replaced.
-`cancel` goes back to what was there before.
+A move has two steps, each one compare-and-swap. `begin` adds the new replicas beside the old ones:
+`replicas` becomes the target followed by the replicas to remove, `adding` and `removing` tell them
+apart, and the new replicas start to copy. `finish` removes the old ones once every new one is in
+sync and the target alone has enough in-sync members; a leader that is removed is replaced. `cancel`
+returns to the replicas before the move.
 
-Invariants: while a move is under way `adding` and `removing` are parts of `replicas` and disjoint;
-no replica leaves before enough others have what it has; a move that is begun again with another
-target forgets the first one, and copies that were begun for it are removed.
-Leaves to others: who leads (`elections`), copying at a bounded rate (`fetchers`, `throttle`).
+Invariants: while a move is under way `adding` and `removing` are disjoint subsets of `replicas`; no
+replica is removed before enough others have its records; a move that is started again with another
+target replaces the first one, and copies that were started for it are removed.
+Elsewhere: the leader (`elections`), copying at a bounded rate (`fetchers`, `throttle`).
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ def is_moving(record: PartitionRecord) -> bool:
 
 
 def target_of(record: PartitionRecord) -> tuple[int, ...]:
-    """The replicas once the move is done."""
+    """Replicas after the move."""
     return tuple(node for node in record.replicas if node not in record.removing)
 
 
 def origin_of(record: PartitionRecord) -> tuple[int, ...]:
-    """The replicas before the move, though not in the order they had."""
+    """Replicas before the move, though not in their order."""
     return tuple(node for node in record.replicas if node not in record.adding)
 
 
@@ -43,9 +43,9 @@ def begin(
     *,
     keep_factor: bool = False,
 ) -> PartitionRecord | None:
-    """The record with the move to `target` under way, or done if nothing needs copying.
+    """Returns the record with the move to `target` under way, or done if nothing needs copying.
 
-    None when the partition is there already. Raises Refused with Kafka's codes.
+    None if the partition has these replicas already. Raises Refused with Kafka's codes.
     """
     origin = origin_of(record)
     check_target(origin, target, brokers, keep_factor=keep_factor)
@@ -59,7 +59,7 @@ def begin(
     )
     if draft == record:
         return None
-    # What an earlier move was adding and this one does not want leaves with its copy.
+    # Replicas that an earlier move was adding, and this one does not name, are dropped.
     draft = _only(draft, draft.replicas)
     draft = settle(draft, brokers, rules) or draft
     _check_leader(record, draft, brokers)
@@ -69,7 +69,7 @@ def begin(
 def check_target(
     origin: Sequence[int], target: Sequence[int], brokers: Brokers, *, keep_factor: bool
 ) -> None:
-    """Raises Refused for a list of replicas that a partition cannot have."""
+    """Raises Refused for an invalid list of replicas."""
 
     def refuse(reason: str) -> Refused:
         return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
@@ -83,7 +83,7 @@ def check_target(
             raise refuse(
                 f"The manual partition assignment includes the broker {node} more than once."
             )
-        # A replica that stays may be down: moving others off it must not wait for its return.
+        # A replica that stays may be down: moving another replica must not wait for its return.
         if node not in brokers and node not in origin:
             raise refuse(
                 f"The manual partition assignment includes broker {node}, but no such broker is "
@@ -92,12 +92,12 @@ def check_target(
     if keep_factor and len(target) != len(origin):
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor is changed from {len(origin)} to {len(target)}",
+            f"The replication factor would change from {len(origin)} to {len(target)}",
         )
 
 
 def finish(record: PartitionRecord, brokers: Brokers, rules: Rules) -> PartitionRecord | None:
-    """The record without the replicas that go, once the others can do without them."""
+    """Removes the old replicas once the others have caught up; None until then."""
     if not is_moving(record):
         return None
     target = target_of(record)
@@ -105,7 +105,7 @@ def finish(record: PartitionRecord, brokers: Brokers, rules: Rules) -> Partition
     if not all(node in in_sync for node in record.adding):
         return None
     if not any(node in brokers for node in in_sync):
-        return None  # Nobody of the target could lead.
+        return None  # No replica of the target could lead.
     if len(in_sync) < min(rules.min_isr, len(target)):
         return None
     draft = _only(replace(record, replicas=target, adding=(), removing=()), target)
@@ -113,7 +113,7 @@ def finish(record: PartitionRecord, brokers: Brokers, rules: Rules) -> Partition
 
 
 def cancel(record: PartitionRecord, brokers: Brokers, rules: Rules) -> PartitionRecord:
-    """The record as it was before the move. Raises Refused when there is none."""
+    """Returns the record as before the move. Raises Refused if no move is under way."""
     if not is_moving(record):
         raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     origin = origin_of(record)
@@ -124,17 +124,17 @@ def cancel(record: PartitionRecord, brokers: Brokers, rules: Rules) -> Partition
 
 
 def _check_leader(record: PartitionRecord, draft: PartitionRecord, brokers: Brokers) -> None:
-    """Copies that a move added may be dropped, but not the only ones that can lead."""
+    """Refuses to drop the only copies that can lead."""
     if record.leader in brokers and draft.leader == NO_LEADER:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Nobody could lead the partition: of the replicas that would be left none is up and "
-            "in sync. Wait for one to return, or elect uncleanly first.",
+            "The partition would have no leader: none of the remaining replicas is up and in "
+            "sync. Wait for one to return, or run an unclean election first.",
         )
 
 
 def _only(record: PartitionRecord, replicas: Sequence[int]) -> PartitionRecord:
-    """The record with nobody in it but `replicas`, which are its replicas by now."""
+    """Limits the record to `replicas`, which are its replicas by now."""
     draft = replace(
         record,
         isr=tuple(node for node in record.isr if node in replicas),
@@ -145,7 +145,7 @@ def _only(record: PartitionRecord, replicas: Sequence[int]) -> PartitionRecord:
 
 
 def _counted(record: PartitionRecord, draft: PartitionRecord) -> PartitionRecord:
-    """Several steps in one write count as one change."""
+    """Counts several steps of one write as one change of epochs."""
     return replace(
         draft,
         partition_epoch=record.partition_epoch + 1,

@@ -1,11 +1,11 @@
-"""Which replicas should move where: plans for emptying, filling and resizing, as pure functions.
+"""Rebalance plans for evacuating, spreading and resizing replicas, as pure functions.
 
-Owns: the choice of a broker for a replica that must go somewhere. It goes to a rack that the
-partition's other replicas do not use, if there is one; there to the broker with the fewest
-replicas; of equals to the lowest id. Nothing moves that need not.
+Owns: the choice of a broker for a replica that must move. It goes to a rack that the partition's
+other replicas do not use, if there is one; there to the broker with the fewest replicas, of equals
+to the lowest id. Nothing moves without need.
 
-A plan names only partitions that change, each with the replicas it shall have; the first one is
-the preferred leader. Carrying it out is `reassignment`.
+A plan names only partitions that change, each with its new replicas; the first one is the preferred
+leader. `reassignment` carries a plan out.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,19 +15,19 @@ from typing import TypeAlias, TypeVar
 from penstock.base.errors import ErrorCode, Refused
 
 PASSES_MAX = 10
-"""Each pass brings the brokers closer together; a few are enough."""
+"""Limit of passes: each brings the brokers closer together, and a few are enough."""
 
 ReplicaPlace = TypeVar("ReplicaPlace", bound=tuple[str, int])
-"""A topic and a partition of it."""
+"""Topic and partition."""
 Layout: TypeAlias = Mapping[ReplicaPlace, tuple[int, ...]]
 """Replicas by topic and partition."""
 Racks = Mapping[int, str | None]
-"""The brokers that may take replicas, and where they stand."""
+"""Brokers that may take replicas, with their racks."""
 
 
 @dataclass(slots=True)
 class _Load:
-    """Replicas and preferred leaders of each broker, as a plan grows."""
+    """Replicas and preferred leaders per broker, while a plan grows."""
 
     racks: Racks
     replicas: dict[int, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _Load:
             self.leaders[replicas[0]] = self.leaders.get(replicas[0], 0) + step
 
     def best(self, kept: Sequence[int], without: Collection[int] = ()) -> int | None:
-        """The broker that should join these replicas."""
+        """Best broker to join these replicas."""
         used = [self.racks.get(node) for node in kept]
         candidates = [node for node in self.racks if node not in kept and node not in without]
         return min(
@@ -60,9 +60,9 @@ def _loaded(layout: Layout[ReplicaPlace], racks: Racks) -> _Load:
 def evacuate(
     layout: Layout[ReplicaPlace], racks: Racks, leaving: Collection[int]
 ) -> dict[ReplicaPlace, tuple[int, ...]]:
-    """Every replica off the brokers that are leaving; each is replaced where it stood.
+    """Moves every replica off the leaving brokers; each successor takes its position.
 
-    Raises Refused when a partition has more replicas than there are brokers to hold them.
+    Raises Refused if a partition has more replicas than there are brokers to hold them.
     """
     staying = {node: rack for node, rack in racks.items() if node not in leaving}
     load = _loaded(layout, staying)
@@ -87,9 +87,9 @@ def evacuate(
 def resize(
     layout: Layout[ReplicaPlace], racks: Racks, factor: int
 ) -> dict[ReplicaPlace, tuple[int, ...]]:
-    """Every partition with `factor` replicas: some more on the best brokers, or the last ones less.
+    """Gives every partition `factor` replicas: adds the best brokers, or drops the last replicas.
 
-    Raises Refused when there are fewer brokers than that.
+    Raises Refused if there are fewer brokers than that.
     """
     load = _loaded(layout, racks)
     plan = {}
@@ -108,10 +108,10 @@ def resize(
 
 
 def spread(layout: Layout[ReplicaPlace], racks: Racks) -> dict[ReplicaPlace, tuple[int, ...]]:
-    """Replicas, then preferred leaders, as evenly over the brokers as they go.
+    """Spreads replicas, then preferred leaders, as evenly over the brokers as possible.
 
-    Replicas move only from brokers that have too many to such as have too few, and never so that a
-    partition's replicas share racks more than before.
+    Replicas move only from brokers with too many to brokers with too few, and never so that a
+    partition's replicas share more racks than before.
     """
     load = _loaded(layout, racks)
     after: dict[ReplicaPlace, tuple[int, ...]] = dict(sorted(layout.items()))
@@ -123,7 +123,7 @@ def spread(layout: Layout[ReplicaPlace], racks: Racks) -> dict[ReplicaPlace, tup
 
 
 def _even_out(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> bool:
-    """Each replica from a fuller broker to the emptiest it can go to; whether any moved."""
+    """Moves replicas from fuller brokers to the emptiest possible; True if any moved."""
     has_moved = False
     for place, replicas in after.items():
         for giver in replicas:
@@ -137,7 +137,7 @@ def _even_out(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> bool:
 
 
 def _taker(replicas: tuple[int, ...], giver: int, load: _Load) -> int | None:
-    """Who should have this replica instead: one with at least two fewer, in no worse a rack."""
+    """Broker to take this replica: at least two replicas fewer, and not a worse rack."""
     if giver not in load.racks:
         return None
     has = load.replicas
@@ -157,7 +157,7 @@ def _swapped(replicas: tuple[int, ...], giver: int, taker: int) -> tuple[int, ..
 
 
 def _spread_leaders(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> None:
-    """Puts another replica first where the first one's broker leads much more than it does."""
+    """Puts another replica first where the first one's broker leads many more partitions."""
     for place, replicas in after.items():
         first = min(replicas, key=lambda node: (load.leaders.get(node, 0), replicas.index(node)))
         if load.leaders.get(replicas[0], 0) - load.leaders.get(first, 0) >= 2:
@@ -167,7 +167,7 @@ def _spread_leaders(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> 
 
 
 def _shared_racks(replicas: Sequence[int], racks: Racks) -> int:
-    """How many replicas stand in a rack that another one is in."""
+    """Number of replicas in a rack that another replica uses."""
     used = [racks.get(node) for node in replicas]
     return len(used) - len(dict.fromkeys(used))
 
@@ -175,6 +175,6 @@ def _shared_racks(replicas: Sequence[int], racks: Racks) -> int:
 def _too_few(place: tuple[str, int], factor: int, brokers: int) -> Refused:
     return Refused(
         ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"{place[0]}-{place[1]} is to have {factor} replica(s), but only {brokers} broker(s) can "
-        "take one.",
+        f"{place[0]}-{place[1]} needs {factor} replica(s), but only {brokers} broker(s) can take "
+        "one.",
     )

@@ -1,15 +1,15 @@
-"""Ending a topic that was deleted: its record stays until nobody has its files any more.
+"""Completion of a topic's deletion: its record stays until every node has removed its files.
 
-Deleting takes the name away and leaves `/deleted/<id>` with the nodes that had a part of it. Each
-of them removes its files and confirms; one that was away does so when it returns, for the record
-waits for it. When all have, the record goes, and the keys of its partitions before it. A node
-that will not return is confirmed for when it is unregistered.
+Deleting a topic removes its name and leaves `/deleted/<id>` with the nodes that had replicas. Each
+of them removes its files and confirms; a node that is down confirms when it returns, for the record
+waits for it. When all have confirmed, the keys of the partitions are deleted, then the record. A
+node that will not return is confirmed for when it is unregistered.
 
-Invariants: a record goes only when every node confirmed that it named, or that a partition's key
-names: a move may have added one while the topic was being deleted. The keys go first, in
-transactions that fit, each guarded by the record; a crash in between is made good by whoever
-confirms or controls next.
-Leaves to others: the files (`directories`), when to remove them (`partitions`).
+Invariants: a record is deleted only after every node has confirmed that it names, or that a
+partition's key names: a move may have added one while the topic was being deleted. The keys are
+deleted first, in transactions within the limit, each guarded by the record. After a crash in
+between, the next node that confirms, or the controller, continues.
+Elsewhere: the files (`log_directories`), the time to remove them (`partitions`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ ATTEMPTS = 12
 
 
 async def confirm(store: Store, topic_id: TopicId, node_id: int) -> None:
-    """`node_id` has no files of the topic any more. Raises as the store does."""
+    """Confirms that `node_id` has no files of the topic any more. Raises the store's errors."""
     key = store_keys.deleted_key(topic_id)
     for _ in range(ATTEMPTS):
         entry = await store.get(key)
@@ -48,18 +48,19 @@ async def confirm(store: Store, topic_id: TopicId, node_id: int) -> None:
         elif not _is_complete(needed, record):
             return
         if _is_complete(needed, record):
-            # The last one need not say so first.
+            # The last confirmation need not be written first.
             if await _clear(store, entry, states):
                 return
         elif await store.commit(
             [Expect(key, entry.revision)], [Put(key, store_keys.encode(record))]
         ):
             return
-    raise Refused(ErrorCode.REQUEST_TIMED_OUT, "others kept changing the record of a deleted topic")
+    reason = "the record of the deleted topic kept changing"
+    raise Refused(ErrorCode.REQUEST_TIMED_OUT, reason)
 
 
 async def finish(store: Store, topic_id: TopicId) -> None:
-    """Takes the record away if all have confirmed; else leaves it as it is."""
+    """Deletes the record if all nodes have confirmed; else leaves it unchanged."""
     entry = await store.get(store_keys.deleted_key(topic_id))
     if entry is None:
         return
@@ -70,10 +71,10 @@ async def finish(store: Store, topic_id: TopicId) -> None:
 
 
 async def read_states(store: Store, name: str) -> dict[tuple[str, int], PartitionRecord]:
-    """The partitions of a topic that are not as they were born, by its id and their index.
+    """Partitions of a topic that have changed since its creation, by topic id and partition.
 
-    Only to spare nodes that have long given their replicas away: without it (the store does not
-    answer just now) the nodes where the topic was born are asked to confirm, too.
+    Only spares nodes that gave their replicas away long ago: without it (the store does not answer
+    just now) the nodes where the topic was created must confirm, too.
     """
     try:
         entry = await store.get(store_keys.topic_key(name))
@@ -90,7 +91,7 @@ async def read_states(store: Store, name: str) -> dict[tuple[str, int], Partitio
 
 
 def replicas_of(partitions: Iterable[PartitionRecord]) -> tuple[int, ...]:
-    """Every node that has a part of these."""
+    """Nodes with a replica of these partitions."""
     return tuple(sorted({node for record in partitions for node in record.replicas}))
 
 
@@ -100,7 +101,7 @@ async def _states(store: Store, topic_id: TopicId) -> list[StoreEntry]:
 
 
 def _needed(record: DeletedRecord, states: Sequence[StoreEntry]) -> list[int]:
-    """The nodes that must confirm: those the record names, and those that a key names."""
+    """Nodes that must confirm: those that the record names, and those that a key names."""
     named = replicas_of(store_keys.decode(PartitionRecord, entry.value) for entry in states)
     return [*record.replicas, *(node for node in named if node not in record.replicas)]
 
@@ -110,7 +111,7 @@ def _is_complete(needed: Sequence[int], record: DeletedRecord) -> bool:
 
 
 async def _clear(store: Store, deleted: StoreEntry, states: Sequence[StoreEntry]) -> bool:
-    """Everything under the topic's id, the record last; False if the record changed meanwhile."""
+    """Deletes all keys under the topic's id, the record last; False if the record changed."""
     guard = [Expect(deleted.key, deleted.revision)]
     gone = [*(Delete(entry.key) for entry in states), Delete(deleted.key)]
     for start in range(0, len(gone), COMMIT_CHANGES_MAX):
