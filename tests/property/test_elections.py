@@ -20,7 +20,7 @@ from penstock.base.errors import Refused
 from penstock.cluster.controller import elections, reassignment
 from penstock.cluster.controller.controller_decisions import next_state
 from penstock.cluster.controller.elections import Election, Rules
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
 NODES = (1, 2, 3, 4)
@@ -137,7 +137,7 @@ class World:
         elif action == "mend":
             self.cuts.clear()
         elif action.startswith("return") and node not in self.up:
-            self.come_back(node, action, amount)
+            self.after_unclean_restart(node, action, amount)
         elif action == "min isr":
             self.rules = Rules(1 + amount % 3, rules.unclean, rules.is_durable)
         elif action == "prefer":
@@ -168,7 +168,7 @@ class World:
                 assert self.level(node) <= level
 
     def level(self, node: int) -> int:
-        found = elections._standing(node, self.record, self.up, self.rules, self.cuts)
+        found = elections._leader_rank(node, self.record, self.up, self.rules, self.cuts)
         return found.level
 
     def write(self, amount: int) -> None:
@@ -216,7 +216,7 @@ class World:
         self.high_watermarks[node] = 0
         self.copies[node].clear()
 
-    def come_back(self, node: int, action: str, amount: int) -> None:
+    def after_unclean_restart(self, node: int, action: str, amount: int) -> None:
         is_empty = action == "return empty"
         if is_empty:
             self.wipe(node)
@@ -231,7 +231,9 @@ class World:
             self.high_watermarks[node] = min(self.high_watermarks[node], len(log))
         if is_empty or not self.is_clean[node]:
             self.become(
-                elections.come_back(self.record, node, self.up, self.rules, is_empty=is_empty)
+                elections.after_unclean_restart(
+                    self.record, node, self.up, self.rules, is_empty=is_empty
+                )
             )
         self.up[node] = BrokerRecord(node, "h", node)
 
@@ -282,7 +284,7 @@ def check(before: PartitionRecord, after: PartitionRecord, min_isr: int) -> None
 def begin(seed: int) -> tuple[World, random.Random]:
     rng = random.Random(seed)
     rules = Rules(rng.randint(1, 3), rng.random() < 0.2, rng.random() < 0.5)
-    return World(rules, birth(NODES[: rng.randint(1, 3)])), rng
+    return World(rules, initial_record(NODES[: rng.randint(1, 3)])), rng
 
 
 def step(world: World, rng: random.Random, without: tuple[str, ...] = ()) -> None:
@@ -307,7 +309,7 @@ def test_a_leader_has_everything_that_was_committed(seed: int) -> None:
 def test_a_replica_goes_back_only_to_follow_an_unclean_election(seed: int) -> None:
     """With nothing but deaths and returns there are many of those."""
     rng = random.Random(seed)
-    world = World(Rules(1, unclean=True), birth(NODES[:3]))
+    world = World(Rules(1, unclean=True), initial_record(NODES[:3]))
     for _ in range(60):
         step(world, rng, without=QUIET)
 

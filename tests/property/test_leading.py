@@ -60,7 +60,7 @@ class Reign(RuleBasedStateMachine):
     @rule(node=FOLLOWERS)
     def controller_fences(self, node: int) -> None:
         brokers = {n: b for n, b in self.brokers.items() if n != node}
-        after = elections.settle(self.stored, brokers, Rules(self.min_isr))
+        after = elections.adapt(self.stored, brokers, Rules(self.min_isr))
         assert after is None or after.leader == LEADER
         if after is not None:
             self.stored = after

@@ -185,7 +185,7 @@ def an_unclean_return_keeps_its_place(patch: Patch) -> None:
     async def planted(*arguments: Any, **options: Any) -> int:
         return 0
 
-    patch.setattr(open_logs, "come_back", planted)
+    patch.setattr(open_logs, "after_unclean_restart", planted)
 
 
 # -- who is in sync ---------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def a_quiet_replica_never_returns(patch: Patch) -> None:
 
 def the_controller_takes_its_lease_for_a_lock(patch: Patch) -> None:
     """What it writes is guarded by nothing else."""
-    real = partition_updates.change
+    real = partition_updates.apply
 
     async def planted(store: Any, wishes: Any, seat: Any = ()) -> Any:
         return await real(store, wishes, ())
@@ -291,7 +291,7 @@ def a_move_is_over_before_the_copies_are_made(patch: Patch) -> None:
         if not any(node in brokers for node in target):
             return None
         draft = replace(record, replicas=target, adding=(), removing=(), isr=target, elr=())
-        return reassignment._counted(record, elections.settle(draft, brokers, rules) or draft)
+        return reassignment._counted(record, elections.adapt(draft, brokers, rules) or draft)
 
     patch.setattr(reassignment, "finish", planted)
 
@@ -320,7 +320,7 @@ def readers_see_what_is_not_committed(patch: Patch) -> None:
 
 
 def a_new_leader_says_at_once_where_its_log_ends(patch: Patch) -> None:
-    patch.setattr(Partition, "is_settled", property(lambda self: True))
+    patch.setattr(Partition, "is_stable", property(lambda self: True))
 
 
 def producers_are_forgotten_by_a_new_leader(patch: Patch) -> None:

@@ -30,7 +30,7 @@ class CutBug(NamedTuple):
 
 def nobody_acts_on_reports(patch: Patch) -> None:
     """As it was: who has a lease and leads goes on leading."""
-    patch.setattr(controller, "cuts_of", lambda reports, brokers: {})
+    patch.setattr(controller, "broken_links_of", lambda reports, brokers: {})
 
 
 def a_link_that_is_there_counts_as_an_answer(patch: Patch) -> None:
@@ -49,11 +49,11 @@ def the_first_in_order_takes_over(patch: Patch) -> None:
 
     def planted(
         node_id: int, draft: PartitionRecord, brokers: Any, rules: Any, cuts: Any
-    ) -> elections._Standing:
+    ) -> elections._LeaderRank:
         is_leader = node_id == draft.leader
-        return elections._Standing(0 if is_leader and cuts.get(node_id) else 1, 0, 0)
+        return elections._LeaderRank(0 if is_leader and cuts.get(node_id) else 1, 0, 0)
 
-    patch.setattr(elections, "_standing", planted)
+    patch.setattr(elections, "_leader_rank", planted)
 
 
 def a_silent_follower_may_lag_as_long_as_a_slow_one(patch: Patch) -> None:
@@ -67,7 +67,7 @@ def a_silent_follower_may_lag_as_long_as_a_slow_one(patch: Patch) -> None:
 
 def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:
     """Also those that have left the ISR, and may lack what was committed since."""
-    real = elections._connect
+    real = elections._prefer_connected
 
     def planted(record: PartitionRecord, draft: PartitionRecord, *rest: Any) -> PartitionRecord:
         after = real(record, draft, *rest)
@@ -77,7 +77,7 @@ def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:
         isr = tuple(node for node in after.replicas if node not in away)
         return replace(after, isr=isr, elr=())
 
-    patch.setattr(elections, "_connect", planted)
+    patch.setattr(elections, "_prefer_connected", planted)
 
 
 def one_answer_is_enough_for_ever(patch: Patch) -> None:

@@ -66,12 +66,12 @@ def what_is_not_on_disk_yet_counts_as_known(patch: Patch) -> None:
 
 def an_older_copy_keeps_its_place(patch: Patch) -> None:
     """It is found out, and only its marker is not believed."""
-    real = unclean_restart.come_back
+    real = unclean_restart.withdraw_unclean
 
     async def planted(*arguments: Any, **options: Any) -> int:
         return await real(*arguments, **{**options, "is_old": False})
 
-    patch.setattr(open_logs, "come_back", planted)
+    patch.setattr(open_logs, "withdraw_unclean", planted)
 
 
 # -- going back -----------------------------------------------------------------------------------

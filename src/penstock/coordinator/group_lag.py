@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import Corrupt, Refused
-from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.queues.gauges import NAMES_MAX, OTHERS
 from penstock.coordinator.queues.inspection import NO_TIME, written_ms
@@ -193,7 +193,7 @@ async def _ask(
         response = await around.peers.ask(
             node_id, request, ListOffsetsResponse, lane=LANE, timeout_ms=TIMEOUT_MS
         )
-    except TROUBLE as error:
+    except PEER_ERRORS as error:
         log.info("offsets in partitions of node %d are not known: %s", node_id, error)
         return {}
     return {

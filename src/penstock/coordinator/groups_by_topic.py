@@ -18,7 +18,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Decision, Machine, Token
 from penstock.client.errors import code_of
-from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.queues.state_store import QueueStateStore
 from penstock.coordinator.runtime.shard_host import HostContext, ask
@@ -149,7 +149,7 @@ class Positions:
             )
             if response.error_code:
                 raise Refused(code_of(response.error_code), response.error_message)
-        except TROUBLE as error:
+        except PEER_ERRORS as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         return listing_of(response)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import check, code_of
-from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.runtime.batched_rpc import BatchedRpc, check_count
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.transactions.records import Partition, ProducerEpoch
@@ -110,7 +110,7 @@ class RemoteTxns:
             check_count(results, questions)
             for question, result in zip(questions, results, strict=True):
                 question.settle(result)
-        except TROUBLE as error:
+        except PEER_ERRORS as error:
             for question in questions:
                 question.refuse(_not_now(str(error)))
 

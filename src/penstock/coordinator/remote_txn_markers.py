@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode
 from penstock.client.errors import code_of
-from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.runtime.batched_rpc import BatchedRpc
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.wire.messages.txn_markers import (
@@ -80,7 +80,7 @@ class RemoteMarkers:
                 timeout_ms=TIMEOUT_MS,
             )
             answers = answers_of(response)
-        except TROUBLE:
+        except PEER_ERRORS:
             pass  # All of them are tried again.
         for errand in errands:
             place = (errand.marker.producer_id, errand.topic, errand.index)

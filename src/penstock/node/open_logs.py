@@ -3,12 +3,12 @@
 Three things can have been lost, and each is found before the node registers, while nothing can put
 it back among those in sync:
 
-- what a crash may have taken: there is no clean-shutdown marker (`returns.come_back`);
+- what a crash may have taken: there is no clean-shutdown marker (`withdraw_unclean`);
 - the whole data directory: it is new, or was put back from an older copy (`lives`). Then neither
   its clean stop nor its files say what this node once acknowledged (ADR 0032);
 - single logs, or the folder of all of them: what this node is known to have held is missing, or
   ends too early (`log.recovery`, `cluster.replication.high_watermark_checkpoint`). Those replicas
-  are lost: they leave ISR and ELR, and are copied anew (`returns.give_up`). One without other
+  are lost: they leave ISR and ELR, and are copied anew (`returns.withdraw_lost`). One without other
   replicas stays offline.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.base.ids import NodeId
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.partitions import Partitions
-from penstock.cluster.replication.unclean_restart import come_back, give_up
+from penstock.cluster.replication.unclean_restart import withdraw_lost, withdraw_unclean
 from penstock.log.flusher import Flusher
 from penstock.node import data_directory, metadata_check, process_lives
 
@@ -46,7 +46,9 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
         clean = None
     if clean is None:
         await node.membership.vacate(meta.directory_id)
-        await come_back(node.store, node.configs, config.node_id, is_empty=is_new, is_old=is_old)
+        await withdraw_unclean(
+            node.store, node.configs, config.node_id, is_empty=is_new, is_old=is_old
+        )
         image = await node.follower.start()
         if not is_new and not are_logs_missing:
             # It may take long, and until then there is nothing else to be seen.
@@ -71,7 +73,7 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
     lost = [key for key, one in node.partitions.items() if one.log.is_lost]
     if lost:
         await node.membership.vacate(meta.directory_id)
-        await give_up(node.store, node.configs, config.node_id, lost)
+        await withdraw_lost(node.store, node.configs, config.node_id, lost)
     # Not before: a crash up to here must find again what was found.
     life = process_lives.next_life(here, meta.directory_id, last)
     data_directory.write_life(node.disk, data_dir, life.number)

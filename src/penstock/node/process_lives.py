@@ -17,7 +17,7 @@ import logging
 
 from penstock.base.ports import Store
 from penstock.base.retry import Retry
-from penstock.cluster.controller.partition_updates import TROUBLE
+from penstock.cluster.controller.partition_updates import STORE_ERRORS
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import LifeRecord
 
@@ -32,7 +32,7 @@ async def last(store: Store, node_id: int) -> LifeRecord | None:
     while True:
         try:
             entry = await store.get(store_keys.life_key(node_id))
-        except TROUBLE as error:
+        except STORE_ERRORS as error:
             log.warning("the metadata store does not answer: %r", error)
             await retry.pause()
             continue

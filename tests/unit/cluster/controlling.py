@@ -8,7 +8,7 @@ from penstock.base.ports import Put
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller.controller import Controller
 from penstock.cluster.controller.elections import Election
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.membership import ClusterMembership
@@ -141,6 +141,6 @@ def play(scene: Callable[[World], Awaitable[None]], seed: int = 0) -> None:
 def spread(count: int, *replicas: int) -> list[PartitionRecord]:
     """Partitions on the same replicas, led in turn."""
     return [
-        birth(replicas[index % len(replicas) :] + replicas[: index % len(replicas)])
+        initial_record(replicas[index % len(replicas) :] + replicas[: index % len(replicas)])
         for index in range(count)
     ]

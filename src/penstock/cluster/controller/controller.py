@@ -36,17 +36,17 @@ from penstock.cluster.controller import elections, partition_updates, topic_dele
 from penstock.cluster.controller.controller_decisions import ControllerDecisions, balance
 from penstock.cluster.controller.elections import Election
 from penstock.cluster.controller.partition_updates import (
-    TROUBLE,
+    STORE_ERRORS,
     Changed,
     ControllerLost,
-    PartitionWish,
+    PartitionUpdate,
     UpdateOutcome,
 )
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
-from penstock.cluster.metadata.peer_reachability import Reports, cuts_of, probe_seconds
+from penstock.cluster.metadata.peer_reachability import Reports, broken_links_of, probe_seconds
 from penstock.cluster.metadata.store_keys import ControllerRecord
 
 log = logging.getLogger("penstock.controller")
@@ -83,23 +83,23 @@ class Controller:
         self._configs = configs
         self._membership = membership
         self._count = count
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._dead: dict[int, tuple[int, float]] = {}
         """Dead incarnations: by node, its broker epoch, and the time it was noticed."""
-        self._duties = ControllerDecisions(configs)
+        self._decisions = ControllerDecisions(configs)
         self._retry = Retry(store.random, *RETRY_SECONDS)
-        self._is_seated = False
+        self._is_controller = False
         self._balance_s = float("inf")
         self._reports: Reports = {}
         """Reachability reports that have been acted on."""
         self._reports_s = float("inf")
         """Time at which newer reports are to be acted on."""
-        follower.on_change(lambda before, after: self._news.set())
+        follower.on_change(lambda before, after: self._wake.set())
 
     @property
     def is_active(self) -> bool:
         """True while this node is the controller, as far as it knows."""
-        return not self._membership.is_fenced and self._holds_seat(self._follower.image)
+        return not self._membership.is_fenced and self._holds_controller(self._follower.image)
 
     def evidence(self, node_id: int, broker_epoch: int) -> None:
         """Records that an incarnation of a node is dead: its port refuses connections."""
@@ -107,7 +107,7 @@ class Controller:
         if node_id == self.node_id or (known is not None and known[0] >= broker_epoch):
             return
         self._dead[node_id] = (broker_epoch, asyncio.get_running_loop().time())
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Acts on images until cancelled."""
@@ -116,26 +116,26 @@ class Controller:
             try:
                 await self._step()
                 self._retry.succeeded()
-            except (*TROUBLE, ControllerLost) as error:
+            except (*STORE_ERRORS, ControllerLost) as error:
                 if not self._retry.failures:
                     log.warning("the controller tries again: %r", error)
-                self._duties.forget()
+                self._decisions.forget()
                 await self._retry.pause()
-                self._news.set()
+                self._wake.set()
 
     async def _pause(self) -> None:
         """Waits for a change, or until the next timer."""
         loop = asyncio.get_running_loop()
         wait_s = min(self._balance_s, self._reports_s) - loop.time()
         wait_s = min(GRACE_SECONDS if self._dead else float("inf"), wait_s)
-        if self._duties.is_unfinished:
+        if self._decisions.is_unfinished:
             wait_s = min(wait_s, UNFINISHED_SECONDS)
         try:
             async with asyncio.timeout(wait_s if wait_s < float("inf") else None):
-                await self._news.wait()
+                await self._wake.wait()
         except TimeoutError:
             pass
-        self._news.clear()
+        self._wake.clear()
 
     async def _step(self) -> None:
         """Does one thing: each ends with an image that shows it, which begins the next."""
@@ -143,15 +143,15 @@ class Controller:
         self._note_reports(image)
         own = image.brokers.get(self.node_id)
         if self._membership.is_fenced or own is None or own.epoch != self._membership.epoch:
-            self._sit(False)
-            self._duties.is_unfinished = True  # A lease renewed late causes no image of its own.
+            self._set_controller(False)
+            self._decisions.is_unfinished = True  # A lease renewed late causes no image of its own.
             return
-        self._sit(self._holds_seat(image))
+        self._set_controller(self._holds_controller(image))
         if await self._fence(image):
             return
-        if self._is_seated:
+        if self._is_controller:
             await self._act(image)
-        elif is_vacant(image):
+        elif is_controller_missing(image):
             await self._campaign(image)
 
     def _note_reports(self, image: Image) -> None:
@@ -165,7 +165,7 @@ class Controller:
 
     # -- controller key -------------------------------------------------------------------------
 
-    def _holds_seat(self, image: Image) -> bool:
+    def _holds_controller(self, image: Image) -> bool:
         holder = image.controller
         return (
             holder is not None
@@ -193,15 +193,15 @@ class Controller:
         if revision is not None:
             await self._reached(revision)
 
-    def _sit(self, is_seated: bool) -> None:
+    def _set_controller(self, is_controller: bool) -> None:
         """Updates whether this node is the controller, however it gained or lost the key."""
-        if is_seated and not self._is_seated:
+        if is_controller and not self._is_controller:
             log.info("node %d is the controller", self.node_id)
-            self._duties.forget()
+            self._decisions.forget()
             self._set_balance_timer()
-        elif not is_seated:
+        elif not is_controller:
             self._balance_s = float("inf")
-        self._is_seated = is_seated
+        self._is_controller = is_controller
 
     async def _reached(self, revision: int) -> None:
         async with asyncio.timeout(CATCH_UP_SECONDS):
@@ -217,16 +217,20 @@ class Controller:
             if broker is None or broker.epoch > epoch:
                 del self._dead[node_id]
             elif broker.epoch == epoch:
-                is_seat = not is_vacant(image) and _holder(image) == node_id
-                if self._holds_seat(image) or is_seat or now_s - seen_s >= GRACE_SECONDS:
-                    return await self._take_away(image, node_id, is_seat)
+                was_controller = not is_controller_missing(image) and _holder(image) == node_id
+                if (
+                    self._holds_controller(image)
+                    or was_controller
+                    or now_s - seen_s >= GRACE_SECONDS
+                ):
+                    return await self._take_away(image, node_id, was_controller)
         return False
 
-    async def _take_away(self, image: Image, node_id: int, is_seat: bool) -> bool:
+    async def _take_away(self, image: Image, node_id: int, was_controller: bool) -> bool:
         key = store_keys.broker_key(node_id)
         expects = [Expect(key, image.broker_revisions[node_id])]
         changes: list[Put | Delete] = [Delete(key)]
-        if is_seat:
+        if was_controller:
             more, put = self._claim(image)
             expects += more
             changes.append(put)
@@ -241,34 +245,34 @@ class Controller:
     # -- updates ------------------------------------------------------------------------------
 
     async def _act(self, image: Image) -> None:
-        cuts = cuts_of(self._reports, image.brokers)
-        await self._change(image, self._duties.wishes(image, cuts))
-        for topic_id in self._duties.finished_deletions(image):
+        broken_links = broken_links_of(self._reports, image.brokers)
+        await self._change(image, self._decisions.updates(image, broken_links))
+        for topic_id in self._decisions.finished_deletions(image):
             await topic_deletion.finish(self._store, topic_id)
         if asyncio.get_running_loop().time() >= self._balance_s:
             self._set_balance_timer()
             now = self._follower.image
-            if self._configs.flag("auto.leader.rebalance.enable") and self._holds_seat(now):
-                await self._change(now, balance(now, cuts))
+            if self._configs.flag("auto.leader.rebalance.enable") and self._holds_controller(now):
+                await self._change(now, balance(now, broken_links))
 
     def _set_balance_timer(self) -> None:
         interval_s = self._configs.integer("leader.imbalance.check.interval.seconds")
         self._balance_s = asyncio.get_running_loop().time() + interval_s
 
-    async def _change(self, image: Image, wishes: Sequence[PartitionWish]) -> None:
-        if not wishes:
+    async def _change(self, image: Image, updates: Sequence[PartitionUpdate]) -> None:
+        if not updates:
             return
-        seat = Expect(store_keys.CONTROLLER, image.controller_revision)
-        outcomes = await partition_updates.change(self._store, wishes, [seat])
+        controller_guard = Expect(store_keys.CONTROLLER, image.controller_revision)
+        outcomes = await partition_updates.apply(self._store, updates, [controller_guard])
         if any(isinstance(outcome, Refused) for outcome in outcomes):
-            self._duties.is_unfinished = True
-        count_elections(wishes, outcomes, self._count)
+            self._decisions.is_unfinished = True
+        count_elections(updates, outcomes, self._count)
         done = [outcome.revision for outcome in outcomes if isinstance(outcome, Changed)]
         if done:
             await self._reached(max(done))
 
 
-def is_vacant(image: Image) -> bool:
+def is_controller_missing(image: Image) -> bool:
     """True if the controller key is free: never taken, or its incarnation has ended."""
     return image.controller is None or _holder(image) is None
 
@@ -282,10 +286,10 @@ def _holder(image: Image) -> int | None:
 
 
 def count_elections(
-    wishes: Sequence[PartitionWish], outcomes: Sequence[UpdateOutcome], count: Count
+    updates: Sequence[PartitionUpdate], outcomes: Sequence[UpdateOutcome], count: Count
 ) -> None:
     """Counts elections, and logs each leader that may lack committed records."""
-    for wish, outcome in zip(wishes, outcomes, strict=True):
+    for update, outcome in zip(updates, outcomes, strict=True):
         if not isinstance(outcome, Changed):
             continue
         kind = elections.kind_of(outcome.before, outcome.after)
@@ -295,8 +299,8 @@ def count_elections(
         if kind is not Election.CLEAN:
             log.warning(
                 "%s-%d is led by node %d, which may lack committed records (%s election)",
-                wish.topic.name,
-                wish.index,
+                update.topic.name,
+                update.index,
                 outcome.after.leader,
                 kind.value,
             )

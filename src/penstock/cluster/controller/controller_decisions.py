@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from penstock.base.ids import TopicId
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections, reassignment
-from penstock.cluster.controller.elections import NO_CUTS, Brokers, Cuts, Rules
-from penstock.cluster.controller.partition_updates import PartitionWish, UpdateFunction
+from penstock.cluster.controller.elections import NO_BROKEN_LINKS, BrokenLinks, Brokers, Rules
+from penstock.cluster.controller.partition_updates import PartitionUpdate, UpdateFunction
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import PartitionRecord
 
@@ -35,7 +35,7 @@ class ControllerDecisions:
         self._configs = configs
         self._topics: Mapping[str, TopicImage] = {}
         self._brokers: Brokers = {}
-        self._cuts: Cuts = NO_CUTS
+        self._broken_links: BrokenLinks = NO_BROKEN_LINKS
         self._generation = -1
         self._deleted: object = None
         self._rules: dict[str, tuple[Mapping[str, str], Rules]] = {}
@@ -44,46 +44,50 @@ class ControllerDecisions:
         self._generation = -1
         self._deleted = None
 
-    def wishes(self, image: Image, cuts: Cuts = NO_CUTS) -> list[PartitionWish]:
+    def updates(
+        self, image: Image, broken_links: BrokenLinks = NO_BROKEN_LINKS
+    ) -> list[PartitionUpdate]:
         """Updates for everything that changed since the last check."""
         is_all = self.is_unfinished or self._generation != self._configs.generation
         if is_all:
             self._rules.clear()
-        is_all = is_all or self._brokers is not image.brokers or self._cuts != cuts
-        wishes: list[PartitionWish] = []
+        is_all = is_all or self._brokers is not image.brokers or self._broken_links != broken_links
+        updates: list[PartitionUpdate] = []
         deciders: dict[Rules, UpdateFunction] = {}
         for name, topic in image.topics.items():
             old = None if is_all else self._topics.get(name)
             if old is not topic:
-                wishes += self._in_topic(topic, old, image.brokers, cuts, deciders)
+                updates += self._in_topic(topic, old, image.brokers, broken_links, deciders)
         # Partitions without a live leader first: clients wait for them.
-        wishes.sort(key=lambda wish: wish.topic.partitions[wish.index].leader in image.brokers)
+        updates.sort(
+            key=lambda update: update.topic.partitions[update.index].leader in image.brokers
+        )
         self.is_unfinished = False
         self._generation = self._configs.generation
-        self._topics, self._brokers, self._cuts = image.topics, image.brokers, cuts
+        self._topics, self._brokers, self._broken_links = image.topics, image.brokers, broken_links
         if len(self._rules) > 2 * len(image.topics):
             self._rules.clear()  # Mostly of deleted topics.
-        return wishes
+        return updates
 
     def _in_topic(
         self,
         topic: TopicImage,
         old: TopicImage | None,
         brokers: Brokers,
-        cuts: Cuts,
+        broken_links: BrokenLinks,
         deciders: dict[Rules, UpdateFunction],
-    ) -> Iterator[PartitionWish]:
+    ) -> Iterator[PartitionUpdate]:
         known = old.partitions if old is not None and old.configs is topic.configs else ()
         for index, record in enumerate(topic.partitions):
             if index < len(known) and known[index] is record:
                 continue
-            if not is_settled(record, brokers, cuts):
+            if not is_stable(record, brokers, broken_links):
                 rules = self._rules_of(topic)
                 decide = deciders.get(rules)
                 if decide is None:
-                    decide = deciders[rules] = remembering(brokers, rules, cuts)
+                    decide = deciders[rules] = cached_decision(brokers, rules, broken_links)
                 if decide(record) is not None:
-                    yield PartitionWish(topic, index, decide)
+                    yield PartitionUpdate(topic, index, decide)
 
     def _rules_of(self, topic: TopicImage) -> Rules:
         known = self._rules.get(topic.name)
@@ -105,40 +109,47 @@ class ControllerDecisions:
         ]
 
 
-def is_settled(record: PartitionRecord, brokers: Brokers, cuts: Cuts = NO_CUTS) -> bool:
+def is_stable(
+    record: PartitionRecord, brokers: Brokers, broken_links: BrokenLinks = NO_BROKEN_LINKS
+) -> bool:
     """True if there is surely nothing to do: true of nearly every partition, and cheap."""
     leader = brokers.get(record.leader)
     if leader is None or leader.is_draining or record.elr or record.adding or record.removing:
         return False
-    if cuts and cuts.get(record.leader):
+    if broken_links and broken_links.get(record.leader):
         return False
     return record.leader in record.isr and all(node in brokers for node in record.isr)
 
 
 def next_state(
-    record: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS
+    record: PartitionRecord,
+    brokers: Brokers,
+    rules: Rules,
+    broken_links: BrokenLinks = NO_BROKEN_LINKS,
 ) -> PartitionRecord | None:
     """The controller's next record: a finished move, or the outcome of an election."""
     finished = reassignment.finish(record, brokers, rules)
-    return finished or elections.settle(record, brokers, rules, cuts)
+    return finished or elections.adapt(record, brokers, rules, broken_links)
 
 
-def remembering(brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS) -> UpdateFunction:
+def cached_decision(
+    brokers: Brokers, rules: Rules, broken_links: BrokenLinks = NO_BROKEN_LINKS
+) -> UpdateFunction:
     """`next_state` for one image, cached: when a broker dies, thousands of partitions have equal
     records, and so equal decisions."""
-    decide = functools.partial(next_state, brokers=brokers, rules=rules, cuts=cuts)
+    decide = functools.partial(next_state, brokers=brokers, rules=rules, broken_links=broken_links)
     return functools.lru_cache(maxsize=DECISIONS_MAX)(decide)
 
 
-def balance(image: Image, cuts: Cuts = NO_CUTS) -> list[PartitionWish]:
+def balance(image: Image, broken_links: BrokenLinks = NO_BROKEN_LINKS) -> list[PartitionUpdate]:
     """Updates that move leadership back to preferred replicas, unless those have broken links."""
     decide = functools.partial(elections.prefer, brokers=image.brokers)
-    wishes = [
-        PartitionWish(topic, index, decide)
+    updates = [
+        PartitionUpdate(topic, index, decide)
         for topic in image.topics.values()
         for index, record in enumerate(topic.partitions)
         if record.leader != record.replicas[0]
-        and not cuts.get(record.replicas[0])
+        and not broken_links.get(record.replicas[0])
         and decide(record) is not None
     ]
-    return wishes[:BALANCED_MAX]
+    return updates[:BALANCED_MAX]

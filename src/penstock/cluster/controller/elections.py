@@ -36,9 +36,9 @@ from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, Partit
 Brokers = Mapping[int, BrokerRecord]
 """Live brokers, as the image has them."""
 
-Cuts = Mapping[int, frozenset[int]]
+BrokenLinks = Mapping[int, frozenset[int]]
 """Nodes without a round trip, by node, whichever direction fails; see `peer_reachability`."""
-NO_CUTS: Cuts = {}
+NO_BROKEN_LINKS: BrokenLinks = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +124,18 @@ def is_last_choice(record: PartitionRecord, node_id: int) -> bool:
 # -- requests of the controller -------------------------------------------------------------------
 
 
-def settle(
-    record: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS
+def adapt(
+    record: PartitionRecord,
+    brokers: Brokers,
+    rules: Rules,
+    broken_links: BrokenLinks = NO_BROKEN_LINKS,
 ) -> PartitionRecord | None:
     """Adapts a partition to the live brokers and their links: replicas on dead brokers leave the
     ISR, and a replica leads if any can, from where enough replicas are reachable."""
     isr = tuple(node for node in record.isr if node in brokers)
     draft = _with_isr(record, isr, rules.min_isr)
     draft = _elect(record, draft, brokers, rules)
-    return _next(record, _connect(record, draft, brokers, rules, cuts))
+    return _next(record, _prefer_connected(record, draft, brokers, rules, broken_links))
 
 
 def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
@@ -182,7 +185,7 @@ def kind_of(before: PartitionRecord, after: PartitionRecord) -> Election:
 # -- requests of a node before it registers again -------------------------------------------------
 
 
-def come_back(
+def after_unclean_restart(
     record: PartitionRecord, node_id: int, brokers: Brokers, rules: Rules, *, is_empty: bool
 ) -> PartitionRecord | None:
     """Returns the record after `node_id` restarted without a clean-shutdown marker.
@@ -282,8 +285,12 @@ def _unclean_leader(draft: PartitionRecord, brokers: Brokers, rules: Rules) -> i
     return next((node for node in up if node in last), up[0] if up else None)
 
 
-def _connect(
-    record: PartitionRecord, draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts
+def _prefer_connected(
+    record: PartitionRecord,
+    draft: PartitionRecord,
+    brokers: Brokers,
+    rules: Rules,
+    broken_links: BrokenLinks,
 ) -> PartitionRecord:
     """Elects another leader, if the present one reaches too few replicas and the other enough; if
     the leader changes anyway, the candidate that reaches the most.
@@ -292,7 +299,7 @@ def _connect(
     records, as after a broker's death.
     """
     is_new = draft.leader not in (record.leader, NO_LEADER)
-    if not cuts or not (is_new or cuts.get(draft.leader)):
+    if not broken_links or not (is_new or broken_links.get(draft.leader)):
         return draft
     candidates = [
         node
@@ -300,19 +307,19 @@ def _connect(
         for node in draft.replicas
         if node in part and _is_willing(node, brokers)
     ]
-    standings = {node: _standing(node, draft, brokers, rules, cuts) for node in candidates}
+    ranks = {node: _leader_rank(node, draft, brokers, rules, broken_links) for node in candidates}
     if not candidates:
         return draft
-    best = max(candidates, key=lambda node: standings[node])
-    present = _standing(draft.leader, draft, brokers, rules, cuts)
-    if not is_new and standings[best].level <= present.level:
+    best = max(candidates, key=lambda node: ranks[node])
+    present = _leader_rank(draft.leader, draft, brokers, rules, broken_links)
+    if not is_new and ranks[best].level <= present.level:
         return draft
-    isr = [node for node in draft.isr if node not in cuts.get(best, ())]
+    isr = [node for node in draft.isr if node not in broken_links.get(best, ())]
     draft = replace(draft, leader=best)
     return _with_isr(draft, _ordered(draft.replicas, {*isr, best}), rules.min_isr)
 
 
-class _Standing(NamedTuple):
+class _LeaderRank(NamedTuple):
     """Rank of a leader by the replicas that it reaches; more is better."""
 
     level: int
@@ -322,10 +329,10 @@ class _Standing(NamedTuple):
     reached: int
 
 
-def _standing(
-    node_id: int, draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts
-) -> _Standing:
-    away = cuts.get(node_id, ())
+def _leader_rank(
+    node_id: int, draft: PartitionRecord, brokers: Brokers, rules: Rules, broken_links: BrokenLinks
+) -> _LeaderRank:
+    away = broken_links.get(node_id, ())
     reached = [
         node for node in draft.replicas if node == node_id or (node in brokers and node not in away)
     ]
@@ -333,7 +340,7 @@ def _standing(
     least = effective_min_isr(rules.min_isr, draft)
     most = max(least, majority(draft))
     level = (complete >= most) + (complete >= least) + (len(reached) >= least)
-    return _Standing(level, complete, len(reached))
+    return _LeaderRank(level, complete, len(reached))
 
 
 def majority(record: PartitionRecord) -> int:

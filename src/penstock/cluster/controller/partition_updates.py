@@ -1,10 +1,10 @@
 """Updates of partition records in the store, many at a time.
 
 Owns: packing updates into transactions, and handling refused commits and unknown results. A
-`PartitionWish` is a partition, and a pure function from its present record to the next one. Updates
-are decided from the image and committed in chunks, each record guarded by its own revision. A chunk
-that fails is retried one by one, each decided again from a linearizable read. So no update is
-written on the basis of a record that has changed, and an unknown result is looked up before a
+`PartitionUpdate` is a partition, and a pure function from its present record to the next one. The
+updates are decided from the image and committed in chunks, each record guarded by its own revision.
+A chunk that fails is retried one by one, each decided again from a linearizable read. So no update
+is written on the basis of a record that has changed, and an unknown result is looked up before a
 retry.
 
 Invariants: no transaction has more than `COMMIT_CHANGES_MAX` guards or changes. The first record of
@@ -29,11 +29,11 @@ from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 
-LANES = 4
+CONCURRENT_COMMITS = 4
 """Concurrent transactions: a store syncs several as fast as one."""
 ATTEMPTS = 8
 PAUSE_SECONDS = (0.02, 1.0)
-TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
+STORE_ERRORS = (UnknownResult, TimeoutError, ConnectionError)
 
 UpdateFunction = Callable[[PartitionRecord], PartitionRecord | None]
 """Returns the next record, or None if nothing is to change; may raise Refused."""
@@ -44,7 +44,7 @@ class ControllerLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionWish:
+class PartitionUpdate:
     topic: TopicImage
     index: int
     decide: UpdateFunction
@@ -66,34 +66,34 @@ def guards(topic: TopicImage, index: int) -> list[Expect]:
     return _guards(topic, index, topic.state(index).revision, topic.revision)
 
 
-async def change(
-    store: Store, wishes: Sequence[PartitionWish], seat: Sequence[Expect] = ()
+async def apply(
+    store: Store, updates: Sequence[PartitionUpdate], controller_guard: Sequence[Expect] = ()
 ) -> list[UpdateOutcome]:
     """Applies every update that still applies; the outcomes have the updates' order.
 
-    `seat` guards every transaction; when it fails, ControllerLost is raised, and the remaining
-    updates are not applied.
+    `controller_guard` guards every transaction; when it fails, ControllerLost is raised, and the
+    remaining updates are not applied.
     """
-    outcomes: list[UpdateOutcome] = [None] * len(wishes)
-    drafts: list[_Draft] = []
-    for place, wish in enumerate(wishes):
-        before = wish.topic.state(wish.index).record
+    outcomes: list[UpdateOutcome] = [None] * len(updates)
+    prepared: list[_Prepared] = []
+    for place, update in enumerate(updates):
+        before = update.topic.state(update.index).record
         try:
-            after = wish.decide(before)
+            after = update.decide(before)
         except Refused as refused:
             outcomes[place] = refused
             continue
         if after is not None:
-            expects = tuple(guards(wish.topic, wish.index))
-            drafts.append(_Draft(place, wish, before, after, expects))
-    chunks = deque(_pack(drafts, COMMIT_CHANGES_MAX - len(seat)))
+            expects = tuple(guards(update.topic, update.index))
+            prepared.append(_Prepared(place, update, before, after, expects))
+    chunks = deque(_pack(prepared, COMMIT_CHANGES_MAX - len(controller_guard)))
     async with asyncio.TaskGroup() as group:
-        lanes = [
-            group.create_task(_work(store, chunks, seat, outcomes))
-            for _ in range(min(LANES, len(chunks)))
+        tasks = [
+            group.create_task(_work(store, chunks, controller_guard, outcomes))
+            for _ in range(min(CONCURRENT_COMMITS, len(chunks)))
         ]
-    for lane in lanes:
-        lost = lane.result()
+    for task in tasks:
+        lost = task.result()
         if lost is not None:
             raise lost
     return outcomes
@@ -122,15 +122,15 @@ async def leave(
         return elections.without(record, node_id, image.brokers, rules)
 
     # Not as a chunk: the image may be older than the record.
-    outcome = await _change_one(store, PartitionWish(topic, index, decide), ())
+    outcome = await _change_one(store, PartitionUpdate(topic, index, decide), ())
     if isinstance(outcome, Refused):
         raise outcome
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _Prepared:
     place: int
-    wish: PartitionWish
+    update: PartitionUpdate
     before: PartitionRecord
     after: PartitionRecord
     guards: tuple[Expect, ...]
@@ -148,11 +148,11 @@ def _guards(topic: TopicImage, index: int, revision: int, topic_revision: int) -
     return expects
 
 
-def _pack(drafts: Sequence[_Draft], room: int) -> Iterator[list[_Draft]]:
+def _pack(prepared: Sequence[_Prepared], room: int) -> Iterator[list[_Prepared]]:
     """Chunks that each fit a transaction; each needs a topic's guard only once."""
-    chunk: list[_Draft] = []
+    chunk: list[_Prepared] = []
     expects: dict[Expect, None] = {}
-    for draft in drafts:
+    for draft in prepared:
         more = [expect for expect in draft.guards if expect not in expects]
         if chunk and len(expects) + len(more) > room:
             yield chunk
@@ -166,14 +166,14 @@ def _pack(drafts: Sequence[_Draft], room: int) -> Iterator[list[_Draft]]:
 
 async def _work(
     store: Store,
-    chunks: deque[list[_Draft]],
-    seat: Sequence[Expect],
+    chunks: deque[list[_Prepared]],
+    controller_guard: Sequence[Expect],
     outcomes: list[UpdateOutcome],
 ) -> ControllerLost | None:
     """Commits chunks until none is left, or this node is no longer the controller."""
     while chunks:
         try:
-            await _commit_chunk(store, chunks.popleft(), seat, outcomes)
+            await _commit_chunk(store, chunks.popleft(), controller_guard, outcomes)
         except ControllerLost as lost:
             chunks.clear()
             return lost
@@ -181,64 +181,74 @@ async def _work(
 
 
 async def _commit_chunk(
-    store: Store, chunk: Sequence[_Draft], seat: Sequence[Expect], outcomes: list[UpdateOutcome]
+    store: Store,
+    chunk: Sequence[_Prepared],
+    controller_guard: Sequence[Expect],
+    outcomes: list[UpdateOutcome],
 ) -> None:
-    revision = await _commit(store, chunk, seat)
+    revision = await _commit(store, chunk, controller_guard)
     if revision is not None:
         for draft in chunk:
             outcomes[draft.place] = Changed(draft.before, draft.after, revision)
         return
-    await _check_seat(store, seat)
+    await _check_controller(store, controller_guard)
     for draft in chunk:
-        outcomes[draft.place] = await _change_one(store, draft.wish, seat, draft.after)
+        outcomes[draft.place] = await _change_one(
+            store, draft.update, controller_guard, draft.after
+        )
 
 
-async def _commit(store: Store, chunk: Sequence[_Draft], seat: Sequence[Expect]) -> int | None:
+async def _commit(
+    store: Store, chunk: Sequence[_Prepared], controller_guard: Sequence[Expect]
+) -> int | None:
     """Revision of the commit; None if it was refused or its result is unknown."""
-    expects = dict.fromkeys(seat)
+    expects = dict.fromkeys(controller_guard)
     for draft in chunk:
         expects.update(dict.fromkeys(draft.guards))
-    puts = [_put(draft.wish, draft.after) for draft in chunk]
+    puts = [_put(draft.update, draft.after) for draft in chunk]
     try:
         return await store.commit(list(expects), puts)
-    except TROUBLE:
+    except STORE_ERRORS:
         return None
 
 
-async def _check_seat(store: Store, seat: Sequence[Expect]) -> None:
-    for expect in seat:
+async def _check_controller(store: Store, controller_guard: Sequence[Expect]) -> None:
+    for expect in controller_guard:
         try:
             entry = await store.get(expect.key)
-        except TROUBLE:
+        except STORE_ERRORS:
             return  # Not known to be lost.
         if (entry.revision if entry else 0) != expect.revision:
             raise ControllerLost(expect.key)
 
 
 async def _change_one(
-    store: Store, wish: PartitionWish, seat: Sequence[Expect], wanted: PartitionRecord | None = None
+    store: Store,
+    update: PartitionUpdate,
+    controller_guard: Sequence[Expect],
+    wanted: PartitionRecord | None = None,
 ) -> UpdateOutcome:
     """Updates one partition from what the store has now. `wanted` may have been written already."""
     retry = Retry(store.random, *PAUSE_SECONDS)
     for _ in range(ATTEMPTS):
         try:
-            present = await read(store, wish.topic, wish.index)
+            present = await read(store, update.topic, update.index)
             if present is None:
                 return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if present.record == wanted and present.revision:
-                return Changed(wish.topic.state(wish.index).record, wanted, present.revision)
-            after = wish.decide(present.record)
+                return Changed(update.topic.state(update.index).record, wanted, present.revision)
+            after = update.decide(present.record)
             if after is None:
                 return None
             wanted = after
-            expects = guards_of(wish.topic, wish.index, present)
-            revision = await store.commit([*seat, *expects], [_put(wish, after)])
+            expects = guards_of(update.topic, update.index, present)
+            revision = await store.commit([*controller_guard, *expects], [_put(update, after)])
             if revision is not None:
                 return Changed(present.record, after, revision)
-            await _check_seat(store, seat)
+            await _check_controller(store, controller_guard)
         except Refused as refused:
             return refused
-        except TROUBLE:
+        except STORE_ERRORS:
             await retry.pause()
     return Refused(ErrorCode.REQUEST_TIMED_OUT, "the metadata store did not confirm the change")
 
@@ -266,5 +276,5 @@ async def read(store: Store, topic: TopicImage, index: int) -> Present | None:
     return Present(record.partitions[index], 0, parent.revision)
 
 
-def _put(wish: PartitionWish, record: PartitionRecord) -> Put:
-    return Put(store_keys.partition_key(wish.topic.id, wish.index), store_keys.encode(record))
+def _put(update: PartitionUpdate, record: PartitionRecord) -> Put:
+    return Put(store_keys.partition_key(update.topic.id, update.index), store_keys.encode(record))

@@ -38,7 +38,7 @@ def place(
         )
     ring = alternate_racks(usable)
     return tuple(
-        birth(_replicas(ring, start + index, index, replication_factor))
+        initial_record(_replicas(ring, start + index, index, replication_factor))
         for index in range(first, first + count)
     )
 
@@ -54,7 +54,7 @@ def open_brokers(image: Image) -> dict[int, BrokerRecord]:
     }
 
 
-def birth(replicas: Sequence[int], live: Sequence[int] | None = None) -> PartitionRecord:
+def initial_record(replicas: Sequence[int], live: Sequence[int] | None = None) -> PartitionRecord:
     """Initial record of a partition: its first live replica leads, all live ones are in sync."""
     isr = tuple(node for node in replicas if live is None or node in live)
     assert isr, "a partition needs one live replica"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.cluster.controller.elections import Brokers, Rules, reconciled, settle
+from penstock.cluster.controller.elections import Brokers, Rules, adapt, reconciled
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
 
 
@@ -61,7 +61,7 @@ def begin(
         return None
     # Replicas that an earlier move was adding, and this one does not name, are dropped.
     draft = _only(draft, draft.replicas)
-    draft = settle(draft, brokers, rules) or draft
+    draft = adapt(draft, brokers, rules) or draft
     _check_leader(record, draft, brokers)
     return _counted(record, finish(draft, brokers, rules) or draft)
 
@@ -109,7 +109,7 @@ def finish(record: PartitionRecord, brokers: Brokers, rules: Rules) -> Partition
     if len(in_sync) < min(rules.min_isr, len(target)):
         return None
     draft = _only(replace(record, replicas=target, adding=(), removing=()), target)
-    return _counted(record, settle(draft, brokers, rules) or draft)
+    return _counted(record, adapt(draft, brokers, rules) or draft)
 
 
 def cancel(record: PartitionRecord, brokers: Brokers, rules: Rules) -> PartitionRecord:
@@ -118,7 +118,7 @@ def cancel(record: PartitionRecord, brokers: Brokers, rules: Rules) -> Partition
         raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     origin = origin_of(record)
     draft = _only(replace(record, replicas=origin, adding=(), removing=()), origin)
-    draft = settle(draft, brokers, rules) or draft
+    draft = adapt(draft, brokers, rules) or draft
     _check_leader(record, draft, brokers)
     return _counted(record, draft)
 

@@ -17,9 +17,9 @@ from penstock.base.errors import ErrorCode, Refused
 PASSES_MAX = 10
 """Limit of passes: each brings the brokers closer together, and a few are enough."""
 
-ReplicaPlace = TypeVar("ReplicaPlace", bound=tuple[str, int])
+ReplicaKey = TypeVar("ReplicaKey", bound=tuple[str, int])
 """Topic and partition."""
-Layout: TypeAlias = Mapping[ReplicaPlace, tuple[int, ...]]
+Layout: TypeAlias = Mapping[ReplicaKey, tuple[int, ...]]
 """Replicas by topic and partition."""
 Racks = Mapping[int, str | None]
 """Brokers that may take replicas, with their racks."""
@@ -50,7 +50,7 @@ class _Load:
         )
 
 
-def _loaded(layout: Layout[ReplicaPlace], racks: Racks) -> _Load:
+def _loaded(layout: Layout[ReplicaKey], racks: Racks) -> _Load:
     load = _Load(racks)
     for replicas in layout.values():
         load.count(replicas)
@@ -58,8 +58,8 @@ def _loaded(layout: Layout[ReplicaPlace], racks: Racks) -> _Load:
 
 
 def evacuate(
-    layout: Layout[ReplicaPlace], racks: Racks, leaving: Collection[int]
-) -> dict[ReplicaPlace, tuple[int, ...]]:
+    layout: Layout[ReplicaKey], racks: Racks, leaving: Collection[int]
+) -> dict[ReplicaKey, tuple[int, ...]]:
     """Moves every replica off the leaving brokers; each successor takes its position.
 
     Raises Refused if a partition has more replicas than there are brokers to hold them.
@@ -85,8 +85,8 @@ def evacuate(
 
 
 def resize(
-    layout: Layout[ReplicaPlace], racks: Racks, factor: int
-) -> dict[ReplicaPlace, tuple[int, ...]]:
+    layout: Layout[ReplicaKey], racks: Racks, factor: int
+) -> dict[ReplicaKey, tuple[int, ...]]:
     """Gives every partition `factor` replicas: adds the best brokers, or drops the last replicas.
 
     Raises Refused if there are fewer brokers than that.
@@ -107,14 +107,14 @@ def resize(
     return plan
 
 
-def spread(layout: Layout[ReplicaPlace], racks: Racks) -> dict[ReplicaPlace, tuple[int, ...]]:
+def spread(layout: Layout[ReplicaKey], racks: Racks) -> dict[ReplicaKey, tuple[int, ...]]:
     """Spreads replicas, then preferred leaders, as evenly over the brokers as possible.
 
     Replicas move only from brokers with too many to brokers with too few, and never so that a
     partition's replicas share more racks than before.
     """
     load = _loaded(layout, racks)
-    after: dict[ReplicaPlace, tuple[int, ...]] = dict(sorted(layout.items()))
+    after: dict[ReplicaKey, tuple[int, ...]] = dict(sorted(layout.items()))
     for _ in range(PASSES_MAX):
         if not _even_out(after, load):
             break
@@ -122,41 +122,41 @@ def spread(layout: Layout[ReplicaPlace], racks: Racks) -> dict[ReplicaPlace, tup
     return {place: target for place, target in after.items() if target != layout[place]}
 
 
-def _even_out(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> bool:
+def _even_out(after: dict[ReplicaKey, tuple[int, ...]], load: _Load) -> bool:
     """Moves replicas from fuller brokers to the emptiest possible; True if any moved."""
     has_moved = False
     for place, replicas in after.items():
-        for giver in replicas:
-            taker = _taker(after[place], giver, load)
-            if taker is not None:
+        for source in replicas:
+            destination = _destination(after[place], source, load)
+            if destination is not None:
                 load.count(after[place], -1)
-                after[place] = _swapped(after[place], giver, taker)
+                after[place] = _swapped(after[place], source, destination)
                 load.count(after[place])
                 has_moved = True
     return has_moved
 
 
-def _taker(replicas: tuple[int, ...], giver: int, load: _Load) -> int | None:
+def _destination(replicas: tuple[int, ...], source: int, load: _Load) -> int | None:
     """Broker to take this replica: at least two replicas fewer, and not a worse rack."""
-    if giver not in load.racks:
+    if source not in load.racks:
         return None
     has = load.replicas
     able = [
         node
         for node in load.racks
         if node not in replicas
-        and has.get(giver, 0) - has.get(node, 0) >= 2
-        and _shared_racks(_swapped(replicas, giver, node), load.racks)
+        and has.get(source, 0) - has.get(node, 0) >= 2
+        and _shared_racks(_swapped(replicas, source, node), load.racks)
         <= _shared_racks(replicas, load.racks)
     ]
     return min(able, key=lambda node: (has.get(node, 0), node), default=None)
 
 
-def _swapped(replicas: tuple[int, ...], giver: int, taker: int) -> tuple[int, ...]:
-    return tuple(taker if node == giver else node for node in replicas)
+def _swapped(replicas: tuple[int, ...], source: int, destination: int) -> tuple[int, ...]:
+    return tuple(destination if node == source else node for node in replicas)
 
 
-def _spread_leaders(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> None:
+def _spread_leaders(after: dict[ReplicaKey, tuple[int, ...]], load: _Load) -> None:
     """Puts another replica first where the first one's broker leads many more partitions."""
     for place, replicas in after.items():
         first = min(replicas, key=lambda node: (load.leaders.get(node, 0), replicas.index(node)))

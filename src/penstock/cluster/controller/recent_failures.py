@@ -6,7 +6,7 @@ for a second before they ask again, longer than the rest of a failover. So an AP
 a question waits here until the image shows the outcome of the failure.
 
 Owns: the failed nodes with the time of failure, and the requests that wait for them.
-Invariants: no request waits for a node longer than `PATIENCE_SECONDS` after its failure, whether
+Invariants: no request waits for a node longer than `WAIT_SECONDS_MAX` after its failure, whether
 the node returns, is replaced, or neither.
 Elsewhere: noticing a failure before the image does (`peer_liveness`), and acting on it
 (`controller`).
@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 
-PATIENCE_SECONDS = 1.0
-LOOK_SECONDS = 0.002
+WAIT_SECONDS_MAX = 1.0
+DETECTION_SECONDS = 0.002
 """Time for this node to notice a death: a client notices at the same moment, and may be faster to
 ask than the node is to notice."""
 
@@ -37,21 +37,21 @@ class RecentFailures:
         self._waiters: list[asyncio.Future[None]] = []
         follower.on_change(self._follow)
 
-    def lose(self, node_id: int) -> None:
+    def record_failure(self, node_id: int) -> None:
         """Records that the connection to the node broke, or cannot be made."""
         now_s = asyncio.get_running_loop().time()
-        self._until_s.setdefault(node_id, now_s + PATIENCE_SECONDS)
+        self._until_s.setdefault(node_id, now_s + WAIT_SECONDS_MAX)
 
-    def regain(self, node_id: int) -> None:
+    def record_recovery(self, node_id: int) -> None:
         if self._until_s.pop(node_id, None) is not None:
             self._wake()
 
-    async def look(self) -> None:
+    async def wait_for_detection(self) -> None:
         """Gives this node time to notice a failure that the client may have noticed already."""
         if len(self._follower.image.brokers) > 1:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(DETECTION_SECONDS)
 
-    async def outlast(self, concerns: Concerns) -> None:
+    async def wait_until_decided(self, concerns: Concerns) -> None:
         """Waits while the answer `concerns` a node that has just failed."""
         while (lost := self._recent()) and concerns(self._follower.image, lost):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -67,7 +67,7 @@ class RecentFailures:
         if before.brokers is not after.brokers:
             for node_id in before.brokers:
                 if node_id not in after.brokers:
-                    self.lose(node_id)
+                    self.record_failure(node_id)
             for node_id in after.brokers:
                 if node_id not in before.brokers:
                     self._until_s.pop(node_id, None)

@@ -50,7 +50,7 @@ AVOIDED_SECONDS = 30.0
 another one, if there is one; if there is none, what this one knows is better than nothing."""
 LEAVE_SECONDS = 2.0
 """What the store is given to take a goodbye; the lease says it otherwise."""
-TROUBLE = (UnknownResult, TimeoutError, ConnectionError, Refused)
+STORE_ERRORS = (UnknownResult, TimeoutError, ConnectionError, Refused)
 """What the store says when it is not itself: it is asked again."""
 NEVER = float("-inf")
 ALWAYS = float("inf")
@@ -162,7 +162,7 @@ class ClusterMembership:
                     raise _taken(other)
                 # A commit that lands late deletes what it was meant for, or nothing.
                 await self._store.commit([Expect(key, entry.revision)], [Delete(key)])
-            except TROUBLE as error:
+            except STORE_ERRORS as error:
                 self._trouble(error)
                 await self._retry.pause()
 
@@ -175,7 +175,7 @@ class ClusterMembership:
             try:
                 if await self._try_to_register(record):
                     return self.revision
-            except TROUBLE as error:
+            except STORE_ERRORS as error:
                 self._trouble(error)
             await self._retry.pause()
 
@@ -248,7 +248,7 @@ class ClusterMembership:
         try:
             async with asyncio.timeout(session_ms / 1000 / RENEWALS_PER_SESSION):
                 is_kept = await self._store.renew(lease)
-        except TROUBLE as error:
+        except STORE_ERRORS as error:
             self._trouble(error)
             return
         if is_kept and self.revision:
@@ -334,7 +334,7 @@ class ClusterMembership:
                 revision = await self._store.commit(
                     [Expect(key, self.revision)], [Put(key, store_keys.encode(record), self.lease)]
                 )
-        except TROUBLE as error:
+        except STORE_ERRORS as error:
             self._trouble(error)
             return False
         if revision is not None:
@@ -352,7 +352,7 @@ class ClusterMembership:
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.revoke(self.lease)
-        except TROUBLE as error:
+        except STORE_ERRORS as error:
             log.warning("the registration ends with its lease: %s", _reason(error))
 
 

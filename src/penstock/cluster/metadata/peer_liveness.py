@@ -135,7 +135,7 @@ class PeerLiveness:
                 await self._watch(record, connection)
             except Unreachable as unreachable:
                 if isinstance(unreachable.__cause__, ConnectionRefusedError):
-                    self._losses.lose(record.node_id)
+                    self._losses.record_failure(record.node_id)
                     self._report(record.node_id, record.epoch)
             except (ConnectionLost, RequestTimeout, PeerError, Refused, OSError):
                 pass  # It answers, or does not: either way it is not known to be dead.
@@ -152,7 +152,7 @@ class PeerLiveness:
     async def _watch(self, record: BrokerRecord, connection: Connection) -> None:
         node_id = record.node_id
         self._connected[node_id] = None
-        self._losses.regain(node_id)
+        self._losses.record_recovery(node_id)
         try:
             await self._probe(record, connection)
         except (ConnectionLost, RequestTimeout):
@@ -160,7 +160,7 @@ class PeerLiveness:
         finally:
             self._connected.pop(node_id, None)
             connection.close()
-        self._losses.lose(node_id)
+        self._losses.record_failure(node_id)
 
     async def _probe(self, record: BrokerRecord, connection: Connection) -> None:
         """Asks on until the link ends, or an answer fails to come."""

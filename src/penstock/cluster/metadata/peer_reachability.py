@@ -27,7 +27,7 @@ from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Random, Store, UnknownResult
 from penstock.base.retry import Backoff
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller.elections import Brokers, Cuts
+from penstock.cluster.controller.elections import BrokenLinks, Brokers
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
@@ -45,7 +45,7 @@ LAPSE_TICKS = 4
 """Ticks without an answer that end a row of answers."""
 COMMIT_SECONDS = 5.0
 SEEN_SECONDS = 1.0
-TROUBLE = (UnknownResult, TimeoutError, ConnectionError, Refused)
+STORE_ERRORS = (UnknownResult, TimeoutError, ConnectionError, Refused)
 
 Reports = Mapping[int, ReachRecord]
 """By the broker that says so."""
@@ -61,8 +61,8 @@ def silence_seconds(configs: BrokerConfigs) -> float:
     return probe_seconds(configs) * SILENT_TICKS / TICKS_PER_PROBE
 
 
-def cuts_of(reports: Reports, brokers: Brokers) -> Cuts:
-    """Cuts that the reports of both sides show. Reports about lives that are over do not count."""
+def broken_links_of(reports: Reports, brokers: Brokers) -> BrokenLinks:
+    """Broken links by the reports of both nodes. Reports about ended incarnations do not count."""
     cuts: dict[int, set[int]] = {}
     for node_id, report in reports.items():
         if not _is_life(brokers.get(node_id), report.broker_epoch):
@@ -140,7 +140,7 @@ class PeerReachability:
         """The nodes with which this one has no round trip, as either side says."""
         own = {node_id for node_id, known in self._known.items() if known.is_unreached}
         image = self._follower.image
-        return cuts_of(image.reach, image.brokers).get(self.node_id, frozenset()) | own
+        return broken_links_of(image.reach, image.brokers).get(self.node_id, frozenset()) | own
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -198,7 +198,7 @@ class PeerReachability:
             try:
                 await self._commit()
                 attempt = 0
-            except TROUBLE:
+            except STORE_ERRORS:
                 # The image will say what became of it. Not all at once when the store is back.
                 await self._backoff.wait(attempt)
                 attempt += 1

@@ -23,7 +23,7 @@ from penstock.cluster.configs.configs import (
     validate,
 )
 from penstock.cluster.controller import topic_deletion
-from penstock.cluster.controller.placement import birth, open_brokers, place
+from penstock.cluster.controller.placement import initial_record, open_brokers, place
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
@@ -252,7 +252,7 @@ def assign(
             f"All brokers specified in the manual partition assignment for partition {index} are "
             "fenced or in controlled shutdown."
         )
-    return birth(replicas, live)
+    return initial_record(replicas, live)
 
 
 async def create_topic(store: Store, plan: TopicPlan) -> int:

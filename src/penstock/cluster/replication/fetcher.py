@@ -31,7 +31,7 @@ from penstock.client.connection import Connection
 from penstock.client.errors import check
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.replication.fetch_session import FetchTerms, FollowerFetchSession
-from penstock.cluster.replication.peer_connections import TROUBLE, PeerConnections
+from penstock.cluster.replication.peer_connections import PEER_ERRORS, PeerConnections
 from penstock.cluster.replication.replica_follower import (
     FollowedPartition,
     FollowerStatus,
@@ -162,7 +162,7 @@ class Fetcher:
         while True:
             try:
                 await self._exchange()
-            except TROUBLE as error:
+            except PEER_ERRORS as error:
                 if self._attempt == 0:
                     log.info("fetching from node %d is interrupted: %s", self.leader, error)
             finally:

@@ -51,7 +51,7 @@ CHUNK = 50
 COMMIT_SECONDS = 5.0
 IMAGE_SECONDS = 1.0
 PAUSE_SECONDS = (0.1, 0.5)
-TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
+STORE_ERRORS = (UnknownResult, TimeoutError, ConnectionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class IsrMaintenance:
         try:
             async with asyncio.timeout(COMMIT_SECONDS):
                 revision = await self._store.commit(expects, [proposal.put for proposal in chunk])
-        except TROUBLE:
+        except STORE_ERRORS:
             self._unresolved.update((proposal.partition, None) for proposal in chunk)
             return
         if revision is not None:
@@ -327,7 +327,7 @@ class IsrMaintenance:
                 if present.record.partition_epoch == partition.record.partition_epoch:
                     await self._move_on(partition, topic, present)
                     return
-        except (*TROUBLE, Refused):
+        except (*STORE_ERRORS, Refused):
             return
         del self._unresolved[partition]
         self._partitions.learn(partition, present.record)

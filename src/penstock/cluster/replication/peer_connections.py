@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 Incarnation: TypeAlias = tuple[int, str, int]
 """Incarnation of a node: epoch, host and port of its registration."""
 
-TROUBLE = (OSError, PeerError, Refused)
+PEER_ERRORS = (OSError, PeerError, Refused)
 """Errors of a request to another node."""
 CONNECT_TIMEOUT_MS = 5_000
 REUSED_BYTES_MAX = 16 << 20

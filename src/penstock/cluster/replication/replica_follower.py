@@ -28,7 +28,7 @@ from penstock.base.retry import Backoff
 from penstock.client.errors import code_of
 from penstock.cluster.replication.log_repair import CopyCounters, LeaderLacksRecords, LogRepair
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.wire.messages.fetch import FetchPartition, FetchPartitionData
 from penstock.wire.records import BATCH_OVERHEAD, read_header
 
@@ -340,7 +340,7 @@ class ReplicaFollower:
             return
         except Refused as refused:
             log.warning("%s-%d is followed later: %s", *self._name, refused)
-        except TROUBLE:
+        except PEER_ERRORS:
             pass  # The leader is unreachable; the fetcher retries.
         else:
             if not self.is_over and self.status is FollowerStatus.BUSY:

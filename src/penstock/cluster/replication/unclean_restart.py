@@ -1,10 +1,11 @@
 """Unclean restart: leave the ISR and the ELR before registering again.
 
 Without a clean-shutdown marker it is unknown which of the last records reached the disk. So the
-node leaves the ISR and the ELR of its partitions (`elections.come_back` decides which) before it
-may lead again. It does so itself while it is not registered. Then no leader can add it back
-meanwhile, because an ISR grows only under the guard of a registration. Once it has registered,
-everything that the image says of this node was written after its restart.
+node leaves the ISR and the ELR of its partitions before it may lead again
+(`elections.after_unclean_restart` decides of which). It does so itself while it is not registered.
+Then no leader can add it back meanwhile, because an ISR grows only under the guard of a
+registration. Once it has registered, everything that the image says of this node was written after
+its restart.
 
 Elsewhere: removing the previous registration first, and registering afterwards (`membership`);
 elections (`controller`).
@@ -28,7 +29,7 @@ log = logging.getLogger("penstock.returns")
 RETRY_SECONDS = (0.2, 1.0)
 
 
-async def come_back(
+async def withdraw_unclean(
     store: Store,
     configs: BrokerConfigs,
     node_id: int,
@@ -43,7 +44,7 @@ async def come_back(
     while the store does not answer.
     """
 
-    def changes_for(image: Image) -> list[partition_updates.PartitionWish]:
+    def changes_for(image: Image) -> list[partition_updates.PartitionUpdate]:
         return _changes(image, configs, node_id, is_empty, is_old)
 
     changed = await _apply_all(store, changes_for)
@@ -52,12 +53,12 @@ async def come_back(
     return changed
 
 
-async def give_up(
+async def withdraw_lost(
     store: Store, configs: BrokerConfigs, node_id: int, lost: Collection[tuple[str, int]]
 ) -> int:
     """Leaves the ISRs of replicas that have lost records; returns how many."""
 
-    def changes_for(image: Image) -> list[partition_updates.PartitionWish]:
+    def changes_for(image: Image) -> list[partition_updates.PartitionUpdate]:
         changes = []
         for name, index in lost:
             topic = image.topics.get(name)
@@ -68,7 +69,7 @@ async def give_up(
                     brokers=image.brokers,
                     rules=elections.rules_of(topic, configs),
                 )
-                changes.append(partition_updates.PartitionWish(topic, index, decide))
+                changes.append(partition_updates.PartitionUpdate(topic, index, decide))
         return changes
 
     changed = await _apply_all(store, changes_for)
@@ -77,7 +78,7 @@ async def give_up(
     return changed
 
 
-def _come_back(
+def _after_unclean_restart(
     record: PartitionRecord,
     node_id: int,
     brokers: elections.Brokers,
@@ -86,7 +87,7 @@ def _come_back(
     is_old: bool,
 ) -> PartitionRecord | None:
     is_empty = is_empty or (is_old and len(record.replicas) > 1)
-    return elections.come_back(record, node_id, brokers, rules, is_empty=is_empty)
+    return elections.after_unclean_restart(record, node_id, brokers, rules, is_empty=is_empty)
 
 
 def _without_lost(
@@ -98,7 +99,7 @@ def _without_lost(
 
 
 async def _apply_all(
-    store: Store, changes_for: Callable[[Image], list[partition_updates.PartitionWish]]
+    store: Store, changes_for: Callable[[Image], list[partition_updates.PartitionUpdate]]
 ) -> int:
     """Applies the changes, however long the store takes; returns how many records changed."""
     changed = 0
@@ -106,8 +107,8 @@ async def _apply_all(
     while True:
         try:
             image = load(*await store.range(store_keys.ALL))
-            outcomes = await partition_updates.change(store, changes_for(image))
-        except partition_updates.TROUBLE as error:
+            outcomes = await partition_updates.apply(store, changes_for(image))
+        except partition_updates.STORE_ERRORS as error:
             log.warning("the metadata store does not answer: %r", error)
             await retry.pause()
             continue
@@ -119,11 +120,11 @@ async def _apply_all(
 
 def _changes(
     image: Image, configs: BrokerConfigs, node_id: int, is_empty: bool, is_old: bool
-) -> list[partition_updates.PartitionWish]:
+) -> list[partition_updates.PartitionUpdate]:
     changes = []
     for topic in image.topics.values():
         decide = functools.partial(
-            _come_back,
+            _after_unclean_restart,
             node_id=node_id,
             brokers=image.brokers,
             rules=elections.rules_of(topic, configs),
@@ -131,7 +132,7 @@ def _changes(
             is_old=is_old,
         )
         changes += [
-            partition_updates.PartitionWish(topic, index, decide)
+            partition_updates.PartitionUpdate(topic, index, decide)
             for index, record in enumerate(topic.partitions)
             if node_id in record.replicas
         ]

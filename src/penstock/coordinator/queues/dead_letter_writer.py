@@ -63,7 +63,7 @@ STRANGE = (
 MOVING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 """A partition is on its way to another leader, or new: nothing to be told of, unless it goes on."""
 GONE = DeliveryFailure(0, 0, 0, 0, "gone", "the log no longer had the record")
-TROUBLE = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError)
+COPY_ERRORS = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError)
 
 
 class DeadLetterWriter:
@@ -122,7 +122,7 @@ class DeadLetterWriter:
             try:
                 await self._bury_some(queue, topic)
                 retry.succeeded()
-            except TROUBLE as error:
+            except COPY_ERRORS as error:
                 is_moving = isinstance(error, Refused) and error.code in MOVING
                 level = (
                     logging.INFO

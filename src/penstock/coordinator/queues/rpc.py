@@ -13,7 +13,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.connection import Connection
 from penstock.client.errors import code_of
-from penstock.cluster.replication.peer_connections import TROUBLE, PeerConnections
+from penstock.cluster.replication.peer_connections import PEER_ERRORS, PeerConnections
 from penstock.coordinator.queues.receive import ReceiveRequest, Taken
 from penstock.coordinator.queues.record_reader import LeasedBatches
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
@@ -73,7 +73,7 @@ class QueueRpc:
                 idle.append(connection)
             else:
                 connection.close()
-        except TROUBLE as error:
+        except PEER_ERRORS as error:
             why = f"node {node_id} does not answer: {error}"
             return _refused(keys, Refused(ErrorCode.LEADER_NOT_AVAILABLE, why))
         finally:
@@ -113,7 +113,7 @@ class QueueRpc:
     async def end(self, node_id: int, member: str) -> None:
         """Tells another node that a member no longer waits there; its request is answered then."""
         # If it cannot be told, the request is answered when its time is up, or never.
-        with contextlib.suppress(*TROUBLE):
+        with contextlib.suppress(*PEER_ERRORS):
             await self._peers.ask(
                 node_id,
                 SettleLeasesRequest(ended=[member]),

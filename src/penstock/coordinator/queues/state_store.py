@@ -23,7 +23,7 @@ from penstock.base.state_machine import Decision, Token
 from penstock.client.errors import code_of
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.runtime.batched_rpc import BatchedRpc, check_count
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext, ShardHost, ask
@@ -173,7 +173,7 @@ class QueueStateStore:
             answer = connection.send(
                 request, KeepQueueStateResponse, version=VERSION, timeout_ms=TIMEOUT_MS
             )
-        except TROUBLE as error:
+        except PEER_ERRORS as error:
             # None of these was sent; but those behind them must not overtake them.
             for waiting in (*sent, *self._rpc.withdraw(node_id)):
                 waiting.refuse(str(error))

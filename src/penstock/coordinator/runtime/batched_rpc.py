@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.replication.peer_connections import TROUBLE, PeerConnections
+from penstock.cluster.replication.peer_connections import PEER_ERRORS, PeerConnections
 
 LANES = 4
 ITEMS_MAX = 1_000
@@ -204,7 +204,7 @@ async def ask_for_each(
                 node_id, request(some), response, lane=lane, version=version, timeout_ms=timeout_ms
             )
             check_count(told.answers, some)
-        except TROUBLE as error:
+        except PEER_ERRORS as error:
             why = f"node {node_id} does not answer: {error}"
             answers += [Refused(unreached, why)] * len(some)
             continue

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from penstock.broker.api.context import Context
 from penstock.cluster.metadata.image import TopicImage
-from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
 
@@ -70,5 +70,5 @@ class LeaderCalls:
             return await self._ctx.queue.queues.around.peers.ask(
                 node_id, request, answer, lane=LANE, version=version, timeout_ms=TIMEOUT_MS
             )
-        except TROUBLE:
+        except PEER_ERRORS:
             return None

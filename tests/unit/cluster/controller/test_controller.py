@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.base.ids import TopicId
 from penstock.base.ports import Expect, Put
-from penstock.cluster.controller.controller import is_vacant
+from penstock.cluster.controller.controller import is_controller_missing
 from penstock.cluster.controller.elections import Election
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
@@ -47,7 +47,7 @@ async def test_a_dead_controller_is_replaced_at_once_on_evidence(world: World) -
     began_s = world.loop.time()
     await world.kill(first, witnesses=others)
     image = await world.until(
-        lambda image: not is_vacant(image) and first not in image.brokers, seconds=0.1
+        lambda image: not is_controller_missing(image) and first not in image.brokers, seconds=0.1
     )
     assert image.controller is not None
     assert image.controller.node_id in others
@@ -60,7 +60,9 @@ async def test_a_silent_controller_is_replaced_when_its_lease_ends(world: World)
     await asyncio.sleep(1)
     first = world.active[0]
     await world.kill(first)
-    await world.until(lambda image: not is_vacant(image) and first not in image.brokers, seconds=10)
+    await world.until(
+        lambda image: not is_controller_missing(image) and first not in image.brokers, seconds=10
+    )
 
 
 @run_with(play)
@@ -82,7 +84,7 @@ async def test_a_seat_left_by_ones_own_past_life_is_taken_again(world: World) ->
     first = world.active[0]
     await world.kill(first)
     await world.start(first)  # Long before the lease of its past life ends.
-    await world.until(lambda image: not is_vacant(image), seconds=1)
+    await world.until(lambda image: not is_controller_missing(image), seconds=1)
     await asyncio.sleep(0.1)
     assert len(world.active) == 1
 
@@ -300,7 +302,7 @@ async def test_a_store_that_is_down_for_a_while_changes_nothing_for_good(world: 
     await asyncio.sleep(5)
     world.etcd.down = False
     await asyncio.sleep(15)
-    await world.until(lambda image: not is_vacant(image), seconds=1)
+    await world.until(lambda image: not is_controller_missing(image), seconds=1)
     image = await world.image()
     assert all(record.leader in image.brokers for record in image.topics["t"].partitions)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from penstock.base.ports import Delete, Put
 from penstock.cluster.controller.controller import PICTURE_PROBES
 from penstock.cluster.controller.elections import Election
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.peer_reachability import probe_seconds
 from penstock.cluster.metadata.store_keys import ReachRecord
@@ -33,7 +33,7 @@ def picture_s(world: World) -> float:
 @run_with(play)
 async def test_a_leader_is_moved_when_the_others_had_the_time_to_speak(world: World) -> None:
     await world.start(1, 2, 3)
-    await world.create(birth((1, 2, 3)), min_insync_replicas="2")
+    await world.create(initial_record((1, 2, 3)), min_insync_replicas="2")
     await asyncio.sleep(1)
     began_s = world.loop.time()
     await say(world, 2, 1)
@@ -55,7 +55,7 @@ async def test_the_controller_moves_its_own_leadership_away(world: World) -> Non
     await asyncio.sleep(1)
     (own,) = world.active
     others = [node for node in (1, 2, 3) if node != own]
-    await world.create(birth((own, *others)), min_insync_replicas="2")
+    await world.create(initial_record((own, *others)), min_insync_replicas="2")
     await say(world, own, *others)
     await world.until(lambda image: image.topics["t"].partitions[0].leader == others[0], seconds=3)
     assert world.active == [own]
@@ -67,7 +67,7 @@ async def test_half_a_picture_moves_nobody(world: World) -> None:
     nobody has spoken of it yet."""
 
     await world.start(*NODES)
-    await world.create(birth(NODES), min_insync_replicas="3")
+    await world.create(initial_record(NODES), min_insync_replicas="3")
     await asyncio.sleep(1)
     for node in (3, 4, 5):
         await say(world, node, 1)
@@ -82,7 +82,7 @@ async def test_half_a_picture_moves_nobody(world: World) -> None:
 @run_with(play)
 async def test_a_report_that_is_taken_back_in_time_moves_nobody(world: World) -> None:
     await world.start(1, 2, 3)
-    await world.create(birth((1, 2, 3)), min_insync_replicas="2")
+    await world.create(initial_record((1, 2, 3)), min_insync_replicas="2")
     await asyncio.sleep(1)
     await say(world, 1, 2, 3)
     await asyncio.sleep(picture_s(world) / 2)
@@ -98,7 +98,7 @@ async def test_leadership_is_not_handed_back_to_who_is_cut_off(world: World) -> 
     await asyncio.sleep(1)
     await say(world, 1, 3)
     await asyncio.sleep(3)
-    record = birth((1, 2, 3))
+    record = initial_record((1, 2, 3))
     await world.create(record, min_insync_replicas="2")
     await world.put(replace(record, leader=2, leader_epoch=1, partition_epoch=1))
     await asyncio.sleep(10)

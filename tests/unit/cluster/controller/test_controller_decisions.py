@@ -9,9 +9,9 @@ from penstock.cluster.controller.controller_decisions import (
     BALANCED_MAX,
     ControllerDecisions,
     balance,
-    is_settled,
+    is_stable,
 )
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import EMPTY, Image
 from penstock.cluster.metadata.store_keys import (
@@ -24,7 +24,7 @@ from penstock.cluster.metadata.store_keys import (
 
 TOPIC = TopicId(bytes([7]) * 16)
 UP = {node: BrokerRecord(node, "h", node) for node in (1, 2, 3)}
-RECORD = birth((1, 2, 3))
+RECORD = initial_record((1, 2, 3))
 
 
 def broker(node: int, is_up: bool = True) -> Change:
@@ -47,32 +47,32 @@ def three_up(*changes: Change) -> Image:
 
 
 def indexes(duties: ControllerDecisions, image: Image) -> list[int]:
-    return [wish.index for wish in duties.wishes(image)]
+    return [wish.index for wish in duties.updates(image)]
 
 
 def test_a_partition_is_settled_when_all_in_sync_are_up_and_nothing_moves() -> None:
-    assert is_settled(RECORD, UP)
-    assert not is_settled(replace(RECORD, leader=NO_LEADER), UP)
-    assert not is_settled(replace(RECORD, isr=(1, 4)), UP)
-    assert not is_settled(replace(RECORD, elr=(2,), isr=(1,)), UP)
-    assert not is_settled(replace(RECORD, adding=(2,)), UP)
-    assert not is_settled(RECORD, {**UP, 1: replace(UP[1], is_draining=True)})
+    assert is_stable(RECORD, UP)
+    assert not is_stable(replace(RECORD, leader=NO_LEADER), UP)
+    assert not is_stable(replace(RECORD, isr=(1, 4)), UP)
+    assert not is_stable(replace(RECORD, elr=(2,), isr=(1,)), UP)
+    assert not is_stable(replace(RECORD, adding=(2,)), UP)
+    assert not is_stable(RECORD, {**UP, 1: replace(UP[1], is_draining=True)})
 
 
 def test_a_dead_broker_makes_all_partitions_of_interest_leaderless_ones_first() -> None:
     duties = ControllerDecisions(BrokerConfigs())
-    image = three_up(topic(birth((2, 1)), birth((1, 2)), birth((3,))))
+    image = three_up(topic(initial_record((2, 1)), initial_record((1, 2)), initial_record((3,))))
     assert indexes(duties, image) == []
     assert indexes(duties, image.apply([broker(1, is_up=False)])) == [1, 0]
 
 
 def test_what_was_wished_for_is_not_wished_again_until_it_changes() -> None:
     duties = ControllerDecisions(BrokerConfigs())
-    image = three_up(topic(birth((1, 2)))).apply([broker(1, is_up=False)])
+    image = three_up(topic(initial_record((1, 2)))).apply([broker(1, is_up=False)])
     assert indexes(duties, image) == [0]
     assert indexes(duties, image) == []
     # Somebody else was faster, but not with what is wanted.
-    image = image.apply([state(replace(birth((1, 2)), partition_epoch=1))])
+    image = image.apply([state(replace(initial_record((1, 2)), partition_epoch=1))])
     assert indexes(duties, image) == [0]
     duties.is_unfinished = True
     assert indexes(duties, image) == [0]
@@ -111,8 +111,8 @@ def test_deletions_are_looked_at_once_for_each_change() -> None:
 
 
 def test_balance_hands_back_what_it_may_and_not_too_much_at_once() -> None:
-    away = replace(birth((1, 2)), leader=2)
-    image = three_up(topic(away, replace(away, isr=(2,)), birth((1, 2))))
+    away = replace(initial_record((1, 2)), leader=2)
+    image = three_up(topic(away, replace(away, isr=(2,)), initial_record((1, 2))))
     assert [wish.index for wish in balance(image)] == [0]
     many = three_up(topic(*[away] * (BALANCED_MAX + 5)))
     assert len(balance(many)) == BALANCED_MAX

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from penstock.cluster.configs.configs import BrokerConfigs, resolve_topic
 from penstock.cluster.controller import elections
 from penstock.cluster.controller.elections import Election, Rules, kind_of
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
-RECORD = birth((1, 2, 3))
+RECORD = initial_record((1, 2, 3))
 RULES = Rules(min_isr=2)
 
 
@@ -17,8 +17,8 @@ def up(*nodes: int, draining: tuple[int, ...] = ()) -> dict[int, BrokerRecord]:
     return {node: BrokerRecord(node, "h", node, is_draining=node in draining) for node in nodes}
 
 
-def settle(record: PartitionRecord, *nodes: int, rules: Rules = RULES) -> PartitionRecord:
-    after = elections.settle(record, up(*nodes), rules)
+def adapt(record: PartitionRecord, *nodes: int, rules: Rules = RULES) -> PartitionRecord:
+    after = elections.adapt(record, up(*nodes), rules)
     return record if after is None else after
 
 
@@ -32,38 +32,38 @@ def cut(*pairs: tuple[int, int]) -> dict[int, frozenset[int]]:
 def connect(
     record: PartitionRecord, cuts: dict[int, frozenset[int]], rules: Rules = RULES
 ) -> PartitionRecord | None:
-    return elections.settle(record, up(*record.replicas), rules, cuts)
+    return elections.adapt(record, up(*record.replicas), rules, cuts)
 
 
 def test_nothing_changes_while_all_are_up() -> None:
-    assert elections.settle(RECORD, up(1, 2, 3), RULES) is None
+    assert elections.adapt(RECORD, up(1, 2, 3), RULES) is None
 
 
 def test_the_next_in_sync_replica_in_order_follows_a_dead_leader() -> None:
-    after = settle(RECORD, 2, 3)
+    after = adapt(RECORD, 2, 3)
     assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
     assert (after.leader_epoch, after.partition_epoch) == (1, 1)
 
 
 def test_a_dead_follower_leaves_the_isr_and_the_leader_goes_on() -> None:
-    after = settle(RECORD, 1, 3)
+    after = adapt(RECORD, 1, 3)
     assert (after.leader, after.isr) == (1, (1, 3))
     assert (after.leader_epoch, after.partition_epoch) == (0, 1)
 
 
 def test_below_the_minimum_whoever_leaves_the_isr_stays_eligible() -> None:
-    after = settle(settle(RECORD, 1, 2), 1)
+    after = adapt(adapt(RECORD, 1, 2), 1)
     assert (after.leader, after.isr, after.elr) == (1, (1,), (2,))
     # Replica 3 left while there were enough: records may have been committed without it.
-    alone = settle(after)
+    alone = adapt(after)
     assert (alone.leader, alone.isr, alone.elr) == (NO_LEADER, (), (1, 2))
     assert alone.last_known_elr == (1,)
 
 
 def test_an_eligible_replica_leads_before_the_last_leader_returns() -> None:
-    nobody = settle(settle(settle(RECORD, 1, 2), 1))
-    assert settle(nobody, 3) is nobody
-    after = settle(nobody, 2, 3)
+    nobody = adapt(adapt(adapt(RECORD, 1, 2), 1))
+    assert adapt(nobody, 3) is nobody
+    after = adapt(nobody, 2, 3)
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (2, (2,), (1,), ())
     assert kind_of(nobody, after) is Election.CLEAN
 
@@ -78,7 +78,7 @@ def test_an_isr_that_is_large_enough_again_clears_the_elr() -> None:
 
 def test_a_lowered_minimum_clears_the_elr_too() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1,), elr=(2,))
-    after = settle(record, 1, 2, 3, rules=Rules(min_isr=1))
+    after = adapt(record, 1, 2, 3, rules=Rules(min_isr=1))
     assert (after.isr, after.elr) == ((1,), ())
 
 
@@ -102,14 +102,14 @@ def test_a_leader_that_reaches_nobody_is_replaced_and_left_behind() -> None:
 def test_a_leader_that_reaches_enough_stays() -> None:
     assert connect(RECORD, cut((1, 2))) is None
     assert connect(RECORD, cut((2, 3))) is None
-    five = birth((1, 2, 3, 4, 5))
+    five = initial_record((1, 2, 3, 4, 5))
     assert connect(five, cut((1, 2), (1, 3)), Rules(min_isr=3)) is None
-    assert connect(birth((1, 2)), cut((1, 2))) is None, "nobody else could do more"
+    assert connect(initial_record((1, 2)), cut((1, 2))) is None, "nobody else could do more"
     assert connect(RECORD, cut((1, 2), (1, 3), (2, 3))) is None
 
 
 def test_who_reaches_most_of_those_in_sync_leads() -> None:
-    five = birth((1, 2, 3, 4, 5))
+    five = initial_record((1, 2, 3, 4, 5))
     cuts = cut((1, 2), (1, 3), (1, 4), (2, 3))
     after = connect(five, cuts, Rules(min_isr=3))
     assert after is not None
@@ -124,13 +124,13 @@ def test_a_majority_is_better_than_what_min_insync_replicas_asks_for() -> None:
     after = connect(RECORD, cut((1, 2), (1, 3)), alone)
     assert after is not None
     assert (after.leader, after.isr) == (2, (2, 3))
-    four = birth((1, 2, 3, 4))
+    four = initial_record((1, 2, 3, 4))
     assert connect(four, cut((1, 3), (1, 4), (2, 3), (2, 4)), Rules(min_isr=2)) is None
 
 
 def test_who_follows_a_dead_leader_reaches_most_and_leaves_the_others_behind() -> None:
-    five = birth((1, 2, 3, 4, 5))
-    after = elections.settle(five, up(2, 3, 4, 5), Rules(min_isr=3), cut((2, 3), (3, 4), (2, 5)))
+    five = initial_record((1, 2, 3, 4, 5))
+    after = elections.adapt(five, up(2, 3, 4, 5), Rules(min_isr=3), cut((2, 3), (3, 4), (2, 5)))
     assert after is not None
     assert (after.leader, after.isr) == (4, (2, 4, 5))
     assert kind_of(five, after) is Election.CLEAN
@@ -146,10 +146,10 @@ def test_an_eligible_replica_takes_over_from_a_leader_that_reaches_nobody() -> N
 def test_who_lacks_committed_records_or_leaves_does_not_take_over() -> None:
     cuts = cut((1, 2), (1, 3))
     assert connect(replace(RECORD, isr=(1,)), cuts) is None
-    after = elections.settle(RECORD, up(1, 2, 3, draining=(2,)), RULES, cuts)
+    after = elections.adapt(RECORD, up(1, 2, 3, draining=(2,)), RULES, cuts)
     assert after is not None
     assert after.leader == 3
-    assert elections.settle(RECORD, up(1, 2, 3, draining=(2, 3)), RULES, cuts) is None
+    assert elections.adapt(RECORD, up(1, 2, 3, draining=(2, 3)), RULES, cuts) is None
 
 
 def test_a_proposal_without_its_leader_is_a_bug() -> None:
@@ -158,7 +158,7 @@ def test_a_proposal_without_its_leader_is_a_bug() -> None:
 
 
 def test_fewer_replicas_than_the_minimum_are_enough() -> None:
-    assert elections.effective_min_isr(3, birth((1, 2))) == 2
+    assert elections.effective_min_isr(3, initial_record((1, 2))) == 2
     assert elections.effective_min_isr(1, RECORD) == 1
     moving = PartitionRecord(replicas=(2, 1), leader=1, isr=(1,), adding=(2,), removing=(1,))
     assert elections.effective_min_isr(2, moving) == 1
@@ -168,23 +168,23 @@ def test_fewer_replicas_than_the_minimum_are_enough() -> None:
 
 
 def test_a_draining_leader_hands_over_and_stays_in_sync() -> None:
-    after = elections.settle(RECORD, up(1, 2, 3, draining=(1,)), RULES)
+    after = elections.adapt(RECORD, up(1, 2, 3, draining=(1,)), RULES)
     assert after is not None
     assert (after.leader, after.isr) == (2, (1, 2, 3))
 
 
 def test_a_draining_leader_goes_on_when_nobody_else_is_in_sync() -> None:
     record = replace(RECORD, isr=(1,), elr=(2,))
-    assert elections.settle(record, up(1, 2, 3, draining=(1,)), RULES) is None
+    assert elections.adapt(record, up(1, 2, 3, draining=(1,)), RULES) is None
 
 
 # Unclean.
 
 
 def test_nobody_else_leads_unless_unclean_elections_are_allowed() -> None:
-    nobody = settle(replace(RECORD, isr=(1,)), 2, 3)
+    nobody = adapt(replace(RECORD, isr=(1,)), 2, 3)
     assert nobody.leader == NO_LEADER
-    after = settle(nobody, 2, 3, rules=Rules(min_isr=1, unclean=True))
+    after = adapt(nobody, 2, 3, rules=Rules(min_isr=1, unclean=True))
     assert (after.leader, after.isr, after.elr, after.is_recovering) == (2, (2,), (), True)
     assert kind_of(nobody, after) is Election.UNCLEAN
 
@@ -201,8 +201,8 @@ def test_a_recovering_partition_is_whole_again_with_all_its_replicas() -> None:
 
 def test_the_only_last_known_leader_may_lead_when_nothing_better_can_return() -> None:
     lost = PartitionRecord(replicas=(1, 2), leader=NO_LEADER, isr=(), last_known_elr=(1,))
-    assert settle(lost, 2) is lost
-    after = settle(lost, 1, 2)
+    assert adapt(lost, 2) is lost
+    after = adapt(lost, 1, 2)
     assert (after.leader, after.isr, after.is_recovering) == (1, (1,), True)
     assert kind_of(lost, after) is Election.LAST_KNOWN
 
@@ -224,48 +224,48 @@ def test_the_preferred_replica_leads_when_it_is_in_sync_and_willing() -> None:
 # Coming back.
 
 
-def come_back(
+def after_unclean_restart(
     record: PartitionRecord, *others: int, is_durable: bool = True, is_empty: bool = False
 ) -> PartitionRecord | None:
     rules = Rules(2, is_durable=is_durable)
-    return elections.come_back(record, 1, up(*others), rules, is_empty=is_empty)
+    return elections.after_unclean_restart(record, 1, up(*others), rules, is_empty=is_empty)
 
 
 def test_a_node_that_returns_uncleanly_leaves_the_isr_and_leads_no_longer() -> None:
-    after = come_back(RECORD, 2, 3)
+    after = after_unclean_restart(RECORD, 2, 3)
     assert after is not None
     assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
     eligible = replace(RECORD, leader=2, isr=(2,), elr=(1, 3))
-    after = come_back(eligible, 2, 3, is_durable=False)
+    after = after_unclean_restart(eligible, 2, 3, is_durable=False)
     assert after is not None
     assert (after.isr, after.elr) == ((2,), (3,))
 
 
 def test_what_is_on_disk_stays_eligible_below_the_minimum() -> None:
     eligible = replace(RECORD, leader=2, isr=(2,), elr=(1, 3))
-    assert come_back(eligible, 2, 3) is None
+    assert after_unclean_restart(eligible, 2, 3) is None
     pair = replace(RECORD, leader=2, isr=(1, 2))
-    after = come_back(pair, 2)
+    after = after_unclean_restart(pair, 2)
     assert after is not None
     assert (after.leader, after.isr, after.elr) == (2, (2,), (1,))
 
 
 def test_what_is_on_disk_needs_no_second_copy_to_lead_again() -> None:
-    assert come_back(birth((1,))) is None
-    alone = settle(birth((1, 2)))
+    assert after_unclean_restart(initial_record((1,))) is None
+    alone = adapt(initial_record((1, 2)))
     assert (alone.isr, alone.elr) == ((), (1, 2))
-    assert come_back(alone) is None
+    assert after_unclean_restart(alone) is None
     # But a leader does not go on in an epoch whose last records it may have lost.
-    unseen = come_back(birth((1, 2)))
+    unseen = after_unclean_restart(initial_record((1, 2)))
     assert unseen is not None
     assert (unseen.leader, unseen.leader_epoch, unseen.isr) == (NO_LEADER, 1, (1, 2))
 
 
 def test_what_was_only_in_the_page_cache_makes_a_last_known_leader() -> None:
-    after = come_back(birth((1,)), is_durable=False)
+    after = after_unclean_restart(initial_record((1,)), is_durable=False)
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), (1,))
-    again = elections.settle(after, up(1), Rules(1, is_durable=False))
+    again = elections.adapt(after, up(1), Rules(1, is_durable=False))
     assert again is not None
     assert (again.leader, again.leader_epoch, again.is_recovering) == (1, 2, False)
 
@@ -273,16 +273,16 @@ def test_what_was_only_in_the_page_cache_makes_a_last_known_leader() -> None:
 def test_the_last_eligible_replica_of_all_is_the_last_known_leader() -> None:
     """The one that led last was moved away meanwhile."""
     last = PartitionRecord((1,), NO_LEADER, (), elr=(1,))
-    after = come_back(last, 2, is_durable=False)
+    after = after_unclean_restart(last, 2, is_durable=False)
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), (1,))
 
 
 def test_an_empty_disk_is_no_last_known_leader() -> None:
-    after = come_back(birth((1,)), is_empty=True)
+    after = after_unclean_restart(initial_record((1,)), is_empty=True)
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), ())
-    assert elections.settle(after, up(1), RULES) is None
+    assert elections.adapt(after, up(1), RULES) is None
 
 
 def test_a_damaged_copy_leaves_everything() -> None:

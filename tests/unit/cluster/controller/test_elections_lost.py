@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from penstock.cluster.controller import reassignment
 from penstock.cluster.controller.elections import (
     Rules,
-    come_back,
+    adapt,
+    after_unclean_restart,
     may_go_back,
     must_leave,
-    settle,
     with_isr,
     without,
 )
@@ -71,7 +71,7 @@ def test_the_choice_of_an_unclean_election_leaves_to_one_that_has_followed_it() 
 
 def elect_uncleanly(node: int) -> PartitionRecord:
     nobody = replace(WHOLE, leader=NO_LEADER, isr=(), leader_epoch=7)
-    return changed(settle(nobody, up(node), UNCLEAN))
+    return changed(adapt(nobody, up(node), UNCLEAN))
 
 
 def changed(after: PartitionRecord | None) -> PartitionRecord:
@@ -91,9 +91,9 @@ def test_a_replica_goes_back_only_to_follow_an_unclean_election() -> None:
 def test_a_replica_that_was_in_sync_since_the_unclean_election_never_goes_back() -> None:
     """Replica 2 never returns: the others are whole without it."""
     joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
-    alone = changed(settle(joined, up(3), RULES))
-    later = changed(settle(alone, up(1, 3), RULES) or alone)
-    for record in (joined, alone, later, changed(settle(joined, up(1), RULES))):
+    alone = changed(adapt(joined, up(3), RULES))
+    later = changed(adapt(alone, up(1, 3), RULES) or alone)
+    for record in (joined, alone, later, changed(adapt(joined, up(1), RULES))):
         assert (record.is_recovering, record.unreconciled) == (True, (2,))
         assert not may_go_back(record, 1, 7), "although it has no record of that leader"
         assert not may_go_back(record, 3, -1)
@@ -111,20 +111,22 @@ def test_a_partition_is_whole_once_the_replica_that_is_gone_was_moved_away() -> 
 
 def test_an_older_copy_may_be_from_before_an_unclean_election() -> None:
     joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
-    old = changed(come_back(joined, 1, up(3), RULES, is_empty=True))
+    old = changed(after_unclean_restart(joined, 1, up(3), RULES, is_empty=True))
     assert old.unreconciled == (1, 2)
     assert may_go_back(old, 1, 7)
     again = changed(
-        come_back(changed(with_isr(old, (1, 2, 3), 2)), 1, up(2, 3), RULES, is_empty=True)
+        after_unclean_restart(
+            changed(with_isr(old, (1, 2, 3), 2)), 1, up(2, 3), RULES, is_empty=True
+        )
     )
     assert (again.is_recovering, again.unreconciled) == (True, (1,))
-    assert come_back(again, 1, up(2, 3), RULES, is_empty=True) is None
-    clean = changed(come_back(WHOLE, 1, up(2, 3), RULES, is_empty=True))
+    assert after_unclean_restart(again, 1, up(2, 3), RULES, is_empty=True) is None
+    clean = changed(after_unclean_restart(WHOLE, 1, up(2, 3), RULES, is_empty=True))
     assert not clean.is_recovering, "there was no unclean election"
 
 
 def test_a_clean_election_lets_nobody_go_back() -> None:
-    after = settle(WHOLE, up(2, 3), RULES)
+    after = adapt(WHOLE, up(2, 3), RULES)
     assert after is not None
     assert not any(may_go_back(after, node, 0) for node in (1, 2, 3))
 
@@ -138,5 +140,5 @@ def test_of_an_older_versions_record_those_that_are_not_in_sync_may_go_back(
     assert may_go_back(record, 3, 3)
     assert not may_go_back(record, 2, 3)
     assert may_go_back(record, 3, 4) == (unclean_epoch < 0)
-    after = changed(settle(record, up(1, 3), RULES))
+    after = changed(adapt(record, up(1, 3), RULES))
     assert after.unreconciled == (2, 3), "from now on they are named"

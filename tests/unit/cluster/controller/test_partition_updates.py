@@ -11,8 +11,8 @@ from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Delete, Expect, Put, UnknownResult
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import partition_updates
-from penstock.cluster.controller.partition_updates import Changed, ControllerLost, PartitionWish
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.partition_updates import Changed, ControllerLost, PartitionUpdate
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image, load
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
@@ -33,7 +33,7 @@ def on_store(work: Callable[[SimEtcd, SimStore], Awaitable[None]], seed: int = 0
 
 
 async def create(store: SimStore, count: int, name: str = "t", topic_id: TopicId = TOPIC) -> None:
-    record = TopicRecord(show_topic_id(topic_id), (birth((1, 2, 3)),) * count)
+    record = TopicRecord(show_topic_id(topic_id), (initial_record((1, 2, 3)),) * count)
     await store.commit([], [Put(store_keys.topic_key(name), store_keys.encode(record))])
 
 
@@ -53,9 +53,9 @@ def lead(record: PartitionRecord) -> PartitionRecord | None:
     )
 
 
-def wishes(image: Image, decide: partition_updates.UpdateFunction = lead) -> list[PartitionWish]:
+def wishes(image: Image, decide: partition_updates.UpdateFunction = lead) -> list[PartitionUpdate]:
     return [
-        PartitionWish(topic, index, decide)
+        PartitionUpdate(topic, index, decide)
         for topic in image.topics.values()
         for index in range(len(topic.partitions))
     ]
@@ -65,20 +65,20 @@ def wishes(image: Image, decide: partition_updates.UpdateFunction = lead) -> lis
 async def test_many_changes_take_few_transactions(etcd: SimEtcd, store: SimStore) -> None:
     await create(store, 500)
     before = etcd.space.revision
-    outcomes = await partition_updates.change(store, wishes(await image_of(store)))
+    outcomes = await partition_updates.apply(store, wishes(await image_of(store)))
     assert all(isinstance(outcome, Changed) for outcome in outcomes)
     assert etcd.space.revision - before <= 5
     image = await image_of(store)
     assert {record.leader for record in image.topics["t"].partitions} == {2}
     # A second time there are keys of their own to expect, and nothing to do.
-    assert await partition_updates.change(store, wishes(image)) == [None] * 500
+    assert await partition_updates.apply(store, wishes(image)) == [None] * 500
 
 
 @run_with(on_store)
 async def test_many_topics_with_their_guards_fit_as_well(etcd: SimEtcd, store: SimStore) -> None:
     for number in range(200):
         await create(store, 1, f"t{number}", TopicId(bytes([7, number]) * 8))
-    outcomes = await partition_updates.change(
+    outcomes = await partition_updates.apply(
         store, wishes(await image_of(store)), [Expect("/seat", 0)]
     )
     assert all(isinstance(outcome, Changed) for outcome in outcomes)
@@ -90,9 +90,9 @@ async def test_one_partition_that_changed_does_not_stop_the_others(
 ) -> None:
     await create(store, 50)
     stale = await image_of(store)
-    shrunk = replace(birth((1, 2, 3)), isr=(1, 2), partition_epoch=1)
+    shrunk = replace(initial_record((1, 2, 3)), isr=(1, 2), partition_epoch=1)
     await store.commit([], [Put(store_keys.partition_key(TOPIC, 7), store_keys.encode(shrunk))])
-    outcomes = await partition_updates.change(store, wishes(stale))
+    outcomes = await partition_updates.apply(store, wishes(stale))
     assert all(isinstance(outcome, Changed) for outcome in outcomes)
     record = (await image_of(store)).topics["t"].partitions[7]
     # Decided again from what was there, not written over it.
@@ -106,13 +106,13 @@ async def test_a_topic_that_was_deleted_meanwhile_gets_no_keys(
     await create(store, 5)
     stale = await image_of(store)
     await store.commit([], [Delete(store_keys.topic_key("t"))])
-    outcomes = await partition_updates.change(store, wishes(stale))
+    outcomes = await partition_updates.apply(store, wishes(stale))
     assert all(
         isinstance(outcome, Refused) and outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for outcome in outcomes
     )
     await create(store, 5, topic_id=TopicId(bytes([8]) * 16))
-    outcomes = await partition_updates.change(store, wishes(stale))
+    outcomes = await partition_updates.apply(store, wishes(stale))
     assert all(isinstance(outcome, Refused) for outcome in outcomes)
     assert (await store.range(store_keys.PARTITIONS))[1] == []
 
@@ -126,10 +126,10 @@ async def test_a_wish_may_be_refused_alone(etcd: SimEtcd, store: SimStore) -> No
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
     mixed = [
-        PartitionWish(image.topics["t"], 0, refuse),
-        PartitionWish(image.topics["t"], 1, lead),
+        PartitionUpdate(image.topics["t"], 0, refuse),
+        PartitionUpdate(image.topics["t"], 1, lead),
     ]
-    first, second = await partition_updates.change(store, mixed)
+    first, second = await partition_updates.apply(store, mixed)
     assert isinstance(first, Refused)
     assert isinstance(second, Changed)
 
@@ -142,7 +142,7 @@ async def test_a_lost_seat_changes_nothing_and_says_so(etcd: SimEtcd, store: Sim
     assert seat is not None
     await store.commit([], [Put("/seat", b"2")])
     with pytest.raises(ControllerLost):
-        await partition_updates.change(store, wishes(image), [Expect("/seat", seat)])
+        await partition_updates.apply(store, wishes(image), [Expect("/seat", seat)])
     assert (await image_of(store)).topics["t"].changed == {}
 
 
@@ -153,7 +153,7 @@ def test_unknown_results_are_looked_up_before_they_are_asked_for_again(seed: int
         etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
         image = await image_of(store)
         while True:
-            outcomes = await partition_updates.change(store, wishes(image))
+            outcomes = await partition_updates.apply(store, wishes(image))
             if not any(isinstance(outcome, Refused) for outcome in outcomes):
                 break
             image = await image_of(store)
@@ -185,7 +185,7 @@ async def test_what_was_done_without_saying_so_counts_as_done(
 ) -> None:
     await create(store, 3)
     image = await image_of(store)
-    outcomes = await partition_updates.change(Forgetful(etcd), wishes(image))
+    outcomes = await partition_updates.apply(Forgetful(etcd), wishes(image))
     assert [isinstance(outcome, Changed) for outcome in outcomes] == [True] * 3
     after = (await image_of(store)).topics["t"].partitions
     assert [record.leader_epoch for record in after] == [1] * 3
@@ -196,7 +196,7 @@ async def test_a_store_that_is_down_refuses_in_the_end(etcd: SimEtcd, store: Sim
     await create(store, 1)
     image = await image_of(store)
     etcd.down = True
-    [outcome] = await partition_updates.change(store, wishes(image))
+    [outcome] = await partition_updates.apply(store, wishes(image))
     assert isinstance(outcome, Refused)
     assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
 
@@ -212,7 +212,7 @@ async def test_a_replica_leaves_before_it_throws_its_copy_away(
     follower = MetadataWatcher(store)
     await follower.start()
     # The image is old: another change has been made since.
-    now = replace(birth((1, 2, 3)), isr=(1, 2), elr=(3,), partition_epoch=1)
+    now = replace(initial_record((1, 2, 3)), isr=(1, 2), elr=(3,), partition_epoch=1)
     await store.commit([], [Put(store_keys.partition_key(TOPIC, 0), store_keys.encode(now))])
     configs = BrokerConfigs({"min.insync.replicas": "3"})
     await partition_updates.leave(store, follower, configs, "t", 0, 3)

@@ -11,7 +11,7 @@ from penstock.base.ports import Change
 from penstock.cluster.controller.placement import (
     CORDONED,
     alternate_racks,
-    birth,
+    initial_record,
     open_brokers,
     place,
 )
@@ -81,7 +81,7 @@ def test_growing_goes_on_where_the_topic_stopped() -> None:
 
 
 def test_only_live_replicas_are_in_sync_at_birth() -> None:
-    record = birth([3, 1, 2], live=[1, 2])
+    record = initial_record([3, 1, 2], live=[1, 2])
     assert (record.leader, record.isr, record.replicas) == (1, (1, 2), (3, 1, 2))
 
 

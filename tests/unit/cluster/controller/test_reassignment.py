@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.controller import reassignment
 from penstock.cluster.controller.elections import Rules
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 
 UP = {node: BrokerRecord(node, "h", node) for node in (1, 2, 3, 4, 5)}
 RULES = Rules(min_isr=2)
-RECORD = birth((1, 2, 3))
+RECORD = initial_record((1, 2, 3))
 
 
 def begin(record: PartitionRecord, *target: int, keep_factor: bool = False) -> PartitionRecord:
@@ -83,7 +83,7 @@ def test_a_replica_that_is_down_may_stay_but_not_come() -> None:
     assert after is not None
     assert after.adding == (4,)
     assert (
-        code_of(lambda: reassignment.begin(birth((1, 2)), (1, 3), without_three, RULES))
+        code_of(lambda: reassignment.begin(initial_record((1, 2)), (1, 3), without_three, RULES))
         is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     )
 
@@ -101,7 +101,7 @@ def test_another_order_is_done_at_once_and_moves_no_leader() -> None:
 
 
 def test_more_replicas_wait_for_the_new_ones() -> None:
-    moving = begin(birth((1,)), 1, 2, 3)
+    moving = begin(initial_record((1,)), 1, 2, 3)
     assert (moving.replicas, moving.adding, moving.removing) == ((1, 2, 3), (2, 3), ())
     # The copies that do not exist yet stop nobody from writing.
     assert moving.elr == ()

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Collection
 
 from penstock.base.ports import Delete, Put
 from penstock.cluster.controller.recent_failures import (
-    LOOK_SECONDS,
-    PATIENCE_SECONDS,
+    DETECTION_SECONDS,
+    WAIT_SECONDS_MAX,
     RecentFailures,
 )
 from penstock.cluster.metadata import store_keys
@@ -38,7 +38,7 @@ class World:
         """How long it took until there was an answer."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        await self.losses.outlast(self._names_2)
+        await self.losses.wait_until_decided(self._names_2)
         return loop.time() - began_s
 
     def _names_2(self, image: Image, lost: Collection[int]) -> bool:
@@ -68,13 +68,13 @@ async def test_nobody_waits_while_no_node_is_lost(world: World) -> None:
 
 @run_with(in_world)
 async def test_who_is_not_concerned_does_not_wait(world: World) -> None:
-    world.losses.lose(3)
+    world.losses.record_failure(3)
     assert await world.ask() == 0
 
 
 @run_with(in_world)
 async def test_who_is_concerned_waits_until_the_image_shows_a_successor(world: World) -> None:
-    world.losses.lose(2)
+    world.losses.record_failure(2)
     asking = asyncio.ensure_future(world.ask())
     await asyncio.sleep(0.1)
     assert not asking.done()
@@ -88,21 +88,21 @@ async def test_who_is_concerned_waits_until_the_image_shows_a_successor(world: W
 
 @run_with(in_world)
 async def test_who_is_concerned_waits_no_longer_than_the_patience_lasts(world: World) -> None:
-    world.losses.lose(2)
-    assert abs(await world.ask() - PATIENCE_SECONDS) < 0.01
+    world.losses.record_failure(2)
+    assert abs(await world.ask() - WAIT_SECONDS_MAX) < 0.01
     assert await world.ask() == 0
-    world.losses.lose(2)  # It is still the same loss.
+    world.losses.record_failure(2)  # It is still the same loss.
     assert await world.ask() == 0
 
 
 @run_with(in_world)
 async def test_a_node_that_is_linked_again_is_not_waited_for(world: World) -> None:
-    world.losses.lose(2)
+    world.losses.record_failure(2)
     asking = asyncio.ensure_future(world.ask())
     await asyncio.sleep(0.1)
-    world.losses.regain(2)
+    world.losses.record_recovery(2)
     assert abs(await asking - 0.1) < 0.01
-    world.losses.lose(2)
+    world.losses.record_failure(2)
     assert await world.ask() > 0.9
 
 
@@ -116,7 +116,7 @@ async def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none(world: W
 
     await world.store.commit([], [Delete(store_keys.broker_key(3))])
     await asyncio.sleep(0.1)
-    asking = asyncio.ensure_future(world.losses.outlast(names_3))
+    asking = asyncio.ensure_future(world.losses.wait_until_decided(names_3))
     await asyncio.sleep(0.1)
     assert not asking.done()
     await world.register(3)
@@ -128,9 +128,9 @@ async def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none(world: W
 async def test_a_cluster_gets_a_moment_to_notice_and_a_single_node_needs_none(world: World) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
-    await world.losses.look()
-    assert loop.time() - began_s >= LOOK_SECONDS
+    await world.losses.wait_for_detection()
+    assert loop.time() - began_s >= DETECTION_SECONDS
     alone = RecentFailures(MetadataWatcher(world.store))
     began_s = loop.time()
-    await alone.look()
+    await alone.wait_for_detection()
     assert loop.time() == began_s

@@ -9,7 +9,7 @@ from penstock.base.errors import Refused
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put, UnknownResult
 from penstock.cluster.controller import topic_deletion
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
 from simulation.loop import SimLoop, run
@@ -34,7 +34,7 @@ async def delete(
     count: int = 2,
 ) -> None:
     """A topic born on `replicas`, some partitions changed since, then deleted."""
-    record = TopicRecord(show_topic_id(TOPIC), (birth(replicas),) * count)
+    record = TopicRecord(show_topic_id(TOPIC), (initial_record(replicas),) * count)
     await store.commit([], [Put(store_keys.topic_key("t"), store_keys.encode(record))])
     for index, state in (states or {}).items():
         await store.commit(
@@ -54,7 +54,7 @@ async def left(store: SimStore) -> int:
 
 @run_with(on_store)
 async def test_the_record_goes_with_the_last_confirmation(etcd: SimEtcd, store: SimStore) -> None:
-    await delete(store, 1, 2, states={0: birth((1, 2))})
+    await delete(store, 1, 2, states={0: initial_record((1, 2))})
     await topic_deletion.confirm(store, TOPIC, 1)
     found = await note(store)
     assert found is not None
@@ -80,7 +80,7 @@ async def test_a_node_that_has_no_part_of_it_says_nothing(etcd: SimEtcd, store: 
 async def test_nodes_that_gave_their_replicas_away_are_not_waited_for(
     etcd: SimEtcd, store: SimStore
 ) -> None:
-    await delete(store, 1, 2, states={0: birth((3,)), 1: birth((3, 2))})
+    await delete(store, 1, 2, states={0: initial_record((3,)), 1: initial_record((3, 2))})
     found = await note(store)
     assert found is not None
     assert found.replicas == (2, 3)
@@ -104,7 +104,7 @@ async def test_a_replica_added_while_the_topic_was_deleted_is_waited_for(
 async def test_the_keys_of_a_large_topic_go_in_several_transactions(
     etcd: SimEtcd, store: SimStore
 ) -> None:
-    await delete(store, 1, states={index: birth((1,)) for index in range(300)}, count=300)
+    await delete(store, 1, states={index: initial_record((1,)) for index in range(300)}, count=300)
     await topic_deletion.confirm(store, TOPIC, 1)
     assert await left(store) == 0
     assert await note(store) is None
@@ -124,7 +124,12 @@ async def test_a_record_of_an_earlier_version_is_ended_by_whoever_has_the_keys(
 def test_confirmations_at_once_and_unknown_results_end_it_all_the_same(seed: int) -> None:
     async def work(etcd: SimEtcd, store: SimStore) -> None:
         await delete(
-            store, 1, 2, 3, states={index: birth((1, 2, 3)) for index in range(200)}, count=200
+            store,
+            1,
+            2,
+            3,
+            states={index: initial_record((1, 2, 3)) for index in range(200)},
+            count=200,
         )
         etcd.unknown_ratio, etcd.timeout_s, etcd.delay_s = 0.4, 0.5, (0.0, 0.05)
 

@@ -9,7 +9,11 @@ from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
-from penstock.cluster.metadata.peer_reachability import PeerReachability, cuts_of, silence_seconds
+from penstock.cluster.metadata.peer_reachability import (
+    PeerReachability,
+    broken_links_of,
+    silence_seconds,
+)
 from penstock.cluster.metadata.store_keys import BrokerRecord, ReachRecord
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
@@ -210,13 +214,13 @@ async def test_what_the_other_side_says_counts_here(world: World) -> None:
 
 
 def test_a_cut_is_what_either_side_says_of_lives_that_are_there() -> None:
-    assert cuts_of({}, UP) == {}
+    assert broken_links_of({}, UP) == {}
     one = {1: ReachRecord(11, {2: 12})}
-    assert cuts_of(one, UP) == {1: {2}, 2: {1}}
+    assert broken_links_of(one, UP) == {1: {2}, 2: {1}}
     both = {**one, 2: ReachRecord(12, {1: 11, 3: 13})}
-    assert cuts_of(both, UP) == {1: {2}, 2: {1, 3}, 3: {2}}
-    assert cuts_of({1: ReachRecord(10, {2: 12})}, UP) == {}, "of a past life of its author"
-    assert cuts_of({1: ReachRecord(11, {2: 7})}, UP) == {}, "of a past life of the other"
-    assert cuts_of({1: ReachRecord(11, {9: 1, 1: 11})}, UP) == {}, "of nobody, and of itself"
-    assert cuts_of({9: ReachRecord(11, {2: 12})}, UP) == {}, "by nobody"
-    assert cuts_of(one, {**UP, 2: BrokerRecord(2, "h", 2, epoch=50)}) == {}
+    assert broken_links_of(both, UP) == {1: {2}, 2: {1, 3}, 3: {2}}
+    assert broken_links_of({1: ReachRecord(10, {2: 12})}, UP) == {}, "of a past life of its author"
+    assert broken_links_of({1: ReachRecord(11, {2: 7})}, UP) == {}, "of a past life of the other"
+    assert broken_links_of({1: ReachRecord(11, {9: 1, 1: 11})}, UP) == {}, "unknown, and itself"
+    assert broken_links_of({9: ReachRecord(11, {2: 12})}, UP) == {}, "by nobody"
+    assert broken_links_of(one, {**UP, 2: BrokerRecord(2, "h", 2, epoch=50)}) == {}

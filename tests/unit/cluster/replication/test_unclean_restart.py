@@ -7,7 +7,7 @@ import pytest
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import load
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, TopicRecord
@@ -38,26 +38,26 @@ async def states(store: SimStore, name: str) -> list[PartitionRecord]:
 async def test_it_leaves_what_others_can_lead_and_keeps_what_only_it_has(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     await register(store, 2, 3)
-    await create(store, "shared", *[birth((1, 2, 3))] * 300)
-    await create(store, "own", birth((1,)))
-    await create(store, "cached", birth((1,)), flush_policy="page-cache")
-    await create(store, "foreign", birth((2, 3)))
-    assert await unclean_restart.come_back(store, BrokerConfigs(), 1) == 301
+    await create(store, "shared", *[initial_record((1, 2, 3))] * 300)
+    await create(store, "own", initial_record((1,)))
+    await create(store, "cached", initial_record((1,)), flush_policy="page-cache")
+    await create(store, "foreign", initial_record((2, 3)))
+    assert await unclean_restart.withdraw_unclean(store, BrokerConfigs(), 1) == 301
     for record in await states(store, "shared"):
         assert (record.leader, record.isr, record.leader_epoch) == (2, (2, 3), 1)
-    assert await states(store, "own") == [birth((1,))]
+    assert await states(store, "own") == [initial_record((1,))]
     [cached] = await states(store, "cached")
     assert (cached.leader, cached.isr, cached.last_known_elr) == (-1, (), (1,))
-    assert await states(store, "foreign") == [birth((2, 3))]
+    assert await states(store, "foreign") == [initial_record((2, 3))]
     # Once is enough.
-    assert await unclean_restart.come_back(store, BrokerConfigs(), 1) == 0
+    assert await unclean_restart.withdraw_unclean(store, BrokerConfigs(), 1) == 0
 
 
 @run_with(run)
 async def test_a_new_directory_keeps_nothing(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
-    await create(store, "own", birth((1,)))
-    assert await unclean_restart.come_back(store, BrokerConfigs(), 1, is_empty=True) == 1
+    await create(store, "own", initial_record((1,)))
+    assert await unclean_restart.withdraw_unclean(store, BrokerConfigs(), 1, is_empty=True) == 1
     [record] = await states(store, "own")
     assert (record.leader, record.isr, record.elr, record.last_known_elr) == (-1, (), (), ())
 
@@ -68,11 +68,11 @@ def test_it_goes_on_until_the_store_has_taken_everything(seed: int) -> None:
         etcd = SimEtcd(loop.seed)
         store = SimStore(etcd)
         await register(store, 2, 3)
-        await create(store, "shared", *[birth((1, 2, 3))] * 150)
+        await create(store, "shared", *[initial_record((1, 2, 3))] * 150)
         etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
         etcd.down = True
         loop.call_later(20, setattr, etcd, "down", False)
-        await unclean_restart.come_back(store, BrokerConfigs(), 1)
+        await unclean_restart.withdraw_unclean(store, BrokerConfigs(), 1)
         assert loop.time() >= 20
         etcd.unknown_ratio = 0.0
         assert all(1 not in record.isr for record in await states(store, "shared"))
@@ -85,12 +85,12 @@ def test_it_goes_on_until_the_store_has_taken_everything(seed: int) -> None:
 @run_with(run)
 async def test_a_lost_replica_is_given_up_where_there_is_another(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
-    await create(store, "own", birth((1,)))
-    await create(store, "shared", birth((1, 2, 3)), birth((2, 1, 3)))
+    await create(store, "own", initial_record((1,)))
+    await create(store, "shared", initial_record((1, 2, 3)), initial_record((2, 1, 3)))
     lost = [("own", 0), ("shared", 0), ("gone", 0), ("shared", 9)]
-    assert await unclean_restart.give_up(store, BrokerConfigs(), 1, lost) == 1
+    assert await unclean_restart.withdraw_lost(store, BrokerConfigs(), 1, lost) == 1
     first, second = await states(store, "shared")
     assert (first.leader, first.isr, first.last_known_elr) == (-1, (2, 3), ())
-    assert second == birth((2, 1, 3)), "it is whole"
-    assert await states(store, "own") == [birth((1,))], "nobody else has it"
-    assert await unclean_restart.give_up(store, BrokerConfigs(), 1, lost) == 0
+    assert second == initial_record((2, 1, 3)), "it is whole"
+    assert await states(store, "own") == [initial_record((1,))], "nobody else has it"
+    assert await unclean_restart.withdraw_lost(store, BrokerConfigs(), 1, lost) == 0

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.base.ids import NodeId, TopicId, show_topic_id
 from penstock.base.ports import Put
-from penstock.cluster.controller.placement import birth
+from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image, load
 from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
@@ -64,7 +64,7 @@ def on_bench(work: Callable[[Bench], Awaitable[None]]) -> None:
 @run_with(on_bench)
 async def test_a_replica_that_moved_away_is_removed(bench: Bench) -> None:
     parent = bench.fill()
-    image = await bench.put(birth((1, 2)), birth((2, 3)), birth((1,)))
+    image = await bench.put(initial_record((1, 2)), initial_record((2, 3)), initial_record((1,)))
     bench.clearing.leave(TOPIC, 1)
     assert await bench.clearing.clear_moved(image)
     assert bench.disk.listdir(parent) == ["0", "2"]
@@ -73,7 +73,7 @@ async def test_a_replica_that_moved_away_is_removed(bench: Bench) -> None:
 @run_with(on_bench)
 async def test_a_replica_that_came_back_meanwhile_keeps_its_files(bench: Bench) -> None:
     parent = bench.fill()
-    image = await bench.put(birth((1, 2)), birth((1, 3)), birth((1,)))
+    image = await bench.put(initial_record((1, 2)), initial_record((1, 3)), initial_record((1,)))
     bench.clearing.leave(TOPIC, 1)
     assert await bench.clearing.clear_moved(image)
     assert bench.disk.listdir(parent) == ["0", "1", "2"]
@@ -85,7 +85,7 @@ async def test_what_moved_while_the_node_was_away_is_found(bench: Bench) -> None
     stranger = bench.fill(TopicId(bytes([9]) * 16), "mine")
     bench.disk.mkdir(f"{parent}/notes")
     bench.disk.mkdir(f"{parent}/77")
-    image = await bench.put(birth((2,)), birth((1,)), birth((3,)))
+    image = await bench.put(initial_record((2,)), initial_record((1,)), initial_record((3,)))
     await bench.clearing.look(image)
     assert await bench.clearing.clear_moved(image)
     # What is not known to be ours to remove stays.
@@ -96,7 +96,7 @@ async def test_what_moved_while_the_node_was_away_is_found(bench: Bench) -> None
 @run_with(on_bench)
 async def test_what_the_disk_refuses_is_tried_again(bench: Bench) -> None:
     parent = bench.fill()
-    image = await bench.put(birth((2,)), birth((1,)), birth((1,)))
+    image = await bench.put(initial_record((2,)), initial_record((1,)), initial_record((1,)))
     bench.clearing.leave(TOPIC, 0)
     bench.disk.inject(Fault("unlink", errno.EIO))
     assert not await bench.clearing.clear_moved(image)
@@ -107,7 +107,7 @@ async def test_what_the_disk_refuses_is_tried_again(bench: Bench) -> None:
 @run_with(on_bench)
 async def test_a_removal_that_a_crash_cut_short_is_finished_by_the_next_start(bench: Bench) -> None:
     parent = bench.fill()
-    image = await bench.put(birth((1,)), birth((1,)), birth((1,)))
+    image = await bench.put(initial_record((1,)), initial_record((1,)), initial_record((1,)))
     # The replica was on its way out, and has come back since.
     bench.disk.mkdir(f"{parent}/.0.moved")
     bench.disk.open(f"{parent}/.0.moved/0.log", create=True).close()

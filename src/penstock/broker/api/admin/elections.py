@@ -18,7 +18,7 @@ from penstock.broker.api.route_row import Operation
 from penstock.cluster.controller import elections, partition_updates, reassignment
 from penstock.cluster.controller.controller import count_elections
 from penstock.cluster.controller.elections import Brokers, Rules
-from penstock.cluster.controller.partition_updates import Changed, PartitionWish, UpdateOutcome
+from penstock.cluster.controller.partition_updates import Changed, PartitionUpdate, UpdateOutcome
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.wire.messages.reassignments import (
@@ -52,7 +52,7 @@ async def _change(
     """Makes what is wanted of each partition come true; the outcomes in the same order."""
     image = ctx.image
     rows: list[tuple[PartitionPlace, UpdateOutcome]] = []
-    wishes: list[PartitionWish] = []
+    wishes: list[PartitionUpdate] = []
     for number, (place, decide) in enumerate(wanted):
         name, index = place
         if number >= PARTITIONS_MAX:
@@ -62,8 +62,8 @@ async def _change(
             rows.append((place, Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
         else:
             rows.append((place, None))
-            wishes.append(PartitionWish(image.topics[name], index, decide))
-    outcomes = await partition_updates.change(ctx.store, wishes)
+            wishes.append(PartitionUpdate(image.topics[name], index, decide))
+    outcomes = await partition_updates.apply(ctx.store, wishes)
     count_elections(wishes, outcomes, ctx.metrics.count_election)
     await _settle(ctx, outcomes, timeout_ms)
     known = iter(outcomes)
@@ -153,7 +153,7 @@ def _election(
                 raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
             return after
         rules = elections.rules_of(image.topics[name], ctx.configs)
-        after = elections.settle(
+        after = elections.adapt(
             record, brokers, Rules(rules.min_isr, unclean=True, is_durable=rules.is_durable)
         )
         if after is None or after.leader not in brokers:

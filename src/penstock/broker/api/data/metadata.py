@@ -68,8 +68,8 @@ def metadata(
 
 
 async def _answer(ctx: MetadataContext, call: Call, request: MetadataRequest) -> MetadataResponse:
-    await ctx.losses.look()
-    await ctx.losses.outlast(functools.partial(_names_any, request, call.version))
+    await ctx.losses.wait_for_detection()
+    await ctx.losses.wait_until_decided(functools.partial(_names_any, request, call.version))
     found = _look(ctx, call, request)
     return found if isinstance(found, MetadataResponse) else await found
 
