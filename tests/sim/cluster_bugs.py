@@ -185,7 +185,7 @@ def an_unclean_return_keeps_its_place(patch: Patch) -> None:
     async def planted(*arguments: Any, **options: Any) -> int:
         return 0
 
-    patch.setattr(open_logs, "after_unclean_restart", planted)
+    patch.setattr(open_logs, "withdraw_unclean", planted)
 
 
 # -- who is in sync ---------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def what_left_the_isr_still_counts(patch: Patch) -> None:
 
 def a_quiet_replica_never_returns(patch: Patch) -> None:
     """As it was: a node that registered anew named only what had changed to its leaders."""
-    patch.setattr(FollowerFetchSession, "repeat", lambda self: None)
+    patch.setattr(FollowerFetchSession, "name_all_again", lambda self: None)
 
 
 # -- who leads --------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ def the_controller_takes_its_lease_for_a_lock(patch: Patch) -> None:
     """What it writes is guarded by nothing else."""
     real = partition_updates.apply
 
-    async def planted(store: Any, wishes: Any, seat: Any = ()) -> Any:
-        return await real(store, wishes, ())
+    async def planted(store: Any, updates: Any, controller_guard: Any = ()) -> Any:
+        return await real(store, updates, ())
 
-    patch.setattr(partition_updates, "change", planted)
+    patch.setattr(partition_updates, "apply", planted)
     patch.setattr(partition_updates, "_guards", lambda *arguments: [])
 
 
@@ -320,7 +320,7 @@ def readers_see_what_is_not_committed(patch: Patch) -> None:
 
 
 def a_new_leader_says_at_once_where_its_log_ends(patch: Patch) -> None:
-    patch.setattr(Partition, "is_stable", property(lambda self: True))
+    patch.setattr(Partition, "is_settled", property(lambda self: True))
 
 
 def producers_are_forgotten_by_a_new_leader(patch: Patch) -> None:
