@@ -1,6 +1,6 @@
-"""The commands below `penstock`, by what people want to do, each imported when it is asked for.
+"""Table of the top-level commands, grouped by task; each module is imported on demand.
 
-`penstock up` must not wait for what every other command needs; only `--help` looks at all of them.
+`penstock up` must not wait for the imports of all other commands; only `--help` loads them all.
 """
 
 from importlib import import_module
@@ -55,13 +55,13 @@ SECTIONS = {
         "wire": ("penstock.cli.tools.wire", "wire"),
     },
 }
-"""By name: the module, and what the command is called there."""
+"""By section and name: the module, and the command's attribute in it."""
 
 COMMANDS = {name: place for rows in SECTIONS.values() for name, place in rows.items()}
 
 
 def load(name: str) -> click.Command | None:
-    """The command of this name, if there is one."""
+    """Imports the command of this name; None if it does not exist."""
     place = COMMANDS.get(name)
     if place is None:
         return None

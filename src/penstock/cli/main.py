@@ -1,7 +1,7 @@
-"""Entry point of the `penstock` command: the tree of commands, and how a failure ends.
+"""Entry point of the `penstock` command: command tree, error reporting, exit codes.
 
-Owns the exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted. Whatever
-happens, standard output holds only what was asked for; messages go to standard error.
+Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted. Standard output holds only the
+requested output; messages go to standard error.
 """
 
 import os
@@ -17,12 +17,12 @@ from penstock.cli.terminal.errors import PipeClosed, UserError, explain
 from penstock.cli.terminal.name_completion import profile_names
 from penstock.cli.terminal.output import printable, whole
 
-# A paragraph that is not to be rewrapped, and begins with a command.
+# A paragraph that click must not rewrap, and that begins with a command.
 EXAMPLES = re.compile(r"\n\n\x08\n((?:penstock|echo|printf) .*(?:\n.+)*)")
 
 
 class Help(click.HelpFormatter):
-    """Help as click writes it, with a heading above the examples."""
+    """Help formatter that puts a heading above the examples."""
 
     def write_text(self, text: str) -> None:
         super().write_text(EXAMPLES.sub(_headed, text, count=1))
@@ -34,13 +34,13 @@ def _headed(found: re.Match[str]) -> str:
 
 
 class Root(click.Group):
-    """The commands are a table, looked up by name: see `cli.command_table`."""
+    """Root command, which looks commands up in `cli.command_table`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """By what people want to do, in columns that line up."""
+        """Writes the sections of the command table in aligned columns."""
         width = max(map(len, COMMANDS))
         for title, names in SECTIONS.items():
             limit = formatter.width - width - 6
@@ -64,7 +64,7 @@ class Root(click.Group):
             raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command. A reader that has had enough (`| head`) is no failure to us."""
+        """Runs the command. A closed output pipe (`| head`) is not a failure."""
         try:
             result: object = super().invoke(ctx)
             sys.stdout.flush()
@@ -85,8 +85,8 @@ class Root(click.Group):
     type=click.Path(exists=True, dir_okay=False),
     envvar="PENSTOCK_COMMAND_CONFIG",
     show_envvar=True,
-    help="A file of name=value for brokers that ask who is there: security.protocol, "
-    "sasl.username, sasl.password, ssl.ca.location ... as Kafka's tools take it.",
+    help="Properties file with client security settings, as for Kafka's tools: "
+    "security.protocol, sasl.username, sasl.password, ssl.ca.location ...",
 )
 @click.option(
     "--profile",
@@ -94,7 +94,7 @@ class Root(click.Group):
     show_envvar=True,
     metavar="NAME",
     shell_complete=profile_names,
-    help="Talk to this cluster, instead of the one in use; see `penstock profile`.",
+    help="Use this profile's cluster instead of the current one; see `penstock profile`.",
 )
 def app(command_config: str | None, profile: str | None) -> None:
     """A distributed message queue in Python that any Kafka client can use.
@@ -103,7 +103,7 @@ def app(command_config: str | None, profile: str | None) -> None:
     penstock up                          start a broker here
     penstock produce greetings hello     write a record
     penstock consume greetings           read it
-    penstock cheat                       what else people do, on one page
+    penstock cheat                       common commands on one page
     """
 
 
@@ -124,7 +124,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 130
     except PipeClosed:
-        # Nothing may be flushed into the pipe at exit.
+        # Python must not flush into the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except Exception as error:
@@ -152,7 +152,7 @@ def _complain(message: str) -> None:
     prefix = "penstock: "
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         prefix = f"\x1b[1;31m{prefix}\x1b[0m"
-    # What a broker or a file says is in it.
+    # The message may quote text from a broker or a file.
     print(prefix + printable(message, "\n"), file=sys.stderr)
 
 

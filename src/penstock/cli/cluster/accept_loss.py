@@ -1,6 +1,6 @@
-"""`penstock cluster accept-loss`: go on without records that a node has lost.
+"""`penstock cluster accept-loss`: accepts the loss of records on a node.
 
-Works on the data directory, on the node's own machine, whether the node runs or not.
+Works on the node's data directory, whether the node runs or not.
 """
 
 from __future__ import annotations
@@ -22,26 +22,24 @@ NAMED_MAX = 20
 
 @click.command("accept-loss")
 @click.argument("topic", required=False, help="The topic's name.")
-@click.argument(
-    "partition", type=click.IntRange(min=0), required=False, help="Which of its partitions."
-)
+@click.argument("partition", type=click.IntRange(min=0), required=False, help="Partition number.")
 @click.option(
-    "--all", "is_all", is_flag=True, help="Every replica of which no log file is there any more."
+    "--all", "is_all", is_flag=True, help="Every replica whose log files are all missing."
 )
 @click.option("--data", required=True, metavar="DIR", help="The data directory of the node.")
 @yes_option
 def accept_loss(
     topic: str | None, partition: int | None, is_all: bool, data: str, yes: bool
 ) -> None:
-    """Have a node go on with replicas that are lost, without the records that are gone.
+    """Accept the loss of records, so that lost or damaged replicas of a node serve again.
 
-    A replica whose directory is missing goes on empty, at the offset up to where it was known to be
-    committed; one that is damaged ends before the damage. The node takes it up within a few
-    seconds, or when it next starts. A replica that others have, too, is copied from them instead.
-    Run it on the node's machine, as the node's user.
+    A replica whose directory is missing restarts empty, at its last known committed offset; a
+    damaged one is truncated before the damage. The node applies this within a few seconds, or at
+    its next start. A replica that other nodes have, too, is copied from them instead. Run the
+    command on the node's machine, as the node's user.
 
-    With --all, for a node that lost all of its logs: every replica of which no file is left.
-    Damaged ones, of which there still are records, are named one by one.
+    Use --all for a node that lost all of its logs: it takes every replica without log files.
+    Damaged replicas still hold records; name them one by one.
 
     \b
     penstock cluster accept-loss orders 0 --data /var/lib/penstock
@@ -52,7 +50,7 @@ def accept_loss(
     from penstock.runtime.disk import LocalDisk
 
     if is_all == (topic is not None) or (topic is None) != (partition is None):
-        raise click.UsageError("give a topic and a partition, or --all")
+        raise click.UsageError("pass a topic and a partition, or --all")
     disk = LocalDisk()
     known = {
         name: end
@@ -63,18 +61,18 @@ def accept_loss(
         found = _named(known, topic, partition, data)
         what = f"{topic}-{partition}"
         question = (
-            f"Give up what is lost of {what} on this node (known up to offset "
+            f"Accept the loss of records of {what} on this node (known up to offset "
             f"{max(known[name] for name in found)})?"
         )
     else:
         found = _missing(disk, known, data)
         what = f"{len(found):,} {'replica' if len(found) == 1 else 'replicas'}"
-        question = f"Give up what is lost of {what} on this node ({_shown(found)})?"
+        question = f"Accept the loss of records of {what} on this node ({_shown(found)})?"
     confirm(question, yes)
     accepted_losses.ask(disk, data, *found)
     print(
-        f"{what}: the node goes on without what is lost, within a few seconds "
-        "if it runs, else when it starts"
+        f"{what}: loss accepted; the node applies it within a few seconds if it runs, else at its "
+        "next start"
     )
 
 
@@ -82,8 +80,8 @@ def _named(known: Mapping[str, int], topic: str, partition: int, data: str) -> l
     found = [name for name in known if _is_of(name, topic, partition)]
     if not found:
         raise UserError(
-            f"{data} does not know of a replica of {topic}-{partition}: check the topic, the "
-            "partition and --data, or delete the topic"
+            f"{data} does not know a replica of {topic}-{partition}: check topic, partition and "
+            "--data, or delete the topic"
         )
     return found
 
@@ -92,18 +90,18 @@ def _missing(disk: Disk, known: Mapping[str, int], data: str) -> list[str]:
     from penstock.cluster.metadata import accepted_losses
 
     if not known:
-        raise UserError(f"{data} does not know of any replica: check --data")
+        raise UserError(f"{data} does not know any replica: check --data")
     found = accepted_losses.missing(disk, data, sorted(known))
     if not found:
         raise UserError(
-            f"no replica that {data} knows of lacks its log files: name the topic and the "
-            "partition of one that is damaged"
+            f"all replicas in {data} have log files: to accept the loss of a damaged one, name its "
+            "topic and partition"
         )
     return found
 
 
 def _shown(names: list[str]) -> str:
-    """The partitions, by the names of their directories."""
+    """Lists the partitions of these directory names."""
     from penstock.cluster.storage.log_directories import listed
 
     shown = []
@@ -114,7 +112,7 @@ def _shown(names: list[str]) -> str:
 
 
 def _is_of(name: str, topic: str, partition: int) -> bool:
-    """True if this directory, `<topic>.<topic id>/<partition>`, is the partition's."""
+    """True if this directory, `<topic>.<topic id>/<partition>`, belongs to the partition."""
     from penstock.cluster.storage.log_directories import NAME_CHARACTERS_MAX
 
     directory, _, index = name.rpartition("/")

@@ -1,6 +1,7 @@
-"""`penstock plan`: how many nodes, partitions, disks and consumers a load needs.
+"""`penstock plan`: nodes, partitions, disks and consumers that a load needs.
 
-Asks nobody: the model and its coefficients are `penstock.cluster.metadata.capacity_model`'s.
+Works without a cluster; the model and its coefficients are in
+`penstock.cluster.metadata.capacity_model`.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 
 
 def parse_amount(text: str, option: str) -> float:
-    """`100k`, `1Ki`, `2.5M`: a number with an optional unit."""
+    """Parses a number with an optional unit: `100k`, `1Ki`, `2.5M`."""
     digits = text.rstrip("kKmMgGiI")
     unit = text[len(digits) :].lower()
     try:
@@ -24,12 +25,12 @@ def parse_amount(text: str, option: str) -> float:
     except (ValueError, KeyError):
         raise UserError(f"{option} {text!r} is not an amount; write 100000, 100k or 1Ki") from None
     if amount <= 0:
-        raise UserError(f"{option} must be more than 0, not {text}")
+        raise UserError(f"{option} must be above 0, not {text}")
     return amount
 
 
 def parse_days(text: str) -> float:
-    """`7d`, `12h`, `2w`, or bare days."""
+    """Parses `7d`, `12h`, `2w`, or a number of days."""
     unit = text[-1:].lower()
     digits = text[:-1] if unit in DAYS else text
     try:
@@ -37,46 +38,48 @@ def parse_days(text: str) -> float:
     except ValueError:
         raise UserError(f"--retention {text!r} is not a time; write 7d, 12h or 2w") from None
     if days <= 0:
-        raise UserError(f"--retention must be more than 0, not {text}")
+        raise UserError(f"--retention must be above 0, not {text}")
     return days
 
 
 @click.command("plan")
-@click.option("--rate", required=True, metavar="N", help="Messages a second, e.g. 100k.")
-@click.option("--size", default="1Ki", show_default=True, metavar="BYTES", help="Of one message.")
-@click.option("--retention", default="7d", show_default=True, metavar="TIME", help="7d, 12h, 2w.")
+@click.option("--rate", required=True, metavar="N", help="Messages per second, e.g. 100k.")
+@click.option(
+    "--size", default="1Ki", show_default=True, metavar="BYTES", help="Size of a message."
+)
+@click.option(
+    "--retention", default="7d", show_default=True, metavar="TIME", help="E.g. 7d, 12h, 2w."
+)
 @click.option(
     "--replication",
     default=3,
     show_default=True,
     type=click.IntRange(1, 9),
-    help="Copies of everything.",
+    help="Replicas of each partition.",
 )
 @click.option(
-    "--groups", default=1, show_default=True, type=click.IntRange(0), help="Readers of everything."
+    "--groups", default=1, show_default=True, type=click.IntRange(0), help="Groups reading all."
 )
 @click.option(
-    "--batch", default="16Ki", show_default=True, metavar="BYTES", help="What one request carries."
+    "--batch", default="16Ki", show_default=True, metavar="BYTES", help="Bytes per request."
 )
 @click.option(
-    "--compression", default=1.0, show_default=True, type=float, help="Original over stored size."
+    "--compression", default=1.0, show_default=True, type=float, help="Compression ratio."
 )
 @click.option(
     "--producers",
     default=50,
     show_default=True,
     type=click.IntRange(1),
-    help="How many are connected.",
+    help="Connected producers.",
+)
+@click.option("--handle-ms", default=0.0, type=float, help="Processing time of a message.")
+@click.option("--disk-size", default="2000G", show_default=True, metavar="BYTES", help="Per node.")
+@click.option(
+    "--disk-speed", default="250M", show_default=True, metavar="BYTES", help="Writes per second."
 )
 @click.option(
-    "--handle-ms", default=0.0, type=float, help="What one message costs a consumer to handle."
-)
-@click.option("--disk-size", default="2000G", show_default=True, metavar="BYTES", help="Of a node.")
-@click.option(
-    "--disk-speed", default="250M", show_default=True, metavar="BYTES", help="Written a second."
-)
-@click.option(
-    "--network", default="1100M", show_default=True, metavar="BYTES", help="Of a node, a second."
+    "--network", default="1100M", show_default=True, metavar="BYTES", help="Per node and second."
 )
 @format_option
 def plan_command(
@@ -94,13 +97,13 @@ def plan_command(
     network: str,
     format: OutputFormat,
 ) -> None:
-    """Say how large a cluster a load needs.
+    """Estimate how large a cluster a load needs.
 
     \b
     penstock plan --rate 100k --size 1Ki --retention 7d --replication 3
     """
     if compression <= 0 or handle_ms < 0:
-        raise UserError("--compression must be more than 0, and --handle-ms not less than 0")
+        raise UserError("--compression must be above 0, and --handle-ms 0 or more")
     load = Load(
         messages_per_s=parse_amount(rate, "--rate"),
         message_bytes=parse_amount(size, "--size"),
@@ -124,21 +127,21 @@ def plan_command(
 
 def _show(load: Load, made: CapacityPlan) -> None:
     print_table(
-        ["what", "how much ", "because"],
+        ["item", "amount ", "reason"],
         [
-            ("nodes (one core each)", made.nodes, f"{made.why} decides"),
-            ("partitions", made.partitions, f"{made.replicas_per_node} replicas on a node"),
-            ("consumers of a group", made.consumers, "at 70 % of their time"),
-            ("CPU, all nodes", f"{made.cpu_s_per_s:.2f} cores", f"filled to {load.cpu_fill:.0%}"),
-            ("disk of a node", f"{made.disk_gb_per_node:,.0f} GB", f"full to {load.disk_fill:.0%}"),
-            ("disk writes of a node", f"{made.disk_mb_per_s_per_node:,.1f} MB/s", ""),
-            ("network of a node", f"{made.network_mb_per_s_per_node:,.1f} MB/s", "in and out"),
-            ("memory of a node", f"{made.memory_mib_per_node:,.0f} MiB", "plus page cache"),
+            ("nodes (one core each)", made.nodes, f"limited by {made.why}"),
+            ("partitions", made.partitions, f"{made.replicas_per_node} replicas per node"),
+            ("consumers per group", made.consumers, "each busy 70 % of the time"),
+            ("CPU, all nodes", f"{made.cpu_s_per_s:.2f} cores", f"used to {load.cpu_fill:.0%}"),
+            ("disk per node", f"{made.disk_gb_per_node:,.0f} GB", f"used to {load.disk_fill:.0%}"),
+            ("disk writes per node", f"{made.disk_mb_per_s_per_node:,.1f} MB/s", ""),
+            ("network per node", f"{made.network_mb_per_s_per_node:,.1f} MB/s", "in and out"),
+            ("memory per node", f"{made.memory_mib_per_node:,.0f} MiB", "plus page cache"),
         ],
     )
     print()
     print_table(
-        ["resource", "nodes it needs "], [(name, count) for name, count in made.wants.items()]
+        ["resource", "nodes needed "], [(name, count) for name, count in made.wants.items()]
     )
     print()
     for note in made.notes:

@@ -1,4 +1,4 @@
-"""`penstock cluster`: who is in the cluster, who leads what, and whether every copy is in place."""
+"""`penstock cluster`: nodes, controller, leaders and replicas of the cluster."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from penstock.client.metadata import PartitionInfo, TopicInfo
 
 ASK_SECONDS = 5.0
-"""What one node is given to answer; a node that hangs is listed all the same."""
+"""Time limit for the answer of one node. A node that does not answer is still listed."""
 
 
 @click.group("cluster", no_args_is_help=True)
 def cluster() -> None:
-    """Look at the cluster as a whole."""
+    """Inspect and change the cluster: nodes, leaders, replicas."""
 
 
 for command in moves.COMMANDS:
@@ -36,7 +36,7 @@ cluster.add_command(accept_loss)
 @brokers_option
 @format_option
 def describe(brokers: str, format: OutputFormat) -> None:
-    """Show the nodes, the controller, what each node leads, and copies that are missing.
+    """Show nodes, controller, leaders per node, and under-replicated partitions.
 
     \b
     penstock cluster describe
@@ -92,7 +92,7 @@ async def describe_cluster(session: CommandSession) -> dict[str, object]:
 
 
 async def _pid_of(session: CommandSession, node_id: int) -> int | None:
-    """What the node itself says; None if it does not answer, or is no Penstock."""
+    """Asks a node for its process id; None if it does not answer or is not a Penstock node."""
     import asyncio
 
     from penstock.base.errors import PeerError, Refused

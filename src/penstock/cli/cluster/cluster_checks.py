@@ -1,4 +1,4 @@
-"""What `penstock doctor` checks in the cluster: who is there, and whether copies are in place."""
+"""Cluster checks of `penstock doctor`: nodes, controller, leaders and replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED_MAX = 5
 
 
 async def check_cluster(session: CommandSession) -> list[Check]:
-    """Asks the cluster; a cluster that does not answer is for the caller to tell."""
+    """Checks the cluster. The caller reports a cluster that does not answer."""
     from penstock.client.admin.admin import Admin
 
     topics = await Admin(session.cluster).list_topics()
@@ -35,7 +35,7 @@ def judge_cluster(
 
 
 def unreachable(error: object) -> Check:
-    action = "start it with `penstock up`, or name its brokers with -b"
+    action = "start it with `penstock up`, or pass its brokers with -b"
     return Check("cluster", CheckVerdict.fail, f"does not answer: {error}", action)
 
 
@@ -43,9 +43,9 @@ def _nodes(nodes: Sequence[int], controller: int) -> Check:
     finding = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}, controller {controller}"
     if controller not in nodes:
         action = "check etcd: without a controller no leader is replaced"
-        return Check("cluster", CheckVerdict.fail, f"{finding}, which is not there", action)
+        return Check("cluster", CheckVerdict.fail, f"{finding}, which is down", action)
     if len(nodes) == 2:
-        action = "with two nodes the loss of one stops acks=all: add a third"
+        action = "the loss of one of two nodes stops acks=all: add a third"
         return Check("cluster", CheckVerdict.warn, finding, action)
     return Check("cluster", CheckVerdict.ok, finding)
 
@@ -54,8 +54,8 @@ def _leaders(topics: Sequence[TopicInfo]) -> Check:
     lost = [f"{t.name}-{p.index}" for t in topics for p in t.partitions.values() if p.leader_id < 0]
     if lost:
         action = "start the nodes that hold their replicas; see `penstock cluster describe`"
-        return Check("leaders", CheckVerdict.fail, f"nobody leads {_some(lost)}", action)
-    return Check("leaders", CheckVerdict.ok, "every partition has one")
+        return Check("leaders", CheckVerdict.fail, f"{_some(lost)} have no leader", action)
+    return Check("leaders", CheckVerdict.ok, "every partition has a leader")
 
 
 def _copies(topics: Sequence[TopicInfo], nodes: Sequence[int]) -> Check:
@@ -66,13 +66,13 @@ def _copies(topics: Sequence[TopicInfo], nodes: Sequence[int]) -> Check:
         if len(p.isr) < len(p.replicas)
     ]
     if not lacking:
-        return Check("replicas", CheckVerdict.ok, "every copy is in sync")
+        return Check("replicas", CheckVerdict.ok, "every replica is in sync")
     replicas = {n for t in topics for p in t.partitions.values() for n in p.replicas}
     missing = sorted(replicas - set(nodes))
-    action = "see the log of the nodes that lag behind"
+    action = "see the logs of the nodes that are behind"
     if missing:
         action = f"start node {', '.join(map(str, missing))}"
-    return Check("replicas", CheckVerdict.warn, f"{_some(lacking)} lack a copy in sync", action)
+    return Check("replicas", CheckVerdict.warn, f"{_some(lacking)} are under-replicated", action)
 
 
 def _replication(topics: Sequence[TopicInfo], node_count: int) -> Check:
@@ -82,11 +82,11 @@ def _replication(topics: Sequence[TopicInfo], node_count: int) -> Check:
         if t.partitions and all(len(p.replicas) == 1 for p in t.partitions.values())
     ]
     if alone and node_count > 1:
-        action = (
-            "give them copies with `penstock cluster reassign`, and set default.replication.factor"
+        action = "add replicas with `penstock cluster reassign`, and set default.replication.factor"
+        return Check(
+            "replication", CheckVerdict.warn, f"{_some(alone)} have a single replica", action
         )
-        return Check("replication", CheckVerdict.warn, f"{_some(alone)} have one copy only", action)
-    return Check("replication", CheckVerdict.ok, "topics have as many copies as nodes allow")
+    return Check("replication", CheckVerdict.ok, "topics have as many replicas as the nodes allow")
 
 
 def _some(names: Sequence[str]) -> str:

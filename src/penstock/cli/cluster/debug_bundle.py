@@ -1,7 +1,7 @@
-"""`penstock debug bundle`: one file with what a report of a problem needs, without secrets.
+"""`penstock debug bundle`: one file of diagnostics for a problem report, without secrets.
 
-Whatever cannot be gathered is named in `missing.txt`, and the rest is there all the same: the
-bundle is most wanted when things do not work. Records, keys and values of topics are not in it.
+The bundle is needed most when things do not work, so parts that cannot be collected are listed in
+`missing.txt` and the rest is written. It does not contain records, keys or values of topics.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGES = ("uvloop", "crc32c", "cramjam", "msgspec", "starlette", "uvicorn", "h
 
 @click.group("debug", no_args_is_help=True)
 def debug() -> None:
-    """Gather what helps to find out what is wrong."""
+    """Collect diagnostics."""
 
 
 @debug.command("bundle")
@@ -39,7 +39,7 @@ def debug() -> None:
     show_default=True,
     type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
-    help="Where to write it.",
+    help="The file to write.",
 )
 @click.option(
     "--log",
@@ -47,10 +47,14 @@ def debug() -> None:
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help=f"A log file, of which the last {LOG_BYTES_MAX >> 20} MiB go in; repeatable.",
+    help=f"A log file, whose last {LOG_BYTES_MAX >> 20} MiB are included; repeatable.",
 )
 @click.option(
-    "--data", default="./penstock-data", show_default=True, metavar="DIR", help="As for doctor."
+    "--data",
+    default="./penstock-data",
+    show_default=True,
+    metavar="DIR",
+    help="A node's data directory.",
 )
 @config_option
 @http_option
@@ -63,10 +67,10 @@ def bundle(
     urls: tuple[str, ...],
     brokers: str,
 ) -> None:
-    """Write versions, configs, metrics, the state of the cluster and log tails to one file.
+    """Write versions, configs, metrics, cluster state and log tails to one file.
 
-    Passwords, keys and tokens are taken out of configs and logs; look it through all the same
-    before you give it to somebody. It has no records of topics.
+    Passwords, keys and tokens in configs and logs are redacted; check the file all the same before
+    you share it. It contains no records of topics.
 
     \b
     penstock debug bundle --config node.toml --http http://127.0.0.1:8080 --log node.log
@@ -92,11 +96,11 @@ def bundle(
         name = f"logs/{number}-{Path(path).name}"
         gathered.take(name, lambda path=path: redact(_tail(Path(path))))
     gathered.write(Path(output))
-    print(f"{output}: {len(gathered.files)} files, {len(gathered.missing)} could not be gathered")
+    print(f"{output}: {len(gathered.files)} files, {len(gathered.missing)} could not be collected")
 
 
 class Gathered:
-    """Files by name, and why others are not there."""
+    """Collected files by name, and the reasons for missing ones."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -116,7 +120,7 @@ class Gathered:
             self.missing.append(f"{name}: {redact(str(text))}")
 
     def write(self, path: Path) -> None:
-        """Readable for its owner only, whatever the umask says."""
+        """Writes the bundle, readable for its owner only, whatever the umask."""
         self._progress.stop()
         import io
         import tarfile

@@ -1,4 +1,4 @@
-"""`penstock doctor`: whether this machine and the cluster are fit for the work, or what to do."""
+"""`penstock doctor`: checks this machine and the cluster, and advises on findings."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ http_option = click.option(
     metavar="URL",
     help="The HTTP address of a node, such as http://127.0.0.1:8080; repeatable.",
 )
-config_option = click.option("--config", metavar="FILE", help="The node's file, to be checked too.")
+config_option = click.option(
+    "--config", metavar="FILE", help="The node's config file, to check as well."
+)
 
 
-@click.command("doctor", short_help="Check machine and cluster, and say what to do.")
+@click.command("doctor", short_help="Check the machine and the cluster; advise on problems.")
 @click.option(
     "--data",
     default="./penstock-data",
     show_default=True,
     metavar="DIR",
-    help="Where a node keeps its data, for the checks of the disk.",
+    help="The node's data directory, for the disk checks.",
 )
 @config_option
 @http_option
@@ -41,10 +43,10 @@ config_option = click.option("--config", metavar="FILE", help="The node's file, 
 def doctor(
     data: str, config: str | None, urls: tuple[str, ...], brokers: str, format: OutputFormat
 ) -> int:
-    """Check disk, limits, clock, config and cluster, and say what to do.
+    """Check disk, limits, clock, config and cluster; advise on problems.
 
-    Run it where a node runs, as the user that the node runs as. Ends with exit code 1 if a check
-    fails; warnings do not count.
+    Run it on a node's machine, as the node's user. The exit code is 1 if a check fails; warnings
+    do not count.
 
     \b
     penstock doctor
@@ -59,7 +61,7 @@ def doctor(
 
 
 def examine(data: str, config: str | None, urls: tuple[str, ...], brokers: str) -> list[Check]:
-    """Every check; one that cannot be made is a finding, too."""
+    """Runs all checks. A check that cannot run is a finding, too."""
     found = [
         *machine_checks.check_disk(Path(data).absolute()),
         machine_checks.check_files(),
@@ -87,7 +89,7 @@ def _check_http(url: str) -> Check:
     except ValueError as error:
         raise UserError(f"--http {url!r}: {error}") from None
     except OSError as error:
-        action = "see whether the node runs, and whether its port can be reached from here"
+        action = "check that the node runs and that its port is reachable from here"
         return Check(name, CheckVerdict.fail, f"does not answer: {error}", action)
     text = body[:200].decode(errors="replace").strip()
     if status != 200:

@@ -1,4 +1,4 @@
-"""`penstock encryption`: the keys that data lie under on disk, and changing them."""
+"""`penstock encryption`: key-encryption keys of data at rest, and their rotation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group("encryption", no_args_is_help=True)
 def encryption() -> None:
-    """The keys that data lie under on disk."""
+    """Manage the keys of encryption at rest."""
 
 
 @encryption.command("new-key")
@@ -37,9 +37,9 @@ def new_key_command() -> None:
 @brokers_option
 @format_option
 def status_command(brokers: str, format: OutputFormat) -> None:
-    """Show each node's keys by their ids, and how many logs lie under each.
+    """Show each node's key-encryption keys by id, and how many logs use each.
 
-    A key that no log lies under, and that is not in use, may be thrown away.
+    A key that no log uses, and that is not used for new logs, may be deleted.
 
     \b
     penstock encryption status
@@ -64,11 +64,11 @@ def status_command(brokers: str, format: OutputFormat) -> None:
 @encryption.command("rotate")
 @brokers_option
 def rotate_command(brokers: str) -> None:
-    """Have every node read its keys again and put all its logs under the first one.
+    """Make every node reload its keys and rewrap the keys of all logs with the first one.
 
-    Write the new key on the first line of what encryption.kek.source names, keep the old ones
-    below it, and run this. Only the small wrapped keys of logs are written again, not the data.
-    When `penstock encryption status` shows no log under an old key, remove its line.
+    Put the new key on the first line of the source that encryption.kek.source names, keep the old
+    ones below it, and run this. Only the small wrapped keys of the logs are rewritten, not the
+    data. When `penstock encryption status` shows no log that uses an old key, remove its line.
 
     \b
     penstock encryption rotate
@@ -93,6 +93,6 @@ def rotate_command(brokers: str) -> None:
             for bar, _ in bars.values():
                 bar.__exit__(None, None, None)
         for node_id, count in rotated.items():
-            print(f"node {node_id}: {count} logs were put under its first key")
+            print(f"node {node_id}: {count} logs now use its first key")
 
     run(brokers, work)

@@ -1,7 +1,7 @@
-"""What `penstock doctor` checks on this machine, and what each finding means.
+"""Machine checks of `penstock doctor`: disk, open files, clock, config.
 
-Measuring and judging are apart: `judge_*` are given numbers and answer with a `Check`. A check is
-`fail` where data or service is at risk now, `warn` where it will be, and says what to do then.
+Measuring and judging are separate: the `judge_*` functions take numbers and return a `Check`. A
+check is `fail` if data or service is at risk now, `warn` if it will be, and then advises.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SYNC_MS_WARN, SYNC_MS_FAIL = 20.0, 200.0
 FILES_WARN, FILES_FAIL = 65_536, 4_096
 CLOCK_ERROR_MS_WARN = 1_000.0
 TIME_ERROR = 5
-"""What adjtimex(2) answers where nothing disciplines the clock."""
+"""Result of adjtimex(2) when the clock is not synchronized."""
 MAXERROR_AT = 24
-"""Where in struct timex the kernel's estimate of the largest error is, in microseconds."""
+"""Offset in struct timex of the kernel's maximum error estimate, in microseconds."""
 
 
 class CheckVerdict(enum.StrEnum):
@@ -41,7 +41,7 @@ class Check(NamedTuple):
 
 
 def check_disk(directory: Path) -> list[Check]:
-    """Space, and how long a sync takes, where the data is or would be."""
+    """Checks space and sync time of the data directory's disk."""
     name = "disk space"
     place = directory
     while not place.exists() and place != place.parent:
@@ -50,10 +50,10 @@ def check_disk(directory: Path) -> list[Check]:
     total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
     found = [judge_space(name, str(place), total, free)]
     if not os.access(place, os.W_OK):
-        action = "run it as the user that the node runs as, or name its directory with --data"
+        action = "run it as the node's user, or pass the data directory with --data"
         return [
             *found,
-            Check("sync", CheckVerdict.skipped, f"{place} cannot be written to", action),
+            Check("sync", CheckVerdict.skipped, f"{place} is not writable", action),
         ]
     return [*found, judge_syncs(measure_syncs(place))]
 
@@ -61,7 +61,7 @@ def check_disk(directory: Path) -> list[Check]:
 def judge_space(name: str, place: str, total: int, free: int) -> Check:
     percent = 100 * free / total if total else 0.0
     finding = f"{show_bytes(free)} ({percent:.0f} %) free at {place}"
-    action = "lower retention.ms or retention.bytes of the largest topics, or give it more disk"
+    action = "lower retention.ms or retention.bytes of the largest topics, or add disk space"
     if percent < FREE_PERCENT_FAIL:
         return Check(name, CheckVerdict.fail, finding, action)
     if percent < FREE_PERCENT_WARN:
@@ -70,7 +70,7 @@ def judge_space(name: str, place: str, total: int, free: int) -> Check:
 
 
 def measure_syncs(place: Path) -> list[float]:
-    """Milliseconds of each of some small writes made durable, in a file that is gone then."""
+    """Returns the milliseconds of each of `SYNC_TIMES` small synced writes to a temporary file."""
     import tempfile
     import time
 
@@ -90,7 +90,7 @@ def judge_syncs(taken_ms: Sequence[float]) -> Check:
     median, worst = ordered[len(ordered) // 2], ordered[-1]
     finding = f"{median:.1f} ms to make a write durable (worst of {len(ordered)}: {worst:.1f} ms)"
     action = (
-        "every acknowledged write waits for this: use a local SSD, and see what else writes to it"
+        "every acknowledged write waits for this: use a local SSD, and check what else writes to it"
     )
     if median > SYNC_MS_FAIL:
         return Check("sync", CheckVerdict.fail, finding, action)
@@ -106,9 +106,9 @@ def check_files() -> Check:
 
 
 def judge_files(soft: int) -> Check:
-    finding = f"{soft:,} files may be open at once" if soft >= 0 else "as many as one likes"
+    finding = f"{soft:,} files may be open at once" if soft >= 0 else "unlimited"
     action = (
-        f"each partition and each connection needs some: `ulimit -n {FILES_WARN}`, or "
+        f"each partition and each connection needs some: run `ulimit -n {FILES_WARN}`, or set "
         f"LimitNOFILE={FILES_WARN} in the systemd unit"
     )
     if 0 <= soft < FILES_FAIL:
@@ -119,7 +119,7 @@ def judge_files(soft: int) -> Check:
 
 
 def check_clock() -> Check:
-    """What the kernel says of its clock; asking changes nothing."""
+    """Checks the synchronization of the kernel's clock, without changing it."""
     import ctypes
 
     timex = ctypes.create_string_buffer(512)
@@ -132,31 +132,31 @@ def check_clock() -> Check:
 
 
 def judge_clock(state: int, error_ms: float) -> Check:
-    action = "run chrony or systemd-timesyncd: retention, delays and lag in time go by the clock"
+    action = "run chrony or systemd-timesyncd: retention, delays and time lag depend on the clock"
     if state < 0:
-        return Check("clock", CheckVerdict.skipped, "the kernel does not tell", action)
+        return Check("clock", CheckVerdict.skipped, "the kernel does not report it", action)
     if state == TIME_ERROR:
-        return Check("clock", CheckVerdict.warn, "no time server keeps this clock right", action)
-    finding = f"kept right to within {error_ms:.0f} ms"
+        return Check("clock", CheckVerdict.warn, "the clock is not synchronized", action)
+    finding = f"synchronized to within {error_ms:.0f} ms"
     if error_ms > CLOCK_ERROR_MS_WARN:
         return Check("clock", CheckVerdict.warn, finding, action)
     return Check("clock", CheckVerdict.ok, finding)
 
 
 def check_config(path: str | None) -> Check:
-    """The node's file, read as the node would."""
+    """Loads the node's config file as the node does."""
     from penstock.cluster.configs.configs import InvalidConfig
     from penstock.node.config import load
 
     if path is None:
         return Check(
-            "config", CheckVerdict.skipped, "no file named", "name the node's with --config"
+            "config", CheckVerdict.skipped, "no file given", "pass the node's file with --config"
         )
     try:
         config = load(path, {}, {})
     except InvalidConfig as error:
         return Check("config", CheckVerdict.fail, str(error), "correct the file")
     if config.is_insecure:
-        action = "set up users and TLS: docs, how to let the right people in"
-        return Check("config", CheckVerdict.warn, f"{path} lets everybody do everything", action)
-    return Check("config", CheckVerdict.ok, f"{path} is sound")
+        action = "set up users and TLS: see docs/how-to/security.md"
+        return Check("config", CheckVerdict.warn, f"{path} has no authentication", action)
+    return Check("config", CheckVerdict.ok, f"{path} is valid")

@@ -1,4 +1,4 @@
-"""Plans of moves: read from a file, made for a goal, shown, and carried out as asked."""
+"""Reassignment plans: read from a file or computed for a goal, shown, and executed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORDONED = "cordoned.log.dirs"
 
 @dataclass(frozen=True)
 class Manner:
-    """How a plan is to be carried out."""
+    """Options for executing a plan."""
 
     throttle: int | None
     dry_run: bool
@@ -49,7 +49,7 @@ def read_plan(file: IO[str]) -> Plan:
 
 
 async def select(session: CommandSession, topics: tuple[str, ...]) -> Plan:
-    """Where the replicas of these topics are now."""
+    """Returns the current replicas of these topics."""
     from penstock.cli.cluster.move_progress import read_layout
 
     await require_topics(session, topics)
@@ -72,7 +72,9 @@ async def make_plan(
     if nodes is not None:
         unknown = [node for node in nodes if node not in racks]
         if unknown:
-            raise UserError(f"--to: node {unknown[0]} is not up, or is being drained")
+            raise UserError(
+                f"--to: node {unknown[0]} is down or being drained; see `penstock cluster describe`"
+            )
         leaving = {node for place in layout.values() for node in place if node not in nodes}
         chosen = {node: racks[node] for node in nodes}
         plan = rebalance_plan.evacuate(layout, chosen, leaving)
@@ -84,7 +86,7 @@ async def make_plan(
 
 
 async def open_racks(session: CommandSession) -> dict[int, str | None]:
-    """The nodes that take new replicas, with their racks."""
+    """Returns the racks of the nodes that accept new replicas."""
     from penstock.client.admin.admin import BROKER, Admin
 
     admin = Admin(session.cluster)
@@ -97,7 +99,7 @@ async def open_racks(session: CommandSession) -> dict[int, str | None]:
 
 
 async def carry_out(session: CommandSession, plan: Plan, layout: Plan, manner: Manner) -> None:
-    """Shows the plan, asks, begins it and waits for its end, as far as that is wanted."""
+    """Shows the plan, confirms and starts it, and waits for its end, as `manner` says."""
     from penstock.cli.cluster import move_progress
 
     copies = sum(node not in layout.get(place, ()) for place in plan for node in plan[place])
@@ -118,11 +120,9 @@ async def carry_out(session: CommandSession, plan: Plan, layout: Plan, manner: M
         )
         return
     if manner.no_wait:
-        print("begun; see `penstock cluster reassign --status`")
+        print("started; see `penstock cluster reassign --status`")
         if manner.throttle is not None:
-            print(
-                "when it is done, take the throttle off: `penstock cluster reassign --unthrottle`"
-            )
+            print("when it is done, remove the throttle: `penstock cluster reassign --unthrottle`")
     else:
         print(f"moved {len(plan)} partitions")
 

@@ -1,7 +1,7 @@
-"""Carrying a plan of moves out: at a bounded rate, to its end, with progress shown.
+"""Execution of a reassignment plan, with an optional throttle and progress.
 
-A throttle is two configs: on every broker that takes part the bytes a second, on every topic the
-replicas it holds back (KIP-73). Both are taken off again when the moves are done.
+A throttle is two configs (KIP-73): the bytes per second on every participating broker, and the
+throttled replicas on every topic. Both are removed when the moves are done.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LOOK_SECONDS = 0.5
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 HELD_BACK = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 BATCH = 1_000
-"""Partitions in one request."""
+"""Partitions per request."""
 
 
 async def read_layout(session: CommandSession) -> dict[TopicPartition, tuple[int, ...]]:
-    """Where every replica is, those that a move under way is to take away left out."""
+    """Returns the replicas of every partition, without those that a running move removes."""
     from penstock.client.admin.admin import Admin
     from penstock.client.admin.reassignments import Reassignments
     from penstock.client.metadata import TopicPartition
@@ -42,7 +42,7 @@ async def read_layout(session: CommandSession) -> dict[TopicPartition, tuple[int
 
 
 async def begin(session: CommandSession, plan: Plan, layout: Plan, throttle: int | None) -> None:
-    """Asks for every move; raises UserError with the first refusals, if there are any."""
+    """Requests every move; raises UserError with the first refusals, if there are any."""
     from itertools import islice
 
     from penstock.client.admin.reassignments import Reassignments
@@ -60,7 +60,7 @@ async def begin(session: CommandSession, plan: Plan, layout: Plan, throttle: int
 
 
 async def finish(session: CommandSession, plan: Plan) -> None:
-    """Waits until every move of the plan has ended; raises UserError if one was called off."""
+    """Waits until every move of the plan has ended; raises UserError if one was cancelled."""
     import asyncio
 
     from penstock.client.admin.reassignments import Reassignments
@@ -79,8 +79,8 @@ async def finish(session: CommandSession, plan: Plan) -> None:
     elsewhere = [str(place) for place in plan if layout.get(place) != plan[place]]
     if elsewhere:
         raise UserError(
-            f"{len(elsewhere)} partitions are not where they were to go, {elsewhere[0]} for one; "
-            "somebody has cancelled the move or begun another"
+            f"{len(elsewhere)} partitions were not moved as planned, e.g. {elsewhere[0]}: the move "
+            "was cancelled or replaced by another one"
         )
 
 
@@ -105,7 +105,7 @@ async def set_throttle(session: CommandSession, plan: Plan, layout: Plan, rate: 
 
 
 async def clear_throttle(session: CommandSession) -> None:
-    """Takes every throttle off, whoever put it there."""
+    """Removes every throttle, including those of other commands and tools."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.admin import BROKER, TOPIC, Admin
 
@@ -118,4 +118,4 @@ async def clear_throttle(session: CommandSession) -> None:
             await admin.alter_configs(TOPIC, topic.name, deletes=HELD_BACK)
         except Refused as refused:
             if refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise  # It was deleted meanwhile.
+                raise  # The topic was deleted meanwhile.

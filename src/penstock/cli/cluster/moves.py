@@ -1,7 +1,7 @@
-"""`penstock cluster reassign`, `elect` and `drain`: where replicas are, and who leads.
+"""`penstock cluster reassign`, `elect` and `drain`: placement of replicas and leaders.
 
-Each shows what it would do with --dry-run, in the form in which --plan takes it back; that is also
-the form of Kafka's own tools.
+With --dry-run each prints its plan in the format that --plan reads, which is that of Kafka's own
+tools.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from penstock.cli.terminal.session import CommandSession, brokers_option, requir
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicPartition
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-no_wait_option = click.option("--no-wait", is_flag=True, help="Do not wait for the copying.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the plan.")
+no_wait_option = click.option("--no-wait", is_flag=True, help="Return before the copying is done.")
 throttle_option = click.option(
     "--throttle",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="Bytes a second that each node may copy [no limit].",
+    help="Bytes per second that each node may copy [no limit].",
 )
 topics_argument = click.argument(
     "topics", nargs=-1, help="Topic names [all].", shell_complete=topic_names
@@ -49,12 +49,14 @@ topics_argument = click.argument(
 @click.command("reassign")
 @topics_argument
 @click.option("--balance", is_flag=True, help="Spread replicas and leaders evenly.")
-@click.option("--factor", type=click.IntRange(min=1), metavar="N", help="Have N replicas of each.")
-@click.option("--to", metavar="ID,...", help="Have replicas on these nodes only.")
-@click.option("--plan", "file", type=click.File("r"), help="Do what this file says.")
-@click.option("--cancel", is_flag=True, help="Call off the moves under way.")
-@click.option("--status", is_flag=True, help="Show the moves under way.")
-@click.option("--unthrottle", is_flag=True, help="Take every throttle off.")
+@click.option(
+    "--factor", type=click.IntRange(min=1), metavar="N", help="Change the number of replicas to N."
+)
+@click.option("--to", metavar="ID,...", help="Keep replicas on these nodes only.")
+@click.option("--plan", "file", type=click.File("r"), help="Execute the plan in this file.")
+@click.option("--cancel", is_flag=True, help="Cancel the running moves.")
+@click.option("--status", is_flag=True, help="Show the running moves.")
+@click.option("--unthrottle", is_flag=True, help="Remove every throttle.")
 @throttle_option
 @dry_run_option
 @no_wait_option
@@ -77,7 +79,7 @@ def reassign(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Move replicas to other nodes: evenly, more or fewer of them, or as a plan says.
+    """Move replicas to other nodes: balance them, change their number, or execute a plan.
 
     \b
     penstock cluster reassign --balance --dry-run
@@ -88,7 +90,7 @@ def reassign(
     goals = (balance, factor, to, file, cancel, status, unthrottle)
     if sum(goal not in (None, False) for goal in goals) != 1:
         raise UserError(
-            "say what to do with one of --balance, --factor, --to, --plan, --cancel, --status, "
+            "nothing to do: pass one of --balance, --factor, --to, --plan, --cancel, --status, "
             "--unthrottle"
         )
     if status:
@@ -114,7 +116,7 @@ def _parse_nodes(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"--to: node ids separated by commas, not {text!r}") from None
+        raise UserError(f"--to {text!r} is not a list of node ids; write 1,2,3") from None
 
 
 async def _show_status(
@@ -130,7 +132,7 @@ async def _show_status(
         if not topics or place.topic in topics
     ]
     if not rows and not format.is_data:
-        print("no moves under way")
+        print("no moves are running")
         return
     keys = ("topic", "partition", "replicas", "adding", "removing")
     print_rows(format, keys, ["topic", "partition ", "replicas", "adding", "removing"], rows)
@@ -154,7 +156,7 @@ async def _cancel(
         print(f"{'would cancel' if dry_run else 'cancelled'} {len(places) - len(refused)} moves")
     if refused:
         place, why = next(iter(refused.items()))
-        raise UserError(f"{len(refused)} moves go on: {place}: {why}")
+        raise UserError(f"{len(refused)} moves could not be cancelled: {place}: {why}")
 
 
 async def _unthrottle(session: CommandSession) -> None:
@@ -170,7 +172,7 @@ async def _unthrottle(session: CommandSession) -> None:
 @click.command("elect")
 @topics_argument
 @click.option(
-    "--unclean", is_flag=True, help="Any replica that is up, for partitions that have no leader."
+    "--unclean", is_flag=True, help="Elect any live replica of partitions without a leader."
 )
 @dry_run_option
 @yes_option
@@ -184,9 +186,9 @@ def elect(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Hand leadership back to preferred replicas, or (--unclean) to any that is left.
+    """Return leadership to preferred replicas, or elect any live replica (--unclean).
 
-    An unclean election gives up records that only the missing replicas have.
+    An unclean election loses records that only the missing replicas have.
 
     \b
     penstock cluster elect
@@ -201,14 +203,14 @@ def elect(
             _print_elections(places, {}, dry_run, format)
             return
         if unclean:
-            question = f"Elect leaders of {len(places)} partitions, though records may be lost?"
+            question = f"Records may be lost. Elect leaders of {len(places)} partitions?"
             confirm(question, yes)
         answers = await Reassignments(session.cluster).elect(places, unclean=unclean)
         failed = {place: why for place, why in answers.items() if why is not None}
         _print_elections(places, failed, dry_run, format)
         if failed:
             place, why = next(iter(failed.items()))
-            raise UserError(f"{len(failed)} elections were not held: {place}: {why}")
+            raise UserError(f"{len(failed)} elections failed: {place}: {why}")
 
     run(brokers, work)
 
@@ -265,7 +267,7 @@ def _print_elections(
 
 @click.command("drain")
 @click.argument("node", type=int, help="The node's id.")
-@click.option("--undo", is_flag=True, help="Let the node have replicas again.")
+@click.option("--undo", is_flag=True, help="Allow replicas on the node again.")
 @throttle_option
 @dry_run_option
 @no_wait_option
@@ -282,7 +284,7 @@ def drain(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Move everything off a node and keep it empty, so that it can be taken away.
+    """Move all replicas off a node and keep it empty, so that it can be removed.
 
     \b
     penstock cluster drain 4 --dry-run
@@ -299,18 +301,20 @@ def drain(
         if undo:
             if not dry_run:
                 await admin.alter_configs(BROKER, str(node), deletes=[CORDONED])
-            print(f"node {node} {'would take' if dry_run else 'takes'} replicas again")
+            print(f"node {node} {'would accept' if dry_run else 'accepts'} replicas again")
             return
         layout = await select(session, ())
         racks = await open_racks(session)
         if node not in session.cluster.metadata.brokers and not any(
             node in nodes for nodes in layout.values()
         ):
-            raise UserError(f"there is no node {node}; see `penstock cluster describe`")
+            raise UserError(f"node {node} does not exist; see `penstock cluster describe`")
         plan = rebalance_plan.evacuate(layout, racks, {node})
         if not dry_run:
             confirm(f"Move {len(plan)} partitions off node {node} and keep it empty?", yes)
-            if node in session.cluster.metadata.brokers:  # One that is down gets nothing new.
+            if (
+                node in session.cluster.metadata.brokers
+            ):  # A node that is down gets no new replicas.
                 await admin.alter_configs(BROKER, str(node), {CORDONED: "*"})
         await carry_out(session, plan, layout, replace(manner, yes=True))
 

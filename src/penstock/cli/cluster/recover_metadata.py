@@ -1,7 +1,7 @@
-"""`penstock cluster recover-metadata`: makes the metadata anew of what nodes and logs know.
+"""`penstock cluster recover-metadata`: rebuilds lost metadata from the nodes' state and logs.
 
-Run for every node while none runs; by itself it shows what it would do. What is found and decided
-is `penstock.node.metadata_recovery`'s and `penstock.cluster.metadata.recovery`'s.
+The operator runs it for every node while none runs; without --yes it only shows the plan.
+`penstock.node.metadata_recovery` and `penstock.cluster.metadata.recovery` do the work.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ if TYPE_CHECKING:
     from penstock.node.metadata_recovery import RecoveryOutcome
 
 LINES_MAX = 200
-"""Of what is done; the rest is counted."""
+"""Limit of printed actions; the rest is counted."""
 
 
 @click.command("recover-metadata")
-@click.option("--config", metavar="FILE", help="The node's file, as `penstock node` takes it.")
-@click.option("--data", metavar="DIR", help="A node's data directory, as `penstock up` takes it.")
+@click.option("--config", metavar="FILE", help="The node's config file, as for `penstock node`.")
+@click.option("--data", metavar="DIR", help="The node's data directory, as for `penstock up`.")
 @click.option("--node-id", type=int, metavar="N", help="The node's id, with --data [1].")
 @click.option(
     "--without",
     type=int,
     multiple=True,
     metavar="N",
-    help="A node whose directory is lost for good; repeatable.",
+    help="A node whose data directory is lost; repeatable.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do it; without, it is only shown.")
+@click.option("-y", "--yes", is_flag=True, help="Apply the plan instead of only showing it.")
 def recover_metadata(
     config: str | None, data: str | None, node_id: int | None, without: tuple[int, ...], yes: bool
 ) -> None:
-    """Make the metadata anew when etcd or metadata.db was lost or restored from a backup.
+    """Rebuild the metadata after etcd or metadata.db was lost or restored from a backup.
 
-    Stop all nodes, then run it for each of them, in any order: every node has its say, and the last
-    one does it. Topics come back with their ids and configs, leaders are those with the most, and
-    producer ids go on above all that were used. Logs are only read.
+    Stop all nodes, then run it for each of them, in any order: each run reports what its node
+    knows, and the last one rebuilds the metadata. Topics return with their ids and configs, the
+    replicas with the most records become leaders, and new producer ids start above all used ones.
+    Logs are only read.
 
     \b
     penstock cluster recover-metadata --config node-1.toml
@@ -53,7 +54,7 @@ def recover_metadata(
     from penstock.node.ports import real_ports
 
     if (config is None) == (data is None):
-        raise UserError("name the node by --config FILE, or by --data DIR")
+        raise UserError("no node given: pass --config FILE or --data DIR")
     loaded = load(config, {"data_dir": data, "node_id": node_id}, {})
 
     async def work() -> RecoveryOutcome:
@@ -68,7 +69,7 @@ def recover_metadata(
 
 
 def lines_of(outcome: RecoveryOutcome, *, is_done: bool) -> list[str]:
-    """Lines that report the outcome."""
+    """Returns the lines that report the outcome."""
     plan = outcome.plan
     if plan is None:
         return [f"{outcome.where} is not older than node {outcome.node_id}: nothing to do"]
@@ -76,18 +77,18 @@ def lines_of(outcome: RecoveryOutcome, *, is_done: bool) -> list[str]:
     said = ", ".join(map(str, outcome.reported))
     if plan.missing:
         missing = ", ".join(map(str, plan.missing))
-        verb = "has had its say" if is_done else "would have its say"
+        verb = "has reported" if is_done else "would report"
         lines.append(
-            f"node {outcome.node_id} {verb} (so far: {said}); still to come: node {missing}. Run "
-            "this for each of them, or --without a node that is lost"
+            f"node {outcome.node_id} {verb} (so far: {said}); still missing: node {missing}. Run "
+            "this for each of them, or pass --without for a node that is lost"
         )
     else:
         lines += plan.done[:LINES_MAX]
         if len(plan.done) > LINES_MAX:
             lines.append(f"... and {len(plan.done) - LINES_MAX} more")
-    lines += [f"please check: {text}" for text in plan.check[:LINES_MAX]]
+    lines += [f"check: {text}" for text in plan.check[:LINES_MAX]]
     if not is_done:
-        lines.append("nothing was done; add --yes to do it")
+        lines.append("nothing was changed; pass --yes to apply the plan")
     elif not plan.missing:
         lines.append("the metadata is recovered: start the nodes")
     return lines

@@ -1,8 +1,8 @@
-"""`penstock bench`: a quick load on a cluster with Penstock's own client.
+"""`penstock bench`: quick load test of a cluster with Penstock's own client.
 
-Makes a topic of its own, produces, reads everything back, checks the count, and prints rates and
-latencies. It measures client, network and broker together on this machine: good for "is it well?"
-and for comparing settings, not for comparing brokers (that is `make bench`).
+Creates a temporary topic, produces, consumes everything, checks the count, and prints rates and
+latencies. It measures client, network and broker together: suited to a quick check and to comparing
+settings, not to comparing brokers (use `make bench`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Result:
     type=click.IntRange(min=1),
     default=200_000,
     show_default=True,
-    help="How many to send.",
+    help="Number of records.",
 )
 @click.option(
     "-s",
@@ -64,7 +64,7 @@ class Result:
     type=click.IntRange(1, 1_000_000),
     default=100,
     show_default=True,
-    help="Bytes of each.",
+    help="Bytes per record.",
 )
 @click.option(
     "-p",
@@ -72,7 +72,7 @@ class Result:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Partitions of the topic made for the run.",
+    help="Partitions of the temporary topic.",
 )
 @codec_option
 @acks_option
@@ -82,9 +82,9 @@ class Result:
     type=click.IntRange(1_000, 900_000),
     default=262_144,
     show_default=True,
-    help="Send a batch at this size.",
+    help="Size at which a batch is sent.",
 )
-@click.option("-t", "--topic", help="Use and keep this topic [one made for the run].")
+@click.option("-t", "--topic", help="Use and keep this topic [a temporary one].")
 @brokers_option
 @format_option
 def bench(
@@ -101,7 +101,7 @@ def bench(
 ) -> None:
     """Produce and consume a quick load; print rates and latencies.
 
-    Uses a topic of its own, which is deleted afterwards.
+    Uses a temporary topic, which is deleted afterwards.
 
     \b
     penstock bench
@@ -151,7 +151,7 @@ async def _produce(
     from penstock.cli.terminal.progress import Progress
 
     loop = asyncio.get_running_loop()
-    # Half random, half constant: about what compresses to half, like many real payloads.
+    # Half random, half constant: compresses to about half, like many real payloads.
     value = (session.random.random_bytes((size + 1) // 2) + b"x" * size)[:size]
     latencies: list[float] = []
     watching: set[asyncio.Task[None]] = set()

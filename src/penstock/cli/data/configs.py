@@ -1,6 +1,6 @@
-"""`penstock config`: configs of a broker, a topic or a group, and changes to those of brokers.
+"""`penstock config`: shows configs of brokers, topics and groups, and changes those of brokers.
 
-Those of topics and groups are changed by `topic alter` and `group alter`.
+`topic alter` and `group alter` change the configs of topics and groups.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 topic_option = click.option(
-    "-t", "--topic", help="The configs of this topic.", shell_complete=topic_names
+    "-t", "--topic", help="Show this topic's configs.", shell_complete=topic_names
 )
 group_option = click.option(
-    "-g", "--group", help="The configs of this group.", shell_complete=group_names
+    "-g", "--group", help="Show this group's configs.", shell_complete=group_names
 )
-broker_option = click.option("--broker", type=int, help="The configs of this node [the first one].")
+broker_option = click.option("--broker", type=int, help="Show this node's configs [the first].")
 
 
-only_broker_option = click.option("--broker", type=int, help="Only for this node [all of them].")
+only_broker_option = click.option("--broker", type=int, help="Only for this node [all].")
 
 
 @click.group("config", no_args_is_help=True)
 def config() -> None:
-    """Show configs; change those of running brokers."""
+    """Show configs; change broker configs at runtime."""
 
 
 def change_options(names: Callable[..., list[str]]) -> Callable[[F], F]:
-    """-c and -d of the commands that change configs; `names` completes them."""
+    """Adds -c and -d to a command that changes configs; `names` completes them."""
 
     def add(command: F) -> F:
         set_option = click.option(
@@ -63,7 +63,7 @@ def change_options(names: Callable[..., list[str]]) -> Callable[[F], F]:
             multiple=True,
             metavar="NAME",
             shell_complete=names,
-            help="Back to its default; repeatable.",
+            help="Reset a config to its default; repeatable.",
         )
         return set_option(delete_option(command))
 
@@ -72,14 +72,14 @@ def change_options(names: Callable[..., list[str]]) -> Callable[[F], F]:
 
 def show_changes(pairs: Mapping[str, str], deletes: Iterable[str]) -> str:
     changes = [f"{key}={value}" for key, value in sorted(pairs.items())]
-    return ", ".join([*changes, *(f"{key} back to its default" for key in deletes)])
+    return ", ".join([*changes, *(f"{key} reset to its default" for key in deletes)])
 
 
 @config.command("list")
 @topic_option
 @group_option
 @broker_option
-@click.option("--changed", is_flag=True, help="Only what is not at its default.")
+@click.option("--changed", is_flag=True, help="Only configs that differ from their defaults.")
 @brokers_option
 @format_option
 def list_configs(
@@ -90,7 +90,7 @@ def list_configs(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """List configs with their values and where these come from.
+    """List configs with their values and the sources of these.
 
     \b
     penstock config list --changed
@@ -133,7 +133,7 @@ def describe_config(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Explain one config: value, type, source, meaning.
+    """Explain a config: value, type, source, meaning.
 
     \b
     penstock config describe retention.ms -t orders
@@ -161,13 +161,13 @@ def describe_config(
     nargs=-1,
     required=True,
     metavar="NAME=VALUE...",
-    help="What to set.",
+    help="Configs and values.",
     shell_complete=broker_config_names,
 )
 @only_broker_option
 @brokers_option
 def set_configs(settings: tuple[str, ...], broker: int | None, brokers: str) -> None:
-    """Change configs of all brokers, or of one, while they run; they stay after a restart.
+    """Change configs of all brokers, or of one, at runtime; the changes survive restarts.
 
     \b
     penstock config set log.retention.ms=86400000
@@ -188,20 +188,20 @@ def set_configs(settings: tuple[str, ...], broker: int | None, brokers: str) -> 
     "names",
     nargs=-1,
     required=True,
-    help="What to take back.",
+    help="Configs to unset.",
     shell_complete=broker_config_names,
 )
 @only_broker_option
 @brokers_option
 def unset_configs(names: tuple[str, ...], broker: int | None, brokers: str) -> None:
-    """Take back what was set while brokers ran: what they were started with holds again.
+    """Remove configs set at runtime: the values from the start of the brokers apply again.
 
     \b
     penstock config unset log.retention.ms
     penstock config unset max.connections --broker 2
     """
     run(brokers, lambda session: _change(session, broker, {}, names))
-    print(f"changed {_whose(broker)}: {', '.join(names)} as at the start")
+    print(f"changed {_whose(broker)}: {', '.join(names)} reset to the value at the start")
 
 
 async def _change(
@@ -215,8 +215,8 @@ async def _change(
             raise _unknown("the broker", name, entries)
         if entries[name].is_read_only:
             raise UserError(
-                f"{name} cannot change while a broker runs; start it with `penstock up --set "
-                f"{name}=...`, or put it into its config file"
+                f"{name} cannot be changed at runtime; start the broker with `penstock up --set "
+                f"{name}=...`, or set it in its config file"
             )
     resource = "" if broker is None else str(broker)
     await Admin(session.cluster).alter_configs(BROKER, resource, pairs, deletes)
@@ -239,7 +239,7 @@ async def _describe(
 
     admin = Admin(session.cluster)
     if sum(given is not None for given in (topic, group, broker)) > 1:
-        raise UserError("--topic, --group and --broker exclude each other")
+        raise UserError("use only one of --topic, --group and --broker")
     if group is not None:
         return await admin.describe_configs(GROUP_CONFIGS, group, documented=True)
     if topic is not None:
@@ -248,7 +248,7 @@ async def _describe(
     known = sorted(session.cluster.metadata.brokers)
     if broker is not None and broker not in known:
         ids = ", ".join(map(str, known))
-        raise UserError(f"there is no broker {broker}; the cluster has {ids}")
+        raise UserError(f"broker {broker} does not exist; the cluster has {ids}")
     name = str(known[0] if broker is None else broker)
     return await admin.describe_configs(BROKER, name, documented=True)
 

@@ -1,9 +1,8 @@
-"""`penstock consume`: records of a topic to standard output, as kcat and rpk print them.
+"""`penstock consume`: prints the records of topics, like kcat and rpk.
 
-Follows the topic for ever, as both of them do, unless the range has an end, `-n` is reached or
-`-e` asks to stop at the end. Offsets are committed nowhere, unless `-g` names a group to read in
-(`consume_group`). The grammar of `-o` is in `penstock.client.offset_syntax`, of `-f` in
-`penstock.cli.terminal.output_template`.
+It follows the topic forever, like both of them, unless the range has an end, `-n` is reached or
+`-e` is given. It commits no offsets, unless `-g` names a group (`consume_group`). The syntax of
+`-o` is in `penstock.client.offset_syntax`, that of `-f` in `penstock.cli.terminal.output_template`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConsumePlan:
-    """What to read, read from the command line."""
+    """Parsed command line of `consume`."""
 
     topics: list[str]
     offsets: str
@@ -58,7 +57,7 @@ class ConsumePlan:
     "--offset",
     default="start",
     show_default=True,
-    help="Where: start, end, 5, +10, -10, 5:9, :end, @-1h, @2026-11-01:end.",
+    help="Range: start, end, 5, +10, -10, 5:9, :end, @-1h, @2026-11-01:end.",
 )
 @click.option(
     "-p",
@@ -71,26 +70,26 @@ class ConsumePlan:
 @click.option(
     "-g",
     "--group",
-    help="Read as a member of this group: its partitions, from its positions on, and keep them.",
+    help="Read as a member of this group, from its committed offsets, and commit offsets.",
     shell_complete=group_names,
 )
-@click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option(
     "-F/-e",
     "--follow/--no-follow",
     default=True,
-    help="Wait for more at the end (the default), or stop there.",
+    help="Wait for more records at the end (default), or stop there.",
 )
 @click.option(
     "-f",
     "--template",
     show_default=DEFAULT,
-    help="What to print: %t %p %o %k %v %h %T %d; %v{hex}, {base64}, {json}; \\n \\t.",
+    help="Output template: %t %p %o %k %v %h %T %d; %v{hex}, {base64}, {json}; \\n \\t.",
 )
 @click.option(
-    "--meta-only", is_flag=True, help="Where records are, when, and their keys: no values."
+    "--meta-only", is_flag=True, help="Print offsets, timestamps, sizes and keys, no values."
 )
-@click.option("--committed", is_flag=True, help="Only records of committed transactions.")
+@click.option("--committed", is_flag=True, help="Read only committed records (read_committed).")
 @brokers_option
 @format_option
 def consume(
@@ -116,10 +115,10 @@ def consume(
     penstock consume orders -g billing -n 100
     """
     if meta_only and template is not None:
-        raise UserError("-f says what to print: leave out --meta-only, or %v of the template")
+        raise UserError("-f and --meta-only exclude each other; leave out %v in the template")
     render = _renderer(format, META if meta_only else template or DEFAULT, meta_only)
     plan = ConsumePlan(list(topics), offset, list(partitions) or None, num, follow, committed)
-    # Wrong offsets are refused before anything is connected to.
+    # Refuses invalid offsets before connecting.
     _parse(plan.offsets)
     if group is not None:
         from penstock.cli.data.consume_group import check_plan, read_as_member
@@ -187,7 +186,7 @@ async def read(
 def _progress(
     plan: ConsumePlan, spans: dict[TopicPartition, OffsetSpan]
 ) -> AbstractContextManager[Progress]:
-    """Shown where records go to a file or another program, and the range has an end."""
+    """Returns a progress, shown if the output is not a terminal and the range has an end."""
     total = sum((span.end or span.start) - span.start for span in spans.values())
     is_seen = sys.stdout.isatty() or plan.limit is not None
     if is_seen or any(span.end is None for span in spans.values()):

@@ -1,9 +1,10 @@
-"""`penstock consume -g`: reading as a member of a consumer group, as rpk and kcat -G do.
+"""`penstock consume -g`: reads as a member of a consumer group, like rpk and kcat -G.
 
-Partitions come from the group's coordinator (KIP-848), and go when others join. A position is kept
-after what lies before it was printed: about every second, when a partition goes, and at the end,
-also that by Ctrl-C. So whoever reads on in this group prints every record, and after a crash some
-again. Where the group has no position, `-o` says where it begins.
+The group's coordinator assigns partitions (KIP-848) and revokes them when other members join. An
+offset is committed after the records before it were printed: about every second, when a partition
+is revoked, and at the end, also after Ctrl-C. So the members of the group print every record at
+least once; after a crash some records are printed again. `-o` sets the start of partitions without
+a committed offset.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
 COMMIT_SECONDS = 1.0
 LOOK_SECONDS = 0.05
 HINT_SECONDS = 3.0
-"""After so long without a partition it says what it waits for."""
+"""Time without a partition after which the command prints a hint."""
 
 
 def check_plan(plan: ConsumePlan) -> None:
-    """Raises UserError for what makes no sense together with a group."""
+    """Raises UserError for options that cannot be combined with a group."""
     from penstock.base.ids import Millis
     from penstock.client.offset_syntax import OffsetSyntaxError, parse_position
 
     if plan.partitions is not None:
-        raise UserError("-g has the group say which partitions are read: leave out -p")
+        raise UserError("-g lets the group assign the partitions: leave out -p")
     try:
         parse_position(plan.offsets, Millis(0))
     except OffsetSyntaxError as error:
         raise UserError(
-            f"-o {error}: with -g it says where a group begins that has no position yet"
+            f"-o {error}: with -g it is the start of partitions without a committed offset"
         ) from None
 
 
@@ -52,7 +53,7 @@ async def read_as_member(
     write: Callable[[bytes], object],
     flush: Callable[[], object],
 ) -> None:
-    """Until `-n` records are printed or, with `-e`, what was there; else for ever."""
+    """Reads until `-n` records are printed or, with `-e`, the initial ends are reached."""
     from penstock.cli.terminal.session import require_topics
     from penstock.client.consumer.consumer import ConsumerConfig
     from penstock.client.consumer.group_member import GroupListener, GroupMember
@@ -81,7 +82,7 @@ async def read_as_member(
 
 
 class GroupReading:
-    """What a member holds, how far it has printed, and what of that is kept."""
+    """Assigned partitions of a member, with its printed and committed offsets."""
 
     def __init__(
         self,
@@ -100,9 +101,9 @@ class GroupReading:
         self._begin = begin
         self._consumer = consumer
         self._printed: dict[TopicPartition, int] = {}
-        """Positions after what was printed, not kept yet."""
+        """Offsets after the printed records, not committed yet."""
         self._ends: dict[TopicPartition, int] = {}
-        """With `-e`: where each partition ended when it came."""
+        """With `-e`: end offset of each partition when it was assigned."""
         self._committed_s = self._now_s()
         self._failure: Exception | None = None
 
@@ -131,7 +132,7 @@ class GroupReading:
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             hint_s = float("inf")
-            # No await between here and the flush: what goes to others meanwhile was printed.
+            # No await between here and the flush: a partition revoked later was printed.
             for fetched in await self._consumer.fetch():
                 if fetched.where not in self._consumer.positions:
                     continue
@@ -155,14 +156,14 @@ class GroupReading:
         return all(positions[where] >= end for where, end in self._ends.items())
 
     async def commit(self) -> None:
-        """Keeps what was printed."""
+        """Commits the offsets of what was printed."""
         printed, self._printed = self._printed, {}
         self._committed_s = self._now_s()
         if printed:
             assert self.member is not None
             await self.member.commit(printed)
 
-    # What the group tells.
+    # Callbacks of the group membership.
 
     async def assigned(self, added: list[TopicPartition]) -> None:
         from penstock.client.committed_offsets import committed_offsets
@@ -191,7 +192,7 @@ class GroupReading:
         await self.commit()
 
     def lost(self) -> None:
-        """Others have it all by now, and go on at what was kept."""
+        """Drops all partitions: other members own them and continue at the committed offsets."""
         self._consumer.assign({})
         self._printed.clear()
         self._ends.clear()

@@ -1,7 +1,7 @@
-"""`penstock produce`: lines of standard input, or one payload, as records.
+"""`penstock produce`: writes lines of standard input, or one payload, as records.
 
-A line is a record; with `-K` its key stands before the first delimiter. The command waits until
-the brokers confirmed everything, and says how many records went where.
+Each line is a record; with `-K` its key precedes the first delimiter. The command waits until the
+brokers have acknowledged all records, and prints their offsets.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.cli.terminal.session import (
 if TYPE_CHECKING:
     from penstock.client.producer.producer import PendingRecord
 
-# How many records are taken in before their deliveries are looked at.
+# Limit of records sent before the command awaits their acknowledgements.
 _DELIVERIES_MAX = 10_000
 
 
 TYPO = 0.8
-"""A name as like another as this one is more likely mistyped than meant."""
+"""Similarity from which a new topic's name is probably a typo of an existing one."""
 ACKS = {"all": -1, "1": 1, "0": 0}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -49,14 +49,14 @@ acks_option = click.option(
     type=click.Choice(list(ACKS)),
     default="all",
     show_default=True,
-    help="Who must have a record before it counts.",
+    help="Replicas that must acknowledge a record.",
 )
 linger_option = click.option(
     "--linger-ms",
     type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
-    help="Wait so long for a batch to fill.",
+    help="Time to wait for a batch to fill.",
 )
 
 
@@ -68,7 +68,7 @@ class InputLine:
 
 @dataclass(frozen=True)
 class ProducePlan:
-    """What to send, read from the command line."""
+    """Parsed command line of `produce`."""
 
     topic: str
     partition: int | None
@@ -79,10 +79,10 @@ class ProducePlan:
 @click.command("produce", short_help="Write records to a topic.")
 @click.argument("topic", help="The topic to write to.", shell_complete=topic_names)
 @click.argument(
-    "payload", required=False, help="One record; without it each line of standard input is one."
+    "payload", required=False, help="A record's value [a record per line of standard input]."
 )
 @click.option("-k", "--key", help="The key of every record.")
-@click.option("-K", "--key-delimiter", help="Each line is KEY, this delimiter, VALUE.")
+@click.option("-K", "--key-delimiter", help="Delimiter of key and value in each line.")
 @click.option(
     "-H",
     "--header",
@@ -95,11 +95,11 @@ class ProducePlan:
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="One record: this file, whole, byte by byte; - is standard input.",
+    help="Send the whole file, unchanged, as one record; - is standard input.",
 )
-@click.option("--delay", metavar="5m", help="Queues: deliver it so much later: 500ms, 30s, 1h30m.")
+@click.option("--delay", metavar="5m", help="Queues: delivery delay: 500ms, 30s, 1h30m.")
 @click.option(
-    "--priority", type=click.IntRange(0, 9), help="Queues: 9 is delivered first, 0 is usual."
+    "--priority", type=click.IntRange(0, 9), help="Queues: 9 is delivered first, 0 is the default."
 )
 @click.option("-p", "--partition", type=int, help="Write to this partition, whatever the key.")
 @click.option(
@@ -108,10 +108,13 @@ class ProducePlan:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Send each record so many times.",
+    help="Send each record this many times.",
 )
 @click.option(
-    "-Z", "--tombstone", is_flag=True, help="Send null for an empty value; with -k only that."
+    "-Z",
+    "--tombstone",
+    is_flag=True,
+    help="Send null for an empty value; with -k alone, one tombstone.",
 )
 @codec_option
 @acks_option
@@ -122,7 +125,7 @@ class ProducePlan:
     type=click.FloatRange(min=0.1),
     default=30.0,
     show_default=True,
-    help="Give up on a record after so many seconds.",
+    help="Seconds after which a record fails.",
 )
 @brokers_option
 @format_option
@@ -145,7 +148,7 @@ def produce(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Write records to a topic, and say where they went when brokers have confirmed them.
+    """Write records to a topic, and print their offsets once they are acknowledged.
 
     \b
     echo hello | penstock produce greetings
@@ -155,7 +158,7 @@ def produce(
     penstock produce photos --file photo.jpg -k ann
     """
     if path is not None and (payload is not None or key_delimiter is not None):
-        raise UserError("--file is the whole record: leave out the payload and -K")
+        raise UserError("--file is the whole value: leave out the payload and -K")
     if key_delimiter is not None and (key is not None or not key_delimiter):
         raise UserError("-K takes the key from each line: give it a delimiter and leave out -k")
     queued = queue_headers(delay, priority)
@@ -184,7 +187,7 @@ def produce(
 async def send_all(
     session: CommandSession, config: object, plan: ProducePlan, lines: AsyncIterator[InputLine]
 ) -> dict[int, list[int]]:
-    """Sends and confirms everything; answers the first and last offset and count by partition."""
+    """Sends all and awaits the acknowledgements; returns offsets and count by partition."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.cli.terminal.progress import Progress
     from penstock.client.producer.producer import ProducerConfig
@@ -217,14 +220,14 @@ async def send_all(
             await confirm_all(waiting, written)
     if meant is not None and written:
         print(
-            f"penstock: topic {plan.topic!r} was made by this; did you mean {meant!r}?",
+            f"penstock: this created topic {plan.topic!r}; did you mean {meant!r}?",
             file=sys.stderr,
         )
     return written
 
 
 async def _likely_meant(session: CommandSession, name: str) -> str | None:
-    """A topic like this one, which is not there: brokers make what is written to, typos too."""
+    """Returns a similar topic if `name` does not exist: a write creates topics, typos included."""
     from penstock.base.errors import ErrorCode
 
     await session.cluster.refresh((name,))
@@ -235,7 +238,7 @@ async def _likely_meant(session: CommandSession, name: str) -> str | None:
 
 
 async def confirm_all(waiting: list[PendingRecord], written: dict[int, list[int]]) -> None:
-    """Notes where each went. If some were refused, raises the first refusal, and says how many."""
+    """Collects the offsets. If records were refused, raises the first refusal with their number."""
     from penstock.base.errors import Refused
 
     refusals: list[Refused] = []
@@ -262,7 +265,7 @@ async def confirm_all(waiting: list[PendingRecord], written: dict[int, list[int]
 async def records_of(
     payload: str | None, key: bytes | None, delimiter: bytes | None, tombstone: bool
 ) -> AsyncIterator[InputLine]:
-    """The records to send, before they are multiplied."""
+    """Yields the records to send, before they are repeated."""
     from penstock.cli.terminal.stdin_lines import read_lines
 
     if payload is not None:
@@ -275,7 +278,7 @@ async def records_of(
 
 
 async def file_of(path: str, key: bytes | None) -> AsyncIterator[InputLine]:
-    """The file as one record. It is read when brokers are connected to, once."""
+    """Yields the file as one record; reads it once, after connecting."""
     with click.open_file(path, "rb") as file:
         yield InputLine(key, file.read())
 
@@ -292,7 +295,7 @@ def split_line(
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
-    """`name:value`; `name` alone is a header without value."""
+    """Parses `name:value`; `name` alone is a header without a value."""
     name, colon, value = text.partition(":")
     if not name:
         raise UserError(f"-H {text!r} has no name; write -H name:value")
@@ -300,7 +303,7 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
 
 
 def queue_headers(delay: str | None, priority: int | None) -> list[tuple[str, bytes]]:
-    """What queues read from a record's headers, as every client may write it."""
+    """Returns the record headers by which queues delay and prioritize."""
     from penstock.client.offset_syntax import OffsetSyntaxError, duration_ms
     from penstock.state.queues.delivery_headers import DELAY_MS, PRIORITY
 

@@ -1,6 +1,6 @@
-"""`penstock replay`: read again from an offset or a time, for one group or into another topic.
+"""`penstock replay`: replays a range of a topic, for one group or as a copy in another topic.
 
-Shows what it is about to do and asks before it does; `--dry-run` stops there.
+Shows the range and asks for confirmation; `--dry-run` stops there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplaySelection:
-    """What the command line asks for."""
+    """Parsed command line of `replay`."""
 
     topic: str
     range: OffsetRange
@@ -50,36 +50,38 @@ class ReplaySelection:
 @dataclass(frozen=True)
 class ReplayOutcome:
     kind: str
-    """share group, consumer group or copy."""
+    """`share group`, `consumer group` or `copy`."""
     spans: dict[TopicPartition, OffsetSpan]
     count: Count
-    """By partition: offered again, from there on, or copied there."""
+    """Affected range of each partition."""
     is_done: bool
     is_resumed: bool = False
 
 
 @click.command("replay", short_help="Read a topic again, for a group or as a copy.")
-@click.argument("topic", help="The topic to read again.", shell_complete=topic_names)
+@click.argument("topic", help="The topic to replay.", shell_complete=topic_names)
 @click.option(
-    "-g", "--group", shell_complete=group_names, help="For this group, share or consumer."
+    "-g", "--group", shell_complete=group_names, help="Replay for this share or consumer group."
 )
 @click.option(
     "--to-topic",
     metavar="TOPIC",
     shell_complete=topic_names,
-    help="Copy the range into this topic instead.",
+    help="Copy the range into this topic.",
 )
 @click.option("--from-offset", metavar="OFFSET", help="start, 5, +10 or -10 (before the end).")
 @click.option("--from-time", metavar="TIME", help="-1h, 2026-11-01, 2026-11-01T12:00, 1700000000.")
-@click.option("--until-offset", metavar="OFFSET", help="Up to, not including, this [the end].")
-@click.option("--until-time", metavar="TIME", help="Up to the first record of this time.")
+@click.option("--until-offset", metavar="OFFSET", help="Exclusive end of the range [end].")
+@click.option("--until-time", metavar="TIME", help="End before the first record of this time.")
 @click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only of these.")
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Copy at most so many a second."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Copy at most this many records per second.",
 )
-@click.option("--name", help="Of a copy, to go on with it by [TOPIC.TO-TOPIC].")
-@click.option("--restart", is_flag=True, help="Begin a copy anew that was interrupted.")
-@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@click.option("--name", help="Name of a copy, to resume it by [TOPIC.TO-TOPIC].")
+@click.option("--restart", is_flag=True, help="Restart an interrupted copy from the beginning.")
+@click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @yes_option
 @brokers_option
 @format_option
@@ -100,11 +102,11 @@ def replay(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Read a topic again: for one group, or as a copy in another topic. Others do not notice.
+    """Replay a topic for one group, or copy a range of it; other groups are not affected.
 
-    A share group is offered again what it has finished in the range, while its members go on. A
-    consumer group's offsets are moved, so it must have no members and the range no end. A copy
-    keeps keys, headers and times; interrupted, the same command goes on with it.
+    A share group gets the acknowledged records of the range again; its members keep running. A
+    consumer group's offsets are reset, so it must have no members, and the range no end. A copy
+    keeps keys, headers and timestamps; if it is interrupted, the same command resumes it.
 
     \b
     penstock replay orders --group billing --from-time -1h
@@ -112,7 +114,7 @@ def replay(
     penstock replay orders --to-topic orders.again --from-time 2026-11-01 --rate 1000
     """
     if (group is None) == (to_topic is None):
-        raise UserError("name either --group, for whom to read again, or --to-topic, to copy into")
+        raise UserError("pass either --group, to replay for it, or --to-topic, to copy into it")
     wanted = ReplaySelection(
         topic=topic,
         range=parse_range(from_offset, from_time, until_offset, until_time),
@@ -134,7 +136,7 @@ def parse_range(
     until_offset: str | None,
     until_time: str | None,
 ) -> OffsetRange:
-    """Exactly one beginning, at most one end, in the grammar of offsets."""
+    """Parses the range: exactly one start and at most one end, in the offset syntax."""
     from penstock.client.offset_syntax import (
         OffsetPosition,
         OffsetRange,
@@ -144,9 +146,12 @@ def parse_range(
     from penstock.runtime.clock import SystemClock
 
     if (from_offset is None) == (from_time is None):
-        raise UserError("say from where: --from-offset 5 or --from-time -1h")
+        raise UserError(
+            "missing start of the range: pass one of --from-offset and --from-time, "
+            "such as --from-time -1h"
+        )
     if until_offset is not None and until_time is not None:
-        raise UserError("--until-offset or --until-time, not both")
+        raise UserError("use only one of --until-offset and --until-time")
     now_ms = SystemClock().now_ms()
 
     def position(option: str, text: str, *, is_time: bool) -> OffsetPosition:
@@ -167,16 +172,16 @@ def parse_range(
     return OffsetRange(start, end)
 
 
-# -- doing it ---------------------------------------------------------------------------------
+# -- execution ---------------------------------------------------------------------------------
 
 
 async def _require_target(session: CommandSession, source: str, name: str) -> None:
-    """A copy keeps partitions where both topics have as many."""
+    """Checks that the target exists. A copy keeps partitions if both topics have equally many."""
     await session.cluster.refresh(None)
     topics = session.cluster.metadata.topics
     if name not in topics:
         like = f"penstock topic create {name} -p {len(topics[source].partitions)}"
-        raise UserError(f"topic {name!r} does not exist; make it first: `{like}`")
+        raise UserError(f"topic {name!r} does not exist; create it first: `{like}`")
 
 
 async def _replay(session: CommandSession, wanted: ReplaySelection) -> ReplayOutcome:
@@ -204,7 +209,9 @@ async def _is_share_group(session: CommandSession, group: str, topic: str) -> bo
         return True
     kinds = {one.name: one.kind for one in await list_groups(session.cluster)}
     if kinds.get(group) == "share":
-        raise UserError(f"share group {group!r} has never read {topic!r}: nothing to read again")
+        raise UserError(
+            f"share group {group!r} has never read {topic!r}; there is nothing to replay"
+        )
     if group not in kinds:
         close = nearest(group, kinds)
         hint = f"; did you mean {close!r}?" if close else ""
@@ -228,9 +235,7 @@ async def _offer_again(
     count = await count_records(session.cluster, finished)
     if wanted.dry_run or not count.total:
         return ReplayOutcome("share group", spans, count, is_done=False)
-    confirm(
-        f"Offer {_many(count)} finished records of {wanted.topic} to {group} again?", wanted.yes
-    )
+    confirm(f"Redeliver {_many(count)} finished records of {wanted.topic} to {group}?", wanted.yes)
     await replay_share_group(session.cluster, group, spans)
     return ReplayOutcome("share group", spans, count, is_done=True)
 
@@ -245,13 +250,13 @@ async def _seek(
 
     if wanted.range.end is not None:
         raise UserError(
-            "a consumer group reads on from where it is put: leave out --until, or copy the range "
-            "with --to-topic"
+            "a replay for a consumer group has no end: leave out --until-offset and --until-time, "
+            "or copy the range with --to-topic"
         )
     count = await _count_all(session, spans)
     if wanted.dry_run:
         return ReplayOutcome("consumer group", spans, count, is_done=False)
-    confirm(f"Have {group} read {_many(count)} records of {wanted.topic}?", wanted.yes)
+    confirm(f"Reset {group} to replay {_many(count)} records of {wanted.topic}?", wanted.yes)
     starts = {where: span.start for where, span in spans.items()}
     await commit_offsets(session.cluster, group, starts)
     return ReplayOutcome("consumer group", spans, count, is_done=True)
@@ -280,7 +285,7 @@ async def _copy(
     elif left:
         if any(where.topic != wanted.topic for where in left):
             raise UserError(f"{wanted.name!r} is a copy of another topic: choose another --name")
-        print(f"goes on with the copy {wanted.name!r} that was interrupted", file=sys.stderr)
+        print(f"resuming the interrupted copy {wanted.name!r}", file=sys.stderr)
     spans = left or spans
     count = await _count_all(session, spans)
     if wanted.dry_run or not count.total:
@@ -306,7 +311,7 @@ def _many(count: Count) -> str:
     return f"{'' if count.is_exact else 'up to '}{count.total:,}"
 
 
-# -- what is printed --------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------
 
 
 def _print(wanted: ReplaySelection, outcome: ReplayOutcome, format: OutputFormat) -> None:
@@ -339,13 +344,13 @@ def _print(wanted: ReplaySelection, outcome: ReplayOutcome, format: OutputFormat
 def _sentence(wanted: ReplaySelection, outcome: ReplayOutcome) -> str:
     many = _many(outcome.count)
     if not outcome.is_done and not wanted.dry_run:
-        return "nothing to do: there is nothing in this range"
+        return "nothing to do: the range holds no records"
     would = "" if outcome.is_done else "would have "
     ending = "" if outcome.is_done else ": this was a dry run"
     match outcome.kind:
         case "copy":
             return f"{would}copied {many} records to {wanted.to}{ending}"
         case "share group":
-            return f"{would}offered {many} records to {wanted.group} again{ending}"
+            return f"{would}redelivered {many} records to {wanted.group}{ending}"
         case _:
-            return f"{would}moved {wanted.group} back by {many} records from the end{ending}"
+            return f"{would}moved {wanted.group} to {many} records before the end{ending}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
 
 BROKERS_CHOICE = -1
-"""How many partitions or copies, if the command does not say."""
+"""Number of partitions or replicas that leaves the choice to the broker."""
 
 names_argument = click.argument(
     "names", nargs=-1, required=True, help="Topic names.", shell_complete=topic_names
@@ -41,20 +41,20 @@ def topic() -> None:
 
 
 @topic.command("create")
-@click.argument("names", nargs=-1, required=True, help="What to call them.")
+@click.argument("names", nargs=-1, required=True, help="Names of the topics.")
 @click.option(
     "-p",
     "--partitions",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many [the broker's default].",
+    help="Number of partitions [the broker's default].",
 )
 @click.option(
     "-r",
     "--replication-factor",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Copies of each record [the broker's default].",
+    help="Replicas of each partition [the broker's default].",
 )
 @click.option(
     "-c",
@@ -65,8 +65,8 @@ def topic() -> None:
     shell_complete=topic_config_names,
     help="A topic config; repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="No error when it is there already.")
-@click.option("--dry-run", is_flag=True, help="Only check that it would work.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic already exists.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it would succeed.")
 @brokers_option
 def create(
     names: tuple[str, ...],
@@ -101,7 +101,7 @@ def create(
             if not isinstance(outcome, Refused):
                 print(f"topic {name} can be created" if dry_run else f"created topic {name}")
             elif outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
-                print(f"topic {name} exists already")
+                print(f"topic {name} already exists")
             else:
                 failures.append(outcome)
         if failures:
@@ -115,19 +115,19 @@ def create(
 @click.argument(
     "patterns",
     nargs=-1,
-    help="Only topics of these names; * and ? allowed.",
+    help="Only topics with these names; * and ? are wildcards.",
     shell_complete=topic_names,
 )
-@click.option("-n", "--names", is_flag=True, help="Only their names, for other programs.")
+@click.option("-n", "--names", is_flag=True, help="Print only names, for scripts.")
 @click.option(
-    "-i", "--internal", is_flag=True, help="Internal topics too: those whose names begin with __."
+    "-i", "--internal", is_flag=True, help="Include internal topics, whose names begin with __."
 )
 @brokers_option
 @format_option
 def list_topics(
     patterns: tuple[str, ...], names: bool, internal: bool, brokers: str, format: OutputFormat
 ) -> None:
-    """List topics with their partitions and copies.
+    """List topics with their partitions and replicas.
 
     \b
     penstock topic list
@@ -275,7 +275,7 @@ def _print_description(document: dict[str, object], format: OutputFormat) -> Non
 @topic.command("alter")
 @name_argument
 @click.option(
-    "-p", "--partitions", type=int, metavar="N", help="Raise the number of partitions to this."
+    "-p", "--partitions", type=int, metavar="N", help="New number of partitions; it can only grow."
 )
 @change_options(topic_config_names)
 @brokers_option
@@ -286,9 +286,10 @@ def alter(
     deletes: tuple[str, ...],
     brokers: str,
 ) -> None:
-    """Change configs of a topic, or give it more partitions.
+    """Change configs of a topic, or add partitions to it.
 
-    Records stay where they are: after more partitions, new records of a key may go elsewhere.
+    Existing records stay in place; with more partitions, new records of a key may go to another
+    one.
 
     \b
     penstock topic alter orders -c retention.ms=86400000
@@ -296,7 +297,7 @@ def alter(
     """
     pairs = parse_pairs(configs, "-c")
     if partitions is None and not pairs and not deletes:
-        raise UserError("nothing to change; give -p N, -c name=value or -d name")
+        raise UserError("nothing to change; pass -p N, -c name=value or -d name")
 
     async def work(session: CommandSession) -> None:
         from penstock.client.admin.admin import TOPIC, Admin
@@ -345,7 +346,7 @@ def delete(names: tuple[str, ...], yes: bool, brokers: str) -> None:
     "--before",
     default="end",
     show_default=True,
-    help="Delete what lies before: end, 5, -10, @-1h, @2026-11-01.",
+    help="Delete records before this offset or time: end, 5, -10, @-1h, @2026-11-01.",
 )
 @click.option(
     "-p",
@@ -390,13 +391,13 @@ def truncate(
         confirm(f"Delete the records of {name} before {before}?", yes)
         position = parse_position(before, session.clock.now_ms())
         spans = await resolve(session.cluster, places, OffsetRange(position))
-        # Looked at first: else some partitions would be truncated, and then one not.
+        # Checked first, so that a refusal does not leave only some partitions truncated.
         ends = await list_offsets(session.cluster, dict.fromkeys(places, LATEST))
         for where, span in spans.items():
             if span.start > ends[where].offset:
                 raise UserError(
                     f"{where} ends at offset {ends[where].offset}, before {span.start}; "
-                    "--before end deletes all there is (nothing was done)"
+                    "--before end deletes all records (nothing was done)"
                 )
         starts = await Admin(session.cluster).delete_records(
             {where: span.start for where, span in spans.items()}

@@ -1,4 +1,4 @@
-"""`penstock txn`: list, describe, abort."""
+"""`penstock txn`: lists, describes and aborts transactions."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ STATES = (
     "Dead",
 )
 HANGING_MS = 15 * 60_000
-"""Kafka's largest transaction timeout by default; a shorter silence proves nothing."""
+"""Kafka's default maximum transaction timeout; a shorter silence is not evidence of hanging."""
 
 
 @click.group("txn", no_args_is_help=True)
 def txn() -> None:
-    """Inspect transactions, and end those whose producer is gone."""
+    """Inspect transactions, and abort those whose producer is gone."""
 
 
 @txn.command("list")
@@ -56,14 +56,16 @@ def txn() -> None:
     "states",
     type=click.Choice(STATES, case_sensitive=False),
     multiple=True,
-    help="Only those in this state; repeatable.",
+    help="Only transactions in this state; repeatable.",
 )
-@click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Only this one's.")
-@click.option("--older", metavar="DURATION", help="Only those begun so long ago, e.g. 10m.")
+@click.option(
+    "--producer-id", "producer_ids", type=int, multiple=True, help="Only this producer; repeatable."
+)
+@click.option("--older", metavar="DURATION", help="Only transactions older than this, e.g. 10m.")
 @click.option(
     "--hanging",
     is_flag=True,
-    help="Those open in a partition that no coordinator will end, silent for --older [15m].",
+    help="Open transactions that no coordinator will end, without a write for --older [15m].",
 )
 @click.option("-t", "--topic", "topics", multiple=True, help="With --hanging: only this topic.")
 @brokers_option
@@ -77,7 +79,7 @@ def list_command(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """List transactional ids with their state, or transactions that hang.
+    """List transactional ids with their states, or hanging transactions.
 
     \b
     penstock txn list --state ongoing --older 5m
@@ -86,11 +88,13 @@ def list_command(
     older_ms = _duration(older)
     if hanging:
         if states:
-            raise UserError("--hanging and --state exclude each other: what hangs has no state")
+            raise UserError("use only one of --hanging and --state: hanging ones have no state")
         _list_hanging(topics, producer_ids, older_ms, brokers, format)
         return
     if topics:
-        raise UserError("-t needs --hanging; `penstock txn describe` shows a transaction's topics")
+        raise UserError(
+            "-t works with --hanging only; `penstock txn describe` shows a transaction's topics"
+        )
 
     async def work(session: CommandSession) -> list[TxnListing]:
         from penstock.client.admin.transactions import list_transactions
@@ -186,7 +190,9 @@ def describe(names: tuple[str, ...], brokers: str, format: OutputFormat) -> None
 
 
 @txn.command("abort")
-@click.argument("name", required=False, help="The transactional id; none with --start-offset.")
+@click.argument(
+    "name", required=False, help="The transactional id [with -t, -p, --start-offset: none]."
+)
 @click.option("-t", "--topic", help="Of a hanging transaction: the topic.")
 @click.option("-p", "--partition", type=int, help="Of a hanging transaction: the partition.")
 @click.option("--start-offset", type=int, help="Of a hanging transaction: its first offset.")
@@ -202,8 +208,8 @@ def abort(
 ) -> None:
     """Abort an open transaction and fence its producer.
 
-    One that hangs in a partition, unknown to every coordinator, is named by the place that
-    `penstock txn list --hanging` shows.
+    Name a hanging transaction, which no coordinator knows, by the topic, partition and start offset
+    that `penstock txn list --hanging` shows.
 
     \b
     penstock txn abort copier-0
@@ -215,7 +221,7 @@ def abort(
         print(f"aborted the transaction of {name}")
         return
     if name is not None or topic is None or partition is None or start_offset is None:
-        raise UserError("give a transactional id, or all of -t, -p and --start-offset")
+        raise UserError("pass a transactional id, or all of -t, -p and --start-offset")
     place = f"{topic}[{partition}]"
     run(brokers, lambda session: _abort_hanging(session, topic, partition, start_offset, yes))
     print(f"aborted the transaction in {place} that started at offset {start_offset}")
@@ -227,7 +233,7 @@ async def _abort_known(session: CommandSession, name: str, yes: bool) -> None:
     info = await _require_transaction(session, name)
     if info.state in PREPARING:
         verb = "committed" if info.state == "PrepareCommit" else "aborted"
-        raise UserError(f"the transaction of {name!r} is being {verb} already ({info.state})")
+        raise UserError(f"the transaction of {name!r} is already being {verb} ({info.state})")
     if info.state != ONGOING:
         raise UserError(f"{name!r} has no open transaction ({info.state}); nothing to abort")
     confirm(f"Abort the open transaction of {name} and fence its producer?", yes)
@@ -250,17 +256,18 @@ async def _abort_hanging(
         raise UserError(f"no transaction in {where} starts at offset {start_offset}; {hint}")
     owners = await coordinated(session.cluster, [found])
     if found in owners:
-        # A marker in one partition alone would tear it.
+        # A marker in this partition alone would break the transaction's atomicity.
         owner = owners[found]
         raise UserError(
-            f"this transaction does not hang: it is {owner!r}; use `penstock txn abort {owner}`"
+            f"this transaction is not hanging: it belongs to {owner!r}; use `penstock txn abort "
+            f"{owner}`"
         )
     confirm(f"Abort the transaction in {where} that starts at offset {start_offset}?", yes)
     await write_abort(session.cluster, found)
 
 
 async def _require_transaction(session: CommandSession, name: str) -> TxnInfo:
-    """The transaction, or a failure that names the nearest one."""
+    """Returns the transaction; raises UserError with the most similar id if it does not exist."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.transactions import describe_transaction, list_transactions
 
@@ -276,7 +283,7 @@ async def _require_transaction(session: CommandSession, name: str) -> TxnInfo:
 
 
 async def _describe(session: CommandSession, name: str) -> tuple[TxnInfo, list[HangingCandidate]]:
-    """The transaction, and what the leaders of its partitions know of it."""
+    """Returns the transaction and its open parts according to the partitions' leaders."""
     from penstock.client.admin.transactions import open_transactions
 
     info = await _require_transaction(session, name)
@@ -287,7 +294,7 @@ async def _describe(session: CommandSession, name: str) -> tuple[TxnInfo, list[H
     return info, [row for row in opened if row.producer_id == info.producer_id]
 
 
-# What is printed.
+# Output.
 
 
 def _document(info: TxnInfo, opened: list[HangingCandidate], now_ms: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`penstock group advise`: measures a group twice, and says what would help it."""
+"""`penstock group advise`: measures a group twice and proposes improvements."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from penstock.client.consumer.consumer import Consumer
 
 SAMPLE_RECORDS = 2_000
-"""The newest of a hot partition."""
+"""Newest records of a hot partition whose keys are sampled."""
 SAMPLE_SECONDS = 5.0
 SAMPLED_MAX = 5
-"""Partitions whose keys are looked at."""
+"""Hot partitions whose keys are sampled."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AdviseReport:
     type=click.FloatRange(1, 3600),
     default=10.0,
     show_default=True,
-    help="How long to measure.",
+    help="Duration of the measurement.",
 )
 @click.option(
     "--target-delay",
@@ -57,18 +57,17 @@ class AdviseReport:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a record may wait.",
+    help="Acceptable waiting time of a record.",
 )
 @brokers_option
 @format_option
 def advise(
     name: str, seconds: float, target_delay: float, brokers: str, format: OutputFormat
 ) -> None:
-    """Say why a group is behind, and what would help.
+    """Explain why a group is behind, and what would help.
 
-    Measures its lag twice, looks at how evenly partitions are written to, and at the keys of those
-    that are hot: how many members there should be, what is stuck, which keys are hot. Changes
-    nothing.
+    Measures the lag twice and compares the write rates of partitions. Reports the number of members
+    needed, stuck partitions, hot partitions and hot keys. Changes nothing.
 
     \b
     penstock group advise billing
@@ -131,7 +130,7 @@ async def _rows(session: CommandSession, name: str) -> dict[FindingPlace, Partit
 async def _sample(
     session: CommandSession, place: FindingPlace, row: PartitionLag
 ) -> list[bytes | None]:
-    """The keys of a partition's newest records."""
+    """Returns the keys of a partition's newest records."""
     from penstock.client.consumer.consumer import ConsumerConfig
     from penstock.client.list_offsets import EARLIEST
     from penstock.client.metadata import TopicPartition
@@ -186,10 +185,10 @@ def _show(name: str, found: AdviseReport) -> None:
     print(f"members  {found.members}, {scaling.desired} advised")
     print(f"lag      {lag:,} records in {len(found.rows)} partitions")
     if scaling.read_per_s is not None:
-        print(f"reads    {scaling.read_per_s:,.1f} records/s, {scaling.written_per_s:,.1f} come in")
+        print(f"reads    {scaling.read_per_s:,.1f} records/s, {scaling.written_per_s:,.1f} written")
     print()
     if not found.findings:
-        print("nothing to advise: it keeps up")
+        print("nothing to improve: the group keeps up")
     for finding in found.findings:
         print(f"- {finding.what}")
         print(f"  -> {finding.proposal}")

@@ -1,6 +1,6 @@
-"""`penstock group alter`: configs of a group, such as how often a message is tried.
+"""`penstock group alter`: changes configs of a group, such as its delivery limit.
 
-A group needs not exist: configs may be there before its first member.
+The group need not exist: its configs may be set before its first member joins.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock.cli.terminal.session import CommandSession, brokers_option, run
 def alter(name: str, configs: tuple[str, ...], deletes: tuple[str, ...], brokers: str) -> None:
     """Change configs of a group: leases, retries and dead letters of a queue, timeouts.
 
-    They hold from then on, also for a group that nobody has joined yet. `penstock config list -g
-    NAME` shows what there is.
+    They apply at once, also to a group that has no members yet. `penstock config list -g NAME`
+    lists them.
 
     \b
     penstock group alter workers -c share.delivery.count.limit=3
@@ -30,7 +30,7 @@ def alter(name: str, configs: tuple[str, ...], deletes: tuple[str, ...], brokers
     """
     pairs = parse_pairs(configs, "-c")
     if not pairs and not deletes:
-        raise UserError("nothing to change; give -c name=value or -d name")
+        raise UserError("nothing to change; pass -c name=value or -d name")
 
     async def work(session: CommandSession) -> None:
         from penstock.client.admin.admin import GROUP_CONFIGS, Admin

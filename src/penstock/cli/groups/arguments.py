@@ -1,4 +1,4 @@
-"""What the commands about groups share: naming a group, naming topics and partitions of it."""
+"""Arguments of the group commands: a group, and topics with partitions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from penstock.client.admin.groups import GroupInfo
 
 Chosen = dict[str, "list[int] | None"]
-"""Topics with the partitions named, or None for all."""
+"""Topics with their chosen partitions, or None for all."""
 
 
 def parse_topics(values: Iterable[str]) -> Chosen:
-    """`orders`, `orders:0,2` and `orders,payments:1`; a number after a colon is a partition."""
+    """Parses `orders`, `orders:0,2` and `orders,payments:1`; numbers are partitions."""
     chosen: Chosen = {}
     for value in values:
         topic = ""
@@ -46,7 +46,7 @@ def is_chosen(chosen: Chosen, topic: str, partition: int) -> bool:
 
 
 async def require_group(session: CommandSession, name: str) -> GroupInfo:
-    """The group, or a failure that names the nearest one."""
+    """Returns the group; raises UserError with the most similar name if it does not exist."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.groups import describe_group
 
@@ -66,7 +66,7 @@ async def _no_such_group(session: CommandSession, name: str) -> UserError:
         kind = known[name].kind
         if kind == "share":
             return UserError(f"{name!r} is a share group: {await _queue_hint(session, name)}")
-        return UserError(f"{name!r} is a {kind} group; only groups of consumers are served here")
+        return UserError(f"{name!r} is a {kind} group; this command works with consumer groups")
     close = nearest(name, known)
     hint = f"did you mean {close!r}?" if close else "see `penstock group list`"
     return UserError(f"group {name!r} does not exist; {hint}")
@@ -83,7 +83,7 @@ async def _queue_hint(session: CommandSession, name: str) -> str:
 
 
 def refuse_members(info: GroupInfo, verb: str) -> None:
-    """Fails with what to do where a group has members."""
+    """Raises UserError with advice if the group has members."""
     if info.members:
         count = len(info.members)
         members = "a member" if count == 1 else f"{count} members"

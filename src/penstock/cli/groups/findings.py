@@ -1,7 +1,7 @@
-"""What `penstock group advise` concludes from what it measured: findings, each with a proposal.
+"""Findings of `penstock group advise`, each with a proposal. Pure.
 
-Pure. A partition is stuck where there is something to read and nothing was read, hot where it gets
-several times its share; a key is hot where it has a large share of a sample of the newest records.
+A partition is stuck if it has lag and its group reads nothing. A partition is hot if it gets
+several times its share of the records. A key is hot if it has a large share of the newest records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.client.admin.scaling import PartitionLag, Scaling
 
 HOT_TIMES = 3.0
-"""As many times its share makes a partition hot."""
+"""A partition is hot from this multiple of its share on."""
 HOT_RECORDS_MIN = 20
 HOT_KEY_SHARE = 0.2
 KEYS_SHOWN = 5
@@ -33,7 +33,7 @@ class HotKey(NamedTuple):
 def hot_partitions(
     before: Mapping[FindingPlace, PartitionLag], now: Mapping[FindingPlace, PartitionLag]
 ) -> list[FindingPlace]:
-    """Those that got several times their share of what was written, or else of the lag."""
+    """Returns partitions with several times their share of the written records, or of the lag."""
     found: list[FindingPlace] = []
     for topic in sorted({topic for topic, _ in now}):
         places = [place for place in now if place[0] == topic]
@@ -47,7 +47,7 @@ def hot_partitions(
                 for place, amount in amounts.items()
                 if amount >= HOT_RECORDS_MIN and len(amounts) > 1 and amount >= HOT_TIMES * share
             ]
-            # With two or three partitions none can have three times its share: most of it will do.
+            # Among two or three partitions none can have three times its share; 80 % is enough.
             if not hot and 1 < len(amounts) <= HOT_TIMES:
                 total = sum(amounts.values())
                 hot = [p for p, a in amounts.items() if a >= HOT_RECORDS_MIN and a > 0.8 * total]
@@ -60,13 +60,13 @@ def hot_partitions(
 def stuck_partitions(
     before: Mapping[FindingPlace, PartitionLag], now: Mapping[FindingPlace, PartitionLag]
 ) -> list[FindingPlace]:
-    """Those with lag in which nothing was read between the two, though something was elsewhere."""
+    """Returns partitions with lag in which nothing was read between the measurements."""
     stuck = [p for p, row in now.items() if row.lag and p in before and row.done == before[p].done]
     return sorted(stuck)
 
 
 def hot_keys(keys: Sequence[bytes | None]) -> list[HotKey]:
-    """Keys with a large share of a sample, the largest first."""
+    """Returns keys with a large share of the sample, the largest first."""
     counted = Counter(key for key in keys if key is not None)
     total = len(keys)
     return [
@@ -88,20 +88,20 @@ def conclude(
     stuck = stuck_partitions(before, now)
     lagging = [place for place, row in now.items() if row.lag]
     if not members and lagging:
-        findings.append(Finding("it has no members", "start its consumers"))
+        findings.append(Finding("the group has no members", "start its consumers"))
     elif stuck and len(stuck) < len(lagging):
         findings.append(
             Finding(
-                f"nothing is read of {_names(stuck)}, while other partitions move on",
-                "look at the first unread record (`penstock consume TOPIC -p PARTITION`): its "
-                "handler may fail again and again; give it a retry limit and dead letters",
+                f"nothing is read from {_names(stuck)}, while other partitions advance",
+                "inspect the first unread record (`penstock consume TOPIC -p PARTITION`): its "
+                "handler may fail repeatedly; set a retry limit and use a dead-letter queue",
             )
         )
     elif stuck:
         findings.append(
             Finding(
-                "nothing was read while this was measured",
-                "see whether its consumers hang; measure longer with --seconds",
+                "nothing was read during the measurement",
+                "check whether the consumers hang; measure longer with --seconds",
             )
         )
     findings += [_about_hot(place, keys.get(place, ())) for place in hot]
@@ -110,7 +110,7 @@ def conclude(
         findings.append(
             Finding(
                 f"{members - partitions} of {members} members have no partition",
-                f"stop them, or give the topic more partitions than {partitions}",
+                f"stop them, or raise the number of partitions above {partitions}",
             )
         )
     if scaling.desired != members:
@@ -118,7 +118,7 @@ def conclude(
         count = f"{scaling.desired} member{'' if scaling.desired == 1 else 's'}"
         findings.append(
             Finding(
-                f"{count} would do ({scaling.reason})",
+                f"{count} would suffice ({scaling.reason})",
                 f"{verb} {abs(scaling.desired - members)}",
             )
         )
@@ -141,7 +141,7 @@ def _about_hot(place: FindingPlace, keys: Sequence[HotKey]) -> Finding:
 
 
 def show_key(key: bytes) -> str:
-    """Printable, and short."""
+    """Shows a key as short printable text."""
     text = key.decode(errors="backslashreplace")
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= 40 else text[:39] + "…"

@@ -1,4 +1,4 @@
-"""`penstock group`: list, describe, delete; `seek` and `advise` are modules of their own."""
+"""`penstock group`: lists, describes and deletes groups; see also `seek`, `alter`, `advise`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ names_argument = click.argument(
 
 @click.group("group", no_args_is_help=True)
 def group() -> None:
-    """Inspect, configure, move and delete groups of consumers."""
+    """Inspect, configure, seek and delete consumer groups."""
 
 
 group.add_command(alter)
@@ -106,14 +106,14 @@ def list_command(states: tuple[str, ...], brokers: str, format: OutputFormat) ->
     type=click.Choice([*OutputFormat, CSV]),
     default="text",
     show_default=True,
-    help="How to print; csv is what `group seek --to file:` reads.",
+    help="Output format; `group seek --to file:` reads csv.",
 )
 def describe(names: tuple[str, ...], brokers: str, format: str) -> None:
     """Show members, committed offsets and lag, in records and in time.
 
-    The age of a partition is that of its first record not yet read. In csv each line is
-    topic,partition,offset (with the group before it if several are named), as
-    kafka-consumer-groups exports and imports it.
+    The age of a partition is that of its first unread record. In csv each line is
+    topic,partition,offset (with the group in front if several are named), the format that
+    kafka-consumer-groups exports and imports.
 
     \b
     penstock group describe billing
@@ -148,7 +148,7 @@ def describe(names: tuple[str, ...], brokers: str, format: str) -> None:
     "--topics",
     multiple=True,
     metavar="TOPIC[:0,2]",
-    help="Keep the group, forget its offsets of this topic; repeatable.",
+    help="Delete only the group's offsets of this topic; repeatable.",
 )
 @yes_option
 @brokers_option
@@ -169,7 +169,7 @@ def delete(names: tuple[str, ...], topics: tuple[str, ...], yes: bool, brokers: 
         confirm(f"Delete {what}{', '.join(infos)}?", yes)
         for name, info in infos.items():
             if chosen:
-                # Members may go on reading other topics: whether they do is the broker's to say.
+                # Members may still read other topics; the broker decides whether they do.
                 count = await _forget(session, name, chosen)
                 print(f"deleted {count} {'offset' if count == 1 else 'offsets'} of group {name}")
             else:
@@ -194,7 +194,7 @@ async def _forget(session: CommandSession, name: str, chosen: Chosen) -> int:
     return len(places)
 
 
-# What `describe` prints.
+# Output of `describe`.
 
 
 async def _measure(session: CommandSession, name: str) -> tuple[GroupInfo, list[Lag]]:
@@ -217,7 +217,7 @@ def _print_csv(measured: list[tuple[GroupInfo, list[Lag]]]) -> None:
 
 
 def _totals(lags: list[Lag], now_ms: int) -> tuple[int, int | None]:
-    """Records behind over all partitions, and the age of the oldest unread one."""
+    """Returns the lag over all partitions, and the age of the oldest unread record."""
     ages = [age for lag in lags if (age := lag.age_ms(now_ms)) is not None]
     return sum(lag.records or 0 for lag in lags), max(ages, default=None)
 
@@ -300,7 +300,7 @@ def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int, format: Ou
 
 
 def _show_places(member: DescribedMember) -> str | None:
-    """`orders:0,1 payments:3`."""
+    """Formats assigned partitions as `orders:0,1 payments:3`."""
     topics: dict[str, list[str]] = {}
     for where in member.assigned:
         topics.setdefault(where.topic, []).append(str(where.partition))

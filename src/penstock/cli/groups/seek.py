@@ -1,11 +1,11 @@
-"""`penstock group seek`: move a group's committed offsets, after showing where to.
+"""`penstock group seek`: moves a group's committed offsets, after a preview.
 
-Nothing is changed unless `--yes` says so. An offset outside the log is moved to its nearer end,
-and the preview shows what will really be committed.
+Without `--yes` it changes nothing. An offset outside the log is clamped to the log's start or end,
+and the preview shows the offset to commit.
 
-`--to file:` reads lines of topic,partition,offset, or group,topic,partition,offset, of which only
-those of this group count: what `penstock group describe --format csv` and kafka-consumer-groups
-write. A first line of names is skipped, as are empty lines.
+`--to file:` reads lines of topic,partition,offset, or of group,topic,partition,offset, from which
+it takes those of this group. `penstock group describe --format csv` and kafka-consumer-groups write
+this format. A header line and empty lines are skipped.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ FILE_ROWS_MAX = 200_000
 
 @dataclass(frozen=True)
 class OffsetMove:
-    """What happens to one partition."""
+    """Change of one partition's committed offset."""
 
     where: TopicPartition
     old: int | None
     new: int
     wanted: int
-    """What was asked for; `new` is that, brought inside the log."""
+    """Requested offset; `new` is the offset clamped to the log."""
 
     @property
     def difference(self) -> int | None:
@@ -59,15 +59,15 @@ class OffsetMove:
     help="start, end, 5, +10, -10, @-1h, @2026-11-01, group:OTHER or file:OFFSETS.CSV.",
 )
 @click.option(
-    "--to-group", metavar="OTHER", shell_complete=group_names, help="The same as --to group:OTHER."
+    "--to-group", metavar="OTHER", shell_complete=group_names, help="Same as --to group:OTHER."
 )
-@click.option("--to-file", metavar="OFFSETS.CSV", help="The same as --to file:OFFSETS.CSV.")
+@click.option("--to-file", metavar="OFFSETS.CSV", help="Same as --to file:OFFSETS.CSV.")
 @click.option(
     "-t",
     "--topics",
     multiple=True,
     metavar="TOPIC[:0,2]",
-    help="Only this topic, or these partitions; repeatable [all the group has committed].",
+    help="Only this topic, or these partitions; repeatable [all committed ones].",
 )
 @click.option(
     "-y",
@@ -75,7 +75,7 @@ class OffsetMove:
     "--execute",
     "execute",
     is_flag=True,
-    help="Do it; without this the moves are only shown.",
+    help="Apply the moves instead of only showing them.",
 )
 @brokers_option
 @format_option
@@ -89,10 +89,10 @@ def seek(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Move a group's offsets; shows the moves, and makes them with --yes.
+    """Move a group's committed offsets; shows the moves, and applies them with --yes.
 
-    The group must have no members. A file has lines of topic,partition,offset, as `penstock
-    group describe --format csv` prints them; file:- is standard input.
+    The group must have no members. A file has lines of topic,partition,offset, as printed by
+    `penstock group describe --format csv`; file:- is standard input.
 
     \b
     penstock group seek billing --to start
@@ -121,15 +121,15 @@ def seek(
     if execute:
         print(f"moved group {name}: {len(moves)} partition{'s' if len(moves) > 1 else ''}")
     else:
-        print("nothing was changed: this was a preview; add --yes to move the group")
+        print("nothing was changed: this was a preview; pass --yes to move the group")
 
 
-# The command line.
+# Command line.
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to: exactly one of these is given."""
+    """Target of the move: exactly one field is set."""
 
     position: str | None = None
     group: str | None = None
@@ -142,13 +142,13 @@ def _one_target(to: str | None, to_group: str | None, to_file: str | None) -> st
     given += [] if to_file is None else [f"file:{to_file}"]
     if len(given) != 1:
         raise click.UsageError(
-            "say where to, once: --to start, --to @-1h, --to-group OTHER or --to-file OFFSETS.CSV"
+            "pass one target: --to start, --to @-1h, --to-group OTHER or --to-file OFFSETS.CSV"
         )
     return given[0]
 
 
 def _parse_target(text: str, group: str) -> Target:
-    """Whatever is wrong with it is said before anything is connected to."""
+    """Parses the target, and reports errors before connecting."""
     from penstock.base.ids import Millis
     from penstock.client.offset_syntax import OffsetSyntaxError, parse_position
 
@@ -178,7 +178,7 @@ def _read_file(path: str, group: str) -> dict[tuple[str, int], int]:
 
 
 def parse_rows(lines: Iterable[str], group: str, source: str) -> dict[tuple[str, int], int]:
-    """Offsets by topic and partition; a wrong line is named by its number."""
+    """Parses offsets by topic and partition; errors name the line number."""
     found: dict[tuple[str, int], int] = {}
     try:
         for number, row in enumerate(csv.reader(lines), 1):
@@ -190,12 +190,12 @@ def parse_rows(lines: Iterable[str], group: str, source: str) -> dict[tuple[str,
                 continue
             is_right = len(cells) == 3 and cells[1].isdecimal() and cells[2].isdecimal()
             if not is_right:
-                raise UserError(f"{source} line {number}: write topic,partition,offset")
+                raise UserError(f"{source} line {number} is not topic,partition,offset")
             where = cells[0], int(cells[1])
             if where in found:
-                raise UserError(f"{source} line {number}: {cells[0]}[{cells[1]}] is there twice")
+                raise UserError(f"{source} line {number}: {cells[0]}[{cells[1]}] occurs twice")
             if len(found) >= FILE_ROWS_MAX or int(cells[2]) >= 1 << 63:
-                raise UserError(f"{source} line {number}: too much to be a file of offsets")
+                raise UserError(f"{source} line {number}: more than {FILE_ROWS_MAX:,} offsets")
             found[where] = int(cells[2])
     except (UnicodeDecodeError, csv.Error):
         raise UserError(f"{source} is not a file of topic,partition,offset lines") from None
@@ -204,7 +204,7 @@ def parse_rows(lines: Iterable[str], group: str, source: str) -> dict[tuple[str,
     return found
 
 
-# The plan.
+# Plan.
 
 
 async def _plan(
@@ -216,7 +216,7 @@ async def _plan(
     info = await _group_or_none(session, name)
     old = await committed_offsets(session.cluster, name) if info is not None else {}
     if info is None and target.position is not None and not chosen:
-        # A new group needs topics from somewhere; without any the name is a mistake.
+        # A new group needs topics; without any its name is probably a mistake.
         await require_group(session, name)
     if target.position is not None:
         wanted = await _by_position(session, name, target.position, chosen, sorted(old))
@@ -237,7 +237,7 @@ async def _plan(
 
 
 async def _group_or_none(session: CommandSession, name: str) -> GroupInfo | None:
-    """The group, None for one that seeking will create; refuses one with members."""
+    """Returns the group, or None if seeking will create it; refuses a group with members."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.groups import describe_group
 
@@ -254,16 +254,16 @@ async def _group_or_none(session: CommandSession, name: str) -> GroupInfo | None
 async def _by_position(
     session: CommandSession, name: str, text: str, chosen: Chosen, committed: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Of the topics chosen, or of all the group has committed, every partition."""
+    """Resolves a position for every partition of the chosen, or of all committed, topics."""
     from penstock.client.list_offsets import partitions_of, resolve
     from penstock.client.offset_syntax import OffsetRange, parse_position
 
     await session.cluster.refresh({where.topic for where in committed})
     known = session.cluster.metadata.topics
-    # A topic may be gone while its offsets are still kept.
+    # A topic may be deleted while its offsets remain.
     topics = chosen or {where.topic: None for where in committed if where.topic in known}
     if not topics:
-        raise UserError(f"group {name!r} has committed nothing; name its topics with -t")
+        raise UserError(f"group {name!r} has no committed offsets; name its topics with -t")
     position = parse_position(text, session.clock.now_ms())
     places = [
         where
@@ -277,7 +277,7 @@ async def _by_position(
 async def _by_list(
     session: CommandSession, target: Target, chosen: Chosen
 ) -> dict[TopicPartition, int]:
-    """Offsets of another group or of a file, those of the topics chosen."""
+    """Takes the offsets of another group or of a file, for the chosen topics."""
     from penstock.client.committed_offsets import committed_offsets
     from penstock.client.list_offsets import partitions_of
     from penstock.client.metadata import TopicPartition
@@ -292,7 +292,7 @@ async def _by_list(
         offsets = {w: n for w, n in offsets.items() if is_chosen(chosen, w.topic, w.partition)}
     await require_topics(session, dict.fromkeys(where.topic for where in offsets))
     for topic in dict.fromkeys(where.topic for where in offsets):
-        # Refuses a partition that the topic does not have.
+        # Refuses partitions that the topic does not have.
         await partitions_of(
             session.cluster, topic, [where.partition for where in offsets if where.topic == topic]
         )
@@ -309,7 +309,7 @@ async def _bounds(
     return {w: starts[w].offset for w in places}, {w: ends[w].offset for w in places}
 
 
-# What is printed.
+# Output.
 
 
 def _documents(moves: list[OffsetMove]) -> list[dict[str, object]]:

@@ -1,1 +1,1 @@
-"""`penstock queue` and `penstock dlq`."""
+"""`penstock queue` and `penstock dlq`: queues and dead-letter queues."""

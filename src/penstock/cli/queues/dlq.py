@@ -1,5 +1,7 @@
-"""`penstock dlq`: looking at dead letters. Settling them is in `dlq_errands`, the record of that in
-`dlq_history`."""
+"""`penstock dlq`: lists, shows and counts dead letters.
+
+`dlq_redrive` redrives and purges them; `dlq_history` shows past redrives and purges.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.queues.dlq_arguments import (
+    dead_letter_topic,
     document_of,
     filter_of,
     filter_options,
-    letters_topic,
-    parse_letter,
+    parse_message_id,
     show_data,
     topic_argument,
 )
 from penstock.cli.queues.dlq_history import history
 from penstock.cli.queues.dlq_redrive import purge, redrive
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.name_completion import letter_topic_names
+from penstock.cli.terminal.name_completion import dead_letter_topic_names
 from penstock.cli.terminal.output import (
     OutputFormat,
     format_option,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 @click.group("dlq", no_args_is_help=True)
 def dlq() -> None:
-    """Inspect dead letters, send them back, purge them."""
+    """Inspect, redrive and purge dead letters."""
 
 
 dlq.add_command(redrive)
@@ -55,8 +57,8 @@ dlq.add_command(history)
 @click.argument(
     "topic",
     required=False,
-    shell_complete=letter_topic_names,
-    help="List its letters; without it, list the topics.",
+    shell_complete=dead_letter_topic_names,
+    help="List this topic's messages; without it, list the topics.",
 )
 @filter_options
 @click.option(
@@ -65,14 +67,14 @@ dlq.add_command(history)
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="At most so many letters.",
+    help="At most this many messages.",
 )
 @brokers_option
 @format_option
 def list_command(
     topic: str | None, limit: int, brokers: str, format: OutputFormat, **chosen: Any
 ) -> None:
-    """List topics of dead letters with their depth and age, or the open letters of one.
+    """List dead-letter topics with depth and age, or the open messages of one.
 
     \b
     penstock dlq list
@@ -80,37 +82,37 @@ def list_command(
     penstock dlq list orders.dlq --error 'Timeout*' --failed @-1h
     """
     if topic is None:
-        _list_boxes(brokers, format)
+        _list_topics(brokers, format)
         return
     wanted = filter_of(**chosen)
-    letters, has_more = run(brokers, lambda session: _read(session, topic, wanted, limit))
+    messages, has_more = run(brokers, lambda session: _read(session, topic, wanted, limit))
     print_listing(
         format,
-        [document_of(letter) for letter in letters],
+        [document_of(message) for message in messages],
         [
-            *("letter", "failed", "error", "attempts ", "key", "source", "message", "payload"),
+            *("id", "failed", "error", "attempts ", "key", "source", "error message", "payload"),
             *("+group", "+first failure", "+redrives ", "+size "),
         ],
-        [_row(letter) for letter in letters],
+        [_row(message) for message in messages],
     )
     if has_more:
-        print(f"only the first {limit}; use -n for more, or filters", file=sys.stderr)
+        print(f"showing the first {limit}; raise -n or use filters", file=sys.stderr)
 
 
-def _row(letter: DeadLetterMessage) -> tuple[object, ...]:
+def _row(message: DeadLetterMessage) -> tuple[object, ...]:
     return (
-        letter.id,
-        show_time(letter.last_failure_ms) if letter.last_failure_ms > 0 else None,
-        letter.error_class or None,
-        letter.attempts,
-        show_data(letter.key, 30),
-        None if letter.source is None else str(letter.source),
-        letter.error_message[:60] or None,
-        show_data(letter.payload, 40),
-        letter.group or None,
-        _moment(letter.first_failure_ms),
-        letter.redrives,
-        letter.size_bytes,
+        message.id,
+        show_time(message.last_failure_ms) if message.last_failure_ms > 0 else None,
+        message.error_class or None,
+        message.attempts,
+        show_data(message.key, 30),
+        None if message.source is None else str(message.source),
+        message.error_message[:60] or None,
+        show_data(message.payload, 40),
+        message.group or None,
+        _moment(message.first_failure_ms),
+        message.redrives,
+        message.size_bytes,
     )
 
 
@@ -121,17 +123,17 @@ async def _read(
 
     from penstock.client.dead_letters.open import open_dead_letters
 
-    topic = await letters_topic(session, name)
+    topic = await dead_letter_topic(session, name)
     found: list[DeadLetterMessage] = []
-    async with aclosing(open_dead_letters(session.cluster, topic, wanted)) as letters:
-        async for letter in letters:
+    async with aclosing(open_dead_letters(session.cluster, topic, wanted)) as messages:
+        async for message in messages:
             if len(found) >= limit:
                 return found, True
-            found.append(letter)
+            found.append(message)
     return found, False
 
 
-def _list_boxes(brokers: str, format: OutputFormat) -> None:
+def _list_topics(brokers: str, format: OutputFormat) -> None:
     async def work(session: CommandSession) -> tuple[list[DeadLetterTopic], int]:
         from penstock.client.dead_letters.topics import list_dead_letter_topics
 
@@ -151,7 +153,7 @@ def _list_boxes(brokers: str, format: OutputFormat) -> None:
             }
             for box, age in zip(boxes, ages, strict=True)
         ],
-        ["topic", "partitions ", "letters ", "oldest "],
+        ["topic", "partitions ", "messages ", "oldest "],
         [
             (box.topic, box.partitions, box.messages, None if age is None else show_duration(age))
             for box, age in zip(boxes, ages, strict=True)
@@ -164,12 +166,12 @@ def _list_boxes(brokers: str, format: OutputFormat) -> None:
 
 @dlq.command("show")
 @topic_argument
-@click.argument("letter", help="PARTITION:OFFSET, as `dlq list` shows it.")
-@click.option("--payload-only", is_flag=True, help="Only the payload, byte by byte.")
+@click.argument("message", help="PARTITION:OFFSET, as `dlq list` shows it.")
+@click.option("--payload-only", is_flag=True, help="Print only the payload, unchanged.")
 @brokers_option
 @format_option
-def show(topic: str, letter: str, payload_only: bool, brokers: str, format: OutputFormat) -> None:
-    """Show one letter: what it was, where it came from, why it died.
+def show(topic: str, message: str, payload_only: bool, brokers: str, format: OutputFormat) -> None:
+    """Show a dead-lettered message: content, source and reason.
 
     \b
     penstock dlq show orders.dlq 0:15
@@ -177,45 +179,45 @@ def show(topic: str, letter: str, payload_only: bool, brokers: str, format: Outp
     """
     from penstock.client.dead_letters.message import DeadLetterFilter
 
-    wanted = DeadLetterFilter(ids=frozenset({parse_letter(letter)}))
-    letters, _ = run(brokers, lambda session: _read(session, topic, wanted, 1))
-    if not letters:
-        raise UserError(f"letter {letter} is not there, or was settled; see `penstock dlq list`")
-    found = letters[0]
+    wanted = DeadLetterFilter(ids=frozenset({parse_message_id(message)}))
+    messages, _ = run(brokers, lambda session: _read(session, topic, wanted, 1))
+    if not messages:
+        raise UserError(f"{topic} has no open message {message}; see `penstock dlq list`")
+    found = messages[0]
     if payload_only:
         payload = found.payload or b""
         sys.stdout.buffer.write(harmless(payload) if sys.stdout.isatty() else payload)
     elif format.is_data:
         print_data(document_of(found), format)
     else:
-        _print_letter(found)
+        _print_message(found)
 
 
-def _print_letter(letter: DeadLetterMessage) -> None:
+def _print_message(message: DeadLetterMessage) -> None:
     rows: list[tuple[str, object]] = [
-        ("letter", f"{letter.topic} {letter.id}"),
-        ("buried", show_time(letter.timestamp_ms)),
-        ("error", letter.error_class or None),
-        ("message", letter.error_message or None),
-        ("group", letter.group or None),
-        ("attempts", letter.attempts),
-        ("first failure", _moment(letter.first_failure_ms)),
-        ("last failure", _moment(letter.last_failure_ms)),
-        ("redriven before", letter.redrives),
+        ("id", f"{message.topic} {message.id}"),
+        ("dead-lettered", show_time(message.timestamp_ms)),
+        ("error", message.error_class or None),
+        ("error message", message.error_message or None),
+        ("group", message.group or None),
+        ("attempts", message.attempts),
+        ("first failure", _moment(message.first_failure_ms)),
+        ("last failure", _moment(message.last_failure_ms)),
+        ("redrives", message.redrives),
         (
             "source",
-            None if letter.source is None else str(letter.source),
+            None if message.source is None else str(message.source),
         ),
-        ("written", _moment(letter.source_timestamp_ms)),
-        ("key", show_data(letter.key, None)),
+        ("written", _moment(message.source_timestamp_ms)),
+        ("key", show_data(message.key, None)),
     ]
-    rows += [(f"header {name}", show_data(value, None)) for name, value in letter.own_headers]
+    rows += [(f"header {name}", show_data(value, None)) for name, value in message.own_headers]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         text = "-" if value is None else printable(str(value), "\n\t")
         print(printable(name).ljust(width) + "  " + text.replace("\n", "\n" + " " * (width + 2)))
     print()
-    print(printable(show_data(letter.payload, None) or "(no payload)", "\n\t"))
+    print(printable(show_data(message.payload, None) or "(no payload)", "\n\t"))
 
 
 def _moment(at_ms: int) -> str | None:
@@ -232,13 +234,13 @@ def _moment(at_ms: int) -> str | None:
     type=click.Choice(["error", "class", "key", "group", "source", "redrives"]),
     default="error",
     show_default=True,
-    help="What to count by.",
+    help="Property to group by.",
 )
 @filter_options
 @brokers_option
 @format_option
 def stats(topic: str, by: str, brokers: str, format: OutputFormat, **chosen: Any) -> None:
-    """Count open letters by what they have in common, most frequent first.
+    """Count open messages by error or another property, most frequent first.
 
     \b
     penstock dlq stats orders.dlq
@@ -251,12 +253,12 @@ def stats(topic: str, by: str, brokers: str, format: OutputFormat, **chosen: Any
         from penstock.client.dead_letters.open import open_dead_letters
         from penstock.client.dead_letters.topics import DeadLetterKinds, describe_dead_letter_topic
 
-        name = await letters_topic(session, topic)
+        name = await dead_letter_topic(session, topic)
         total = (await describe_dead_letter_topic(session.cluster, name)).messages
         kinds = DeadLetterKinds(by)
-        with Progress(f"reading {name}", total, "letters") as progress:
-            async for letter in open_dead_letters(session.cluster, name, wanted):
-                kinds.add(letter)
+        with Progress(f"reading {name}", total, "messages") as progress:
+            async for message in open_dead_letters(session.cluster, name, wanted):
+                kinds.add(message)
                 progress.advance()
         return kinds
 

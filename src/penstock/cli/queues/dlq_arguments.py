@@ -1,4 +1,4 @@
-"""What the commands about dead letters share: naming a topic of them, and choosing letters."""
+"""Arguments of the dead-letter commands: a dead-letter topic, and filters of its messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.name_completion import letter_topic_names
+from penstock.cli.terminal.name_completion import dead_letter_topic_names
 from penstock.cli.terminal.session import CommandSession, require_topics
 from penstock.cli.terminal.time_ranges import parse_times
 
@@ -21,46 +21,53 @@ PREVIEW_BYTES = 60
 
 topic_argument = click.argument(
     "topic",
-    shell_complete=letter_topic_names,
-    help="The topic of dead letters, or the one that they came from.",
+    shell_complete=dead_letter_topic_names,
+    help="The dead-letter topic, or its source topic.",
 )
 
 _OPTIONS = (
     click.option(
-        "--letter", "letters", multiple=True, metavar="P:OFFSET", help="This letter; repeatable."
+        "--letter",
+        "messages",
+        multiple=True,
+        metavar="P:OFFSET",
+        help="Only this message; repeatable.",
     ),
-    click.option("--error", metavar="CLASS", help="Only of this error class; * and ? allowed."),
-    click.option("--message", metavar="TEXT", help="Only with this in the error message."),
-    click.option("-k", "--key", help="Only with this key."),
+    click.option("--error", metavar="CLASS", help="Only this error class; * and ? are wildcards."),
+    click.option("--message", metavar="TEXT", help="Only error messages containing this."),
+    click.option("-k", "--key", help="Only this key."),
     click.option(
-        "-H", "--header", metavar="NAME[:VALUE]", help="Only with this header, or this value of it."
+        "-H",
+        "--header",
+        metavar="NAME[:VALUE]",
+        help="Only with this header, or this header value.",
     ),
     click.option(
-        "--failed", metavar="@-1h", help="Only failed in this time: @-2h:-1h, @2026-11-01:1d."
+        "--failed", metavar="@-1h", help="Only failed in this time range: @-2h:-1h, @2026-11-01:1d."
     ),
     click.option(
         "--source",
         metavar="TOPIC[:P[:FROM[-TO]]]",
-        help="Only from this topic, partition, offsets (TO not included).",
+        help="Only from this topic, partition and offsets (TO is exclusive).",
     ),
-    click.option("--group", "by_group", help="Only given up by this group."),
+    click.option("--group", "by_group", help="Only dead-lettered by this group."),
     click.option(
         "--redrives-max",
         type=click.IntRange(min=0),
-        help="Leave out what came back more often than this.",
+        help="Only redriven at most this many times.",
     ),
 )
 
 
 def filter_options(command: F) -> F:
-    """The options that choose letters; `filter_of` reads them."""
+    """Adds the filter options; `filter_of` parses them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def filter_of(
-    letters: tuple[str, ...],
+    messages: tuple[str, ...],
     error: str | None,
     message: str | None,
     key: str | None,
@@ -70,14 +77,14 @@ def filter_of(
     by_group: str | None,
     redrives_max: int | None,
 ) -> DeadLetterFilter:
-    """Whatever is wrong with it is said before anything is connected to."""
+    """Parses the filter options, and reports errors before connecting."""
     from penstock.client.dead_letters.message import DeadLetterFilter
 
     name, colon, value = (header or "").partition(":")
     failed_from, failed_until = parse_times("--failed", failed)
     topic, partition, offsets = _source(source)
     return DeadLetterFilter(
-        ids=frozenset(map(parse_letter, letters)),
+        ids=frozenset(map(parse_message_id, messages)),
         error_class=error or "",
         error_text=message or "",
         key=None if key is None else key.encode(),
@@ -92,10 +99,12 @@ def filter_of(
     )
 
 
-def parse_letter(text: str) -> tuple[int, int]:
+def parse_message_id(text: str) -> tuple[int, int]:
     partition, colon, offset = text.partition(":")
     if not (colon and partition.isdecimal() and offset.isdecimal()):
-        raise UserError(f"{text!r} is no letter; write PARTITION:OFFSET, as `dlq list` shows it")
+        raise UserError(
+            f"{text!r} is not a message id; write PARTITION:OFFSET, as `dlq list` shows it"
+        )
     return int(partition), int(offset)
 
 
@@ -107,18 +116,18 @@ def _source(text: str | None) -> tuple[str, int | None, tuple[int, int | None] |
     first, dash, end = offsets.partition("-")
     numbers = [part for part in (partition, first, end) if part]
     if not topic or not all(part.isdecimal() for part in numbers) or (rest and not partition):
-        raise UserError(f"--source {text!r}: write orders, orders:0 or orders:0:100-200")
+        raise UserError(f"--source {text!r} is invalid; write orders, orders:0 or orders:0:100-200")
     if not offsets:
         return topic, int(partition) if partition else None, None
     if not first:
-        raise UserError(f"--source {text!r}: offsets are FROM-TO, as in orders:0:100-200")
+        raise UserError(f"--source {text!r} lacks FROM-TO offsets; write orders:0:100-200")
     if not dash:
         return topic, int(partition), (int(first), int(first) + 1)
     return topic, int(partition), (int(first), int(end) if end else None)
 
 
-async def letters_topic(session: CommandSession, name: str) -> str:
-    """The topic of dead letters that is meant: `orders` also names `orders.dlq`."""
+async def dead_letter_topic(session: CommandSession, name: str) -> str:
+    """Returns the dead-letter topic for a name: `orders` also stands for `orders.dlq`."""
     from penstock.client.dead_letters.open import SUFFIX
     from penstock.client.dead_letters.topics import dead_letter_topic_names
 
@@ -129,14 +138,14 @@ async def letters_topic(session: CommandSession, name: str) -> str:
     await require_topics(session, [name])
     if not name.endswith(SUFFIX) and name not in await dead_letter_topic_names(session.cluster):
         raise UserError(
-            f"there are no dead letters of {name!r}: topic {name + SUFFIX!r} comes with the first "
-            "one; see `penstock dlq list`"
+            f"{name!r} has no dead letters; the first one creates topic {name + SUFFIX!r}. See "
+            "`penstock dlq list`"
         )
     return name
 
 
 def show_data(data: bytes | None, limit: int | None = PREVIEW_BYTES) -> str | None:
-    """Text as it is, anything else as hex; cut where it is only a preview."""
+    """Shows UTF-8 as text and other data as hex, truncated to `limit` bytes."""
     if data is None:
         return None
     part = data if limit is None else _cut(data, limit)
@@ -151,7 +160,7 @@ def show_data(data: bytes | None, limit: int | None = PREVIEW_BYTES) -> str | No
 
 
 def _cut(data: bytes, limit: int) -> bytes:
-    """At most so many bytes, without part of a character at the end."""
+    """Truncates UTF-8 data without splitting a character."""
     if len(data) <= limit:
         return data
     end = limit
@@ -160,36 +169,36 @@ def _cut(data: bytes, limit: int) -> bytes:
     return data[:end]
 
 
-def document_of(letter: DeadLetterMessage, *, is_whole: bool = True) -> dict[str, object]:
-    """A letter for programs: payload as text where it is text, else in base64."""
+def document_of(message: DeadLetterMessage, *, is_whole: bool = True) -> dict[str, object]:
+    """Returns the message as a document: payload as text if it is UTF-8, else in base64."""
     import base64
 
-    source = letter.source
+    source = message.source
     document: dict[str, object] = {
-        "letter": letter.id,
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "timestamp_ms": letter.timestamp_ms,
-        "key": None if letter.key is None else letter.key.decode("utf-8", "replace"),
-        "error_class": letter.error_class,
-        "error_message": letter.error_message,
-        "group": letter.group,
-        "attempts": letter.attempts,
-        "first_failure_ms": letter.first_failure_ms,
-        "last_failure_ms": letter.last_failure_ms,
-        "redrives": letter.redrives,
+        "letter": message.id,
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp_ms": message.timestamp_ms,
+        "key": None if message.key is None else message.key.decode("utf-8", "replace"),
+        "error_class": message.error_class,
+        "error_message": message.error_message,
+        "group": message.group,
+        "attempts": message.attempts,
+        "first_failure_ms": message.first_failure_ms,
+        "last_failure_ms": message.last_failure_ms,
+        "redrives": message.redrives,
         "source": None if source is None else source._asdict(),
-        "source_timestamp_ms": letter.source_timestamp_ms,
-        "size_bytes": letter.size_bytes,
+        "source_timestamp_ms": message.source_timestamp_ms,
+        "size_bytes": message.size_bytes,
     }
     if is_whole:
         document["headers"] = [
             [name, None if value is None else value.decode("utf-8", "replace")]
-            for name, value in letter.own_headers
+            for name, value in message.own_headers
         ]
         try:
-            document["payload"] = None if letter.payload is None else letter.payload.decode()
+            document["payload"] = None if message.payload is None else message.payload.decode()
         except UnicodeDecodeError:
-            document["payload_base64"] = base64.b64encode(letter.payload or b"").decode()
+            document["payload_base64"] = base64.b64encode(message.payload or b"").decode()
     return document

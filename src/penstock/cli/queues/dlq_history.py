@@ -1,4 +1,4 @@
-"""`penstock dlq history`: who settled which dead letters, from the record that errands leave."""
+"""`penstock dlq history`: past redrives and purges, from the topic that records them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.queues.dlq_arguments import letters_topic
-from penstock.cli.terminal.name_completion import letter_topic_names
+from penstock.cli.queues.dlq_arguments import dead_letter_topic
+from penstock.cli.terminal.name_completion import dead_letter_topic_names
 from penstock.cli.terminal.output import (
     OutputFormat,
     format_option,
@@ -32,13 +32,13 @@ HISTORY_MAX = 100_000
 @click.argument(
     "topic",
     required=False,
-    shell_complete=letter_topic_names,
-    help="Only of this topic of dead letters.",
+    shell_complete=dead_letter_topic_names,
+    help="Only this dead-letter topic.",
 )
 @brokers_option
 @format_option
 def history(topic: str | None, brokers: str, format: OutputFormat) -> None:
-    """Show who redrove, edited or purged letters: when, which, and how many.
+    """Show past redrives, edits and purges: time, user, number of messages, filter.
 
     \b
     penstock dlq history
@@ -46,7 +46,7 @@ def history(topic: str | None, brokers: str, format: OutputFormat) -> None:
     """
 
     async def work(session: CommandSession) -> list[dict[str, Any]]:
-        name = None if topic is None else await letters_topic(session, topic)
+        name = None if topic is None else await dead_letter_topic(session, topic)
         return [entry async for entry in _entries(session) if name in (None, entry["topic"])]
 
     runs: dict[str, dict[str, Any]] = {}
@@ -72,7 +72,7 @@ def history(topic: str | None, brokers: str, format: OutputFormat) -> None:
         )
         for one in found
     ]
-    print_table(["at", "action", "topic", "letters ", "to", "filter", "who", "run"], rows)
+    print_table(["at", "action", "topic", "messages ", "to", "filter", "who", "run"], rows)
 
 
 async def _entries(session: CommandSession) -> AsyncIterator[dict[str, Any]]:
@@ -87,7 +87,7 @@ async def _entries(session: CommandSession) -> AsyncIterator[dict[str, Any]]:
         places = await partitions_of(session.cluster, AUDIT)
     except Refused as refused:
         if refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return  # Nobody has ever settled a letter.
+            return  # No message was ever redriven or purged.
         raise
     spans = await resolve(session.cluster, places, OffsetRange(START, END), must_end=True)
     count = 0
@@ -100,11 +100,11 @@ async def _entries(session: CommandSession) -> AsyncIterator[dict[str, Any]]:
                 try:
                     yield json.loads(message.value or b"")
                 except ValueError:
-                    continue  # Somebody else wrote there.
+                    continue  # Not written by Penstock.
                 count += 1
             _drop_finished(consumer, spans)
             if count >= HISTORY_MAX:
-                print(f"only the first {HISTORY_MAX:,} entries", file=sys.stderr)
+                print(f"showing the first {HISTORY_MAX:,} entries", file=sys.stderr)
                 return
 
 

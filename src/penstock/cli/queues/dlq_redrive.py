@@ -1,7 +1,7 @@
-"""`penstock dlq redrive` and `penstock dlq purge`: settling dead letters.
+"""`penstock dlq redrive` and `penstock dlq purge`: redrive or delete dead letters.
 
-Nothing is changed before it was counted and confirmed; `--dry-run` stops there. An errand that is
-interrupted has settled some letters and left the rest: the same command goes on.
+Both count the messages and ask for confirmation before they change anything; `--dry-run` stops
+there. An interrupted command has settled some messages; running it again handles the rest.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.queues.dlq_arguments import (
+    dead_letter_topic,
     document_of,
     filter_of,
     filter_options,
-    letters_topic,
     show_data,
     topic_argument,
 )
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 PREVIEW_ROWS = 20
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the plan.")
 limit_option = click.option(
-    "-n", "--limit", type=click.IntRange(min=1), help="At most so many letters."
+    "-n", "--limit", type=click.IntRange(min=1), help="At most this many messages."
 )
 
 
 @dataclass
 class Preview:
-    """What an errand would do: counted, and the first letters."""
+    """Preview of a redrive or purge: the count, and the first messages."""
 
     count: int = 0
-    letters: list[DeadLetterMessage] = field(default_factory=list)
+    messages: list[DeadLetterMessage] = field(default_factory=list)
     targets: dict[TopicPartition, int] = field(default_factory=dict)
     first_targets: list[TopicPartition | None] = field(default_factory=list)
 
@@ -51,17 +51,19 @@ class Preview:
 @click.command("redrive")
 @topic_argument
 @filter_options
-@click.option("--to", metavar="TOPIC", help="Send them here, not to where they came from.")
+@click.option("--to", metavar="TOPIC", help="Send them to this topic instead of their source.")
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many letters a second."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="At most this many messages per second.",
 )
 @limit_option
-@click.option("--edit", is_flag=True, help="Edit the payload of the one letter in $EDITOR first.")
-@click.option("--payload", help="Send the one letter with this payload; @FILE reads it from there.")
+@click.option("--edit", is_flag=True, help="Edit the message's payload in $EDITOR first.")
+@click.option("--payload", help="Replace the message's payload; @FILE reads a file.")
 @click.option(
     "--keep-timestamp",
     is_flag=True,
-    help="Keep the time of the record; mind the topic's retention.",
+    help="Keep the record's timestamp; the topic's retention applies to it.",
 )
 @dry_run_option
 @yes_option
@@ -81,10 +83,10 @@ def redrive(
     format: OutputFormat,
     **chosen: Any,
 ) -> None:
-    """Send letters back to the topics they came from, each exactly once.
+    """Send dead letters back to their source topics, each exactly once.
 
-    Order is kept: letters of one key go back in the order in which they died. Letters that die
-    again are new ones; `--redrives-max 0` leaves those out that were sent back before.
+    Messages with the same key keep the order in which they were dead-lettered. A message that
+    fails again becomes a new dead letter; `--redrives-max 0` skips messages redriven before.
 
     \b
     penstock dlq redrive orders.dlq --error 'Timeout*' --dry-run
@@ -95,20 +97,20 @@ def redrive(
     wanted = filter_of(**chosen)
     is_edited = edit or payload is not None
     if is_edited and (len(wanted.ids) != 1 or (edit and payload is not None)):
-        raise UserError("--edit or --payload is for one letter: name it with --letter P:OFFSET")
+        raise UserError("--edit and --payload change one message: name it with --letter P:OFFSET")
 
     async def work(session: CommandSession) -> tuple[Preview, RedriveReport | None]:
         from penstock.client.dead_letters.redrive import RedriveRequest
 
-        name = await letters_topic(session, topic)
+        name = await dead_letter_topic(session, topic)
         if to is not None:
             await require_topics(session, [to])
         preview = await _preview(session, name, wanted, to, limit)
         if dry_run or not preview.count:
             return preview, None
-        new_payload = _revised(preview.letters[0], edit, payload) if is_edited else None
-        confirm(f"Send {_letters(preview.count)} of {name} {_destination(preview)}?", yes)
-        errand = RedriveRequest(
+        new_payload = _revised(preview.messages[0], edit, payload) if is_edited else None
+        confirm(f"Send {_messages(preview.count)} of {name} {_destination(preview)}?", yes)
+        request = RedriveRequest(
             topic=name,
             run=run_id(session),
             who=who(),
@@ -119,7 +121,7 @@ def redrive(
             limit=limit,
             revise=_reviser(new_payload) if is_edited else None,
         )
-        return preview, await carry_out(session, errand, preview.count)
+        return preview, await carry_out(session, request, preview.count)
 
     preview, report = run(brokers, work)
     _print_outcome("redriven", preview, report, format, is_dry=dry_run)
@@ -129,8 +131,8 @@ def redrive(
 @topic_argument
 @filter_options
 @limit_option
-@click.option("--all", "every", is_flag=True, help="All letters; needed where nothing is chosen.")
-@click.option("--keep-records", is_flag=True, help="Only settle them: leave them in the log.")
+@click.option("--all", "every", is_flag=True, help="All messages; required without filters.")
+@click.option("--keep-records", is_flag=True, help="Settle the messages but keep them in the log.")
 @dry_run_option
 @yes_option
 @brokers_option
@@ -146,10 +148,10 @@ def purge(
     format: OutputFormat,
     **chosen: Any,
 ) -> None:
-    """Settle letters without sending them back, and delete them from the log as far as it goes.
+    """Settle dead letters without redriving them, and delete them from the log where possible.
 
-    A log is deleted from its start: letters behind one that is still open stay on disk until that
-    one is settled too, or the topic's retention takes them.
+    A log is deleted from its start: messages behind one that is still open stay on disk until that
+    one is settled, too, or the topic's retention deletes them.
 
     \b
     penstock dlq purge orders.dlq --error ValueError --failed @:-30d
@@ -157,17 +159,17 @@ def purge(
     """
     wanted = filter_of(**chosen)
     if not every and not wanted.described() and limit is None:
-        raise UserError("purge all letters? say so with --all, or choose some (see --help)")
+        raise UserError("no filter given: pass --all to purge all messages, or filters")
 
     async def work(session: CommandSession) -> tuple[Preview, RedriveReport | None]:
         from penstock.client.dead_letters.redrive import RedriveRequest
 
-        name = await letters_topic(session, topic)
+        name = await dead_letter_topic(session, topic)
         preview = await _preview(session, name, wanted, None, limit, purges=True)
         if dry_run or not preview.count:
             return preview, None
-        confirm(f"Purge {_letters(preview.count)} of {name} for good?", yes)
-        errand = RedriveRequest(
+        confirm(f"Purge {_messages(preview.count)} of {name} permanently?", yes)
+        request = RedriveRequest(
             topic=name,
             run=run_id(session),
             who=who(),
@@ -175,7 +177,7 @@ def purge(
             purges=True,
             limit=limit,
         )
-        report = await carry_out(session, errand, preview.count)
+        report = await carry_out(session, request, preview.count)
         if not keep_records:
             await _delete_settled(session, name)
         return preview, report
@@ -184,7 +186,7 @@ def purge(
     _print_outcome("purged", preview, report, format, is_dry=dry_run)
 
 
-# -- before -----------------------------------------------------------------------------------
+# -- preview -----------------------------------------------------------------------------------
 
 
 async def _preview(
@@ -201,23 +203,23 @@ async def _preview(
     from penstock.client.dead_letters.redrive import target_partition
 
     preview = Preview()
-    with Progress(f"reading {topic}", unit="letters") as progress:
-        async with aclosing(open_dead_letters(session.cluster, topic, wanted)) as letters:
-            async for letter in letters:
+    with Progress(f"reading {topic}", unit="messages") as progress:
+        async with aclosing(open_dead_letters(session.cluster, topic, wanted)) as messages:
+            async for message in messages:
                 if limit is not None and preview.count >= limit:
                     break
-                target = None if purges else await target_partition(session.cluster, letter, to)
+                target = None if purges else await target_partition(session.cluster, message, to)
                 preview.count += 1
                 if target is not None:
                     preview.targets[target] = preview.targets.get(target, 0) + 1
-                if len(preview.letters) < PREVIEW_ROWS:
-                    preview.letters.append(letter)
+                if len(preview.messages) < PREVIEW_ROWS:
+                    preview.messages.append(message)
                     preview.first_targets.append(target)
                 progress.advance()
     return preview
 
 
-def _revised(letter: DeadLetterMessage, edit: bool, payload: str | None) -> bytes:
+def _revised(message: DeadLetterMessage, edit: bool, payload: str | None) -> bytes:
     if not edit:
         assert payload is not None
         if payload.startswith("@"):
@@ -225,20 +227,20 @@ def _revised(letter: DeadLetterMessage, edit: bool, payload: str | None) -> byte
                 return file.read()
         return payload.encode()
     try:
-        before = (letter.payload or b"").decode()
+        before = (message.payload or b"").decode()
     except UnicodeDecodeError:
-        raise UserError("this payload is no text: use --payload @FILE instead of --edit") from None
+        raise UserError("the payload is not UTF-8: use --payload @FILE instead of --edit") from None
     after = click.edit(before, extension=".json" if before.lstrip()[:1] in "{[" else ".txt")
     if after is None:
         raise UserError("the payload was not changed: nothing was sent")
-    # Editors end the last line; a payload that had no such end gets none.
+    # Editors add a newline at the end; it is removed if the payload had none.
     return (after if before.endswith("\n") else after.removesuffix("\n")).encode()
 
 
 def _reviser(payload: bytes | None) -> Any:
     from dataclasses import replace
 
-    return lambda letter: replace(letter, payload=payload)
+    return lambda message: replace(message, payload=payload)
 
 
 def _destination(preview: Preview) -> str:
@@ -246,8 +248,8 @@ def _destination(preview: Preview) -> str:
     return "to " + ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
 
 
-def _letters(count: int) -> str:
-    return f"{count:,} letter{'' if count == 1 else 's'}"
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
 
 
 def run_id(session: CommandSession) -> str:
@@ -255,7 +257,7 @@ def run_id(session: CommandSession) -> str:
 
 
 def who() -> str:
-    """The person at the terminal, as far as the system knows."""
+    """Returns the user at this terminal as user@host."""
     import getpass
     import socket
 
@@ -266,22 +268,22 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-# -- doing it ---------------------------------------------------------------------------------
+# -- execution ---------------------------------------------------------------------------------
 
 
 async def carry_out(
-    session: CommandSession, errand: RedriveRequest, expected: int
+    session: CommandSession, request: RedriveRequest, expected: int
 ) -> RedriveReport:
     from penstock.cli.terminal.progress import Progress
     from penstock.client.dead_letters.redrive import Redriver
 
-    title = f"{'purging' if errand.purges else 'redriving'} {errand.topic}"
-    with Progress(title, expected, "letters") as progress:
-        return await Redriver(session.cluster, session.clock, errand, progress.advance).run()
+    title = f"{'purging' if request.purges else 'redriving'} {request.topic}"
+    with Progress(title, expected, "messages") as progress:
+        return await Redriver(session.cluster, session.clock, request, progress.advance).run()
 
 
 async def _delete_settled(session: CommandSession, topic: str) -> None:
-    """Takes out of the log what lies before the first open letter of each partition."""
+    """Deletes the records before the first open message of each partition."""
     from penstock.client.admin.admin import Admin
     from penstock.client.admin.queues import inspect
     from penstock.client.dead_letters.open import DEAD_LETTERS
@@ -298,7 +300,7 @@ async def _delete_settled(session: CommandSession, topic: str) -> None:
         await Admin(session.cluster).delete_records(before)
 
 
-# -- after ------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------
 
 
 def _print_outcome(
@@ -316,41 +318,41 @@ def _print_outcome(
                     {"topic": where.topic, "partition": where.partition, "letters": count}
                     for where, count in sorted(targets.items())
                 ],
-                "first": [document_of(letter, is_whole=False) for letter in preview.letters],
+                "first": [document_of(message, is_whole=False) for message in preview.messages],
             },
             format,
         )
         return
     if report is not None:
-        print(f"{done} {_letters(report.settled)}")
+        print(f"{done} {_messages(report.settled)}")
         for where, count in sorted(report.targets.items()):
             print(f"  {count:,} to {where}")
         if report.skipped:
-            print(f"left {_letters(report.skipped)} whose record was lost: see `dlq list`")
+            print(f"skipped {_messages(report.skipped)} whose record was lost: see `dlq list`")
         for name, why in report.too_large.items():
-            print(f"left {name}: {why}")
+            print(f"skipped {name}: {why}")
         return
     if preview.count:
         _print_preview(preview)
     if is_dry:
-        print(f"{_letters(preview.count)} would be {done}: this was a dry run")
+        print(f"{_messages(preview.count)} would be {done}: this was a dry run")
     else:
-        print("no such letters are open")
+        print("no open messages match")
 
 
 def _print_preview(preview: Preview) -> None:
     rows = [
         (
-            letter.id,
-            letter.error_class or None,
-            letter.redrives,
-            show_data(letter.key, 30),
+            message.id,
+            message.error_class or None,
+            message.redrives,
+            show_data(message.key, 30),
             None if target is None else str(target),
-            show_data(letter.payload, 40),
+            show_data(message.payload, 40),
         )
-        for letter, target in zip(preview.letters, preview.first_targets, strict=True)
+        for message, target in zip(preview.messages, preview.first_targets, strict=True)
     ]
-    print_table(["letter", "error", "redrives ", "key", "to", "payload"], rows)
+    print_table(["id", "error", "redrives ", "key", "to", "payload"], rows)
     if preview.count > len(rows):
         print(f"... and {preview.count - len(rows):,} more")
     for where, count in sorted(preview.targets.items()):

@@ -1,6 +1,6 @@
-"""`penstock queue`: share groups' queues, how full they are, and what waits in them.
+"""`penstock queue`: depth of the queues of share groups, and their unfinished records.
 
-Looking takes nothing: no lease is given, and no delivery is counted.
+Inspection acquires no lease and counts no delivery.
 """
 
 from __future__ import annotations
@@ -40,21 +40,19 @@ INTERNAL_PREFIX = "__"
 STATES = ("waiting", "leased", "failed", "given up")
 PEEK_MAX = 10_000
 
-topic_argument = click.argument(
-    "topic", help="The topic behind the queue.", shell_complete=topic_names
-)
+topic_argument = click.argument("topic", help="The queue's topic.", shell_complete=topic_names)
 group_option = click.option(
     "-g",
     "--group",
     "name",
     shell_complete=group_names,
-    help="The share group; may be left out where there is only one.",
+    help="The share group; optional if the topic has only one.",
 )
 
 
 @dataclass(frozen=True)
 class QueueNumbers:
-    """A queue in numbers, over all its partitions."""
+    """Depths of a queue, summed over its partitions."""
 
     topic: str
     group: str
@@ -77,11 +75,11 @@ def queue() -> None:
 
 
 @queue.command("list")
-@click.option("-a", "--all", "every", is_flag=True, help="Also those that Penstock itself keeps.")
+@click.option("-a", "--all", "every", is_flag=True, help="Include Penstock's internal queues.")
 @brokers_option
 @format_option
 def list_command(every: bool, brokers: str, format: OutputFormat) -> None:
-    """List queues with what is ready, in flight and waiting.
+    """List queues with their ready, in-flight and delayed messages.
 
     \b
     penstock queue list
@@ -208,7 +206,7 @@ def describe(topic: str, name: str | None, brokers: str, format: OutputFormat) -
 
 
 async def _group_of(session: CommandSession, topic: str, name: str | None) -> str:
-    """The share group that is meant; refuses one that has no position in the topic."""
+    """Returns the share group to inspect; refuses one that has not read the topic."""
     from penstock.client.admin.queues import list_queues
 
     await require_topics(session, [topic])
@@ -217,14 +215,14 @@ async def _group_of(session: CommandSession, topic: str, name: str | None) -> st
         if name not in groups:
             close = nearest(name, groups)
             hint = f"did you mean {close!r}?" if close else "see `penstock queue list`"
-            raise UserError(f"share group {name!r} has no position in {topic!r}; {hint}")
+            raise UserError(f"share group {name!r} has not read {topic!r}; {hint}")
         return name
     named = [group for group in groups if not group.startswith(INTERNAL_PREFIX)]
     if len(named) != 1:
         if not named:
             raise UserError(
-                f"nobody has received from {topic!r} as a queue yet: it becomes one with the first "
-                "share group; see `penstock queue list`"
+                f"no share group has received from {topic!r} yet: the first one makes it a queue; "
+                "see `penstock queue list`"
             )
         raise UserError(
             f"{len(named)} share groups read {topic!r}: name one with -g ({', '.join(named)})"
@@ -244,9 +242,16 @@ async def _group_of(session: CommandSession, topic: str, name: str | None) -> st
     type=click.IntRange(1, PEEK_MAX),
     default=10,
     show_default=True,
-    help="So many records.",
+    help="At most this many records.",
 )
-@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only of these.")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=int,
+    multiple=True,
+    help="Only this partition; repeatable.",
+)
 @brokers_option
 @format_option
 def peek(
@@ -257,7 +262,7 @@ def peek(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Show the first records that are not finished, and what each waits for. Takes no lease.
+    """Show the first unfinished records with their states, without acquiring them.
 
     \b
     penstock queue peek jobs -n 20
@@ -299,7 +304,7 @@ def peek(
         ],
     )
     if not rows and not format.is_data:
-        print("everything is finished", file=sys.stderr)
+        print("no unfinished records", file=sys.stderr)
 
 
 def _peeked(message: FetchedRecord, state: QueueRun) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`penstock acl`: who may do what with which resources."""
+"""`penstock acl`: lists, adds and removes ACLs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATIONS["all"] = ALL_OPERATIONS
 OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
 RESOURCE_NAMES = {int(one): one.name.lower().replace("_", "-") for one in ResourceType}
 REDRIVER = "redriver"
-# What people mean by them: all that a producer, a consumer or a redriver needs.
+# Operations that a producer, a consumer or a redriver needs.
 ROLES: dict[str, dict[ResourceType, tuple[str, ...]]] = {
     "producer": {ResourceType.TOPIC: ("write", "describe", "create")},
     "consumer": {ResourceType.TOPIC: ("read", "describe"), ResourceType.GROUP: ("read",)},
@@ -47,28 +47,30 @@ def _resource_options(command: Command) -> Command:
             "--transactional-id", "txns", multiple=True, help="A transactional id; repeatable."
         ),
         click.option("--cluster", is_flag=True, help="The cluster itself."),
-        click.option("--prefix", is_flag=True, help="Names are the beginnings of names."),
+        click.option("--prefix", is_flag=True, help="Treat names as prefixes."),
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-@click.group("acl", no_args_is_help=True, short_help="Who may do what with which resources.")
+@click.group(
+    "acl", no_args_is_help=True, short_help="Manage ACLs: permissions of users on resources."
+)
 def acl() -> None:
-    """Who may do what with topics, groups, transactional ids and the cluster.
+    """Manage permissions on topics, groups, transactional ids and the cluster.
 
-    Obeyed once the broker was started with `--set authorizer.class.name=acl`.
+    Brokers enforce ACLs if they run with `--set authorizer.class.name=acl`.
     """
 
 
 @acl.command("list")
-@click.option("--principal", help="Only of this principal, as User:alice.")
+@click.option("--principal", help="Only this principal, e.g. User:alice.")
 @_resource_options
 @brokers_option
 @format_option
 def list_command(principal: str | None, brokers: str, format: OutputFormat, **named: Any) -> None:
-    """List bindings.
+    """List ACLs.
 
     \b
     penstock acl list
@@ -90,15 +92,15 @@ def list_command(principal: str | None, brokers: str, format: OutputFormat, **na
 
 
 def _adding(permission: Permission, verb: str, example: str) -> click.Command:
-    @click.command(verb, help=f"{verb.capitalize()} something to somebody.\n\n\b\n{example}")
-    @click.argument("principal", help="Whom, as User:alice or alice; User:* is everybody.")
+    @click.command(verb, help=f"{verb.capitalize()} operations for a principal.\n\n\b\n{example}")
+    @click.argument("principal", help="User:alice or alice; User:* is every principal.")
     @click.argument(
         "operations",
         nargs=-1,
         type=click.Choice([*OPERATIONS, *ROLES]),
-        help="What: operations, or a role that stands for several.",
+        help="Operations, or a role that stands for several.",
     )
-    @click.option("--host", default=WILDCARD, show_default=True, help="From where.")
+    @click.option("--host", default=WILDCARD, show_default=True, help="Client address.")
     @_resource_options
     @brokers_option
     def command(
@@ -106,7 +108,7 @@ def _adding(permission: Permission, verb: str, example: str) -> click.Command:
     ) -> None:
         resources = _resources(**named)
         if not resources or not operations:
-            raise UserError("say what and on which resource, as in `read --topic orders`")
+            raise UserError("missing operation or resource; write e.g. `read --topic orders`")
         bindings = [
             (resource, AclEntry(_principal(principal) or "", host, number, permission))
             for resource in resources
@@ -119,7 +121,7 @@ def _adding(permission: Permission, verb: str, example: str) -> click.Command:
                 for beside, word in _of_redriver(resources)
             ]
         if not bindings:
-            raise UserError("these operations are not for these resources")
+            raise UserError("these operations do not apply to these resources")
 
         async def work(session: CommandSession) -> None:
             from penstock.client.admin.access import AccessAdmin
@@ -144,19 +146,19 @@ acl.add_command(_adding(Permission.DENY, "deny", "penstock acl deny alice read -
 
 
 @acl.command("remove")
-@click.option("--principal", help="Only of this principal, as User:alice.")
+@click.option("--principal", help="Only this principal, e.g. User:alice.")
 @_resource_options
 @yes_option
 @brokers_option
 def remove_command(principal: str | None, yes: bool, brokers: str, **named: Any) -> None:
-    """Remove bindings: of a principal, of a resource, or of both.
+    """Remove ACLs of a principal, of a resource, or of both.
 
     \b
     penstock acl remove --principal alice --topic orders
     """
     resources = _resources(**named)
     if not resources and principal is None:
-        raise UserError("say which: --principal, a resource, or both")
+        raise UserError("nothing selected: pass --principal, a resource, or both")
     wanted = [
         Filter(resource.type, resource.name, resource.pattern, _principal(principal))
         for resource in resources
@@ -168,11 +170,11 @@ def remove_command(principal: str | None, yes: bool, brokers: str, **named: Any)
         access = AccessAdmin(session.cluster)
         found = [binding for one in wanted for binding in await access.bindings(one)]
         if not found:
-            raise UserError("nothing matches; see `penstock acl list`")
+            raise UserError("no ACL matches; see `penstock acl list`")
         _show(found, OutputFormat.text)
-        confirm(f"Remove these {len(found)}?", yes)
+        confirm(f"Remove these {len(found)} ACLs?", yes)
         removed = [binding for one in wanted for binding in await access.remove(one)]
-        print(f"removed {len(removed)}")
+        print(f"removed {len(removed)} ACLs")
 
     run(brokers, work)
 
@@ -200,7 +202,7 @@ def _resources(
 
 
 def _numbers(resource: Resource, operations: tuple[str, ...]) -> list[int]:
-    """Which operations a word means for a resource; a role leaves some resources out."""
+    """Returns the operations that the words mean for a resource; roles skip some resources."""
     numbers: dict[int, None] = {}
     for word in operations:
         role = ROLES.get(word)
@@ -209,15 +211,15 @@ def _numbers(resource: Resource, operations: tuple[str, ...]) -> list[int]:
     return list(numbers)
 
 
-def _of_redriver(letters: list[Resource]) -> list[tuple[Resource, str]]:
-    """What sending dead letters back needs beside the letters: notes, and the record of it."""
+def _of_redriver(topics: list[Resource]) -> list[tuple[Resource, str]]:
+    """Returns the further permissions of a redrive: cursor, dead-letter group and history topic."""
     from penstock.client.dead_letters.open import CURSOR_PREFIX, DEAD_LETTERS, cursor_group
     from penstock.client.dead_letters.redrive import AUDIT
 
     audit = Resource(ResourceType.TOPIC, AUDIT)
     found = [(Resource(ResourceType.GROUP, DEAD_LETTERS), "read")]
     found += [(audit, "write"), (audit, "create")]
-    for one in letters:
+    for one in topics:
         if one.type == ResourceType.TOPIC:
             is_any = one.name == WILDCARD
             name = CURSOR_PREFIX if is_any else cursor_group(one.name)

@@ -1,4 +1,4 @@
-"""`penstock audit`: who did what, from the topic that administrative and denied actions are in."""
+"""`penstock audit`: searches the audit log of administrative and denied actions."""
 
 from __future__ import annotations
 
@@ -17,21 +17,27 @@ if TYPE_CHECKING:
 
     from penstock.security.audit_entries import AuditEntry
 
-COLUMNS = ("time", "who", "from", "door", "action", "outcome", "resources")
+COLUMNS = ("time", "who", "from", "endpoint", "action", "outcome", "resources")
 
 
-@click.command("audit", short_help="Show who changed what, and who was refused.")
-@click.option("--principal", metavar="NAME", help="Only of this principal, such as User:ann.")
-@click.option("--action", metavar="PATTERN", help="Only actions like this: DeleteTopics, 'POST *'.")
-@click.option("--resource", metavar="PATTERN", help="Only about this: topic:orders, 'topic:*'.")
-@click.option("--outcome", type=click.Choice(["done", "denied", "failed"]), help="Only these.")
+@click.command("audit", short_help="Show administrative and denied actions.")
+@click.option("--principal", metavar="NAME", help="Only this principal, e.g. User:ann.")
+@click.option("--action", metavar="PATTERN", help="Only matching actions: DeleteTopics, 'POST *'.")
+@click.option(
+    "--resource", metavar="PATTERN", help="Only matching resources: topic:orders, 'topic:*'."
+)
+@click.option(
+    "--outcome", type=click.Choice(["done", "denied", "failed"]), help="Only this outcome."
+)
 @click.option(
     "--door",
     metavar="NAME",
-    help="Only through this one: kafka, http, console, sqs, sns, registry.",
+    help="Only this endpoint: kafka, http, console, sqs, sns, registry.",
 )
-@click.option("--since", metavar="AGO", help="Only as old as this: 15m, 24h, 7d.")
-@click.option("-n", "--last", type=int, default=100, show_default=True, help="At most so many.")
+@click.option("--since", metavar="AGO", help="Only entries this recent: 15m, 24h, 7d.")
+@click.option(
+    "-n", "--last", type=int, default=100, show_default=True, help="At most this many entries."
+)
 @brokers_option
 @format_option
 def audit(
@@ -45,17 +51,17 @@ def audit(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Show who changed what, and who was denied it.
+    """Show administrative and denied actions from the audit log.
 
-    It is kept where ACLs are obeyed, or with audit.enable=true. The topic is __audit: `penstock
-    consume __audit` follows it, and needs the right to read it as this does.
+    Brokers write the audit log if they enforce ACLs, or with audit.enable=true. Its topic is
+    __audit; `penstock consume __audit` follows it. Both need permission to read that topic.
 
     \b
     penstock audit --since 24h --outcome denied
     penstock audit --resource topic:orders --format json
     """
     if last < 1:
-        raise UserError(f"--last {last} shows nothing; ask for one or more")
+        raise UserError(f"--last {last} is below 1; pass the number of entries to show")
 
     def fits(entry: AuditEntry) -> bool:
         return (
@@ -84,7 +90,7 @@ def _is_about(entry: AuditEntry, pattern: str) -> bool:
 async def _read(
     session: CommandSession, since: str | None, fits: Callable[[AuditEntry], bool], last: int
 ) -> list[AuditEntry]:
-    """Reads to where the topic ends now."""
+    """Reads the topic up to its current end."""
     import msgspec
 
     from penstock.base.errors import Refused
@@ -100,8 +106,8 @@ async def _read(
         await Admin(session.cluster).describe_topics([where.topic])
     except Refused:
         raise UserError(
-            "there is no audit log yet, or you may not read it; it is kept where ACLs are obeyed, "
-            "or with --set audit.enable=true"
+            "there is no audit log yet, or you have no permission to read it; brokers write it if "
+            "they enforce ACLs, or with --set audit.enable=true"
         ) from None
     found: deque[AuditEntry] = deque(maxlen=last)
     begin = EARLIEST if since is None else session.clock.now_ms() - _milliseconds(since)
@@ -130,7 +136,7 @@ def _milliseconds(text: str) -> int:
     units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     number, unit = text[:-1], text[-1:]
     if unit not in units or not number.isdecimal():
-        raise UserError(f"--since {text!r}: write a number with s, m, h or d, such as 24h")
+        raise UserError(f"--since {text!r} is not a duration; write s, m, h or d, such as 24h")
     return int(number) * units[unit]
 
 

@@ -1,4 +1,4 @@
-"""`penstock profile`: clusters by name, so that `-b` and passwords need not be typed again."""
+"""`penstock profile`: saves clusters under names, with brokers and security settings."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ name_argument = click.argument("name", help="The profile.", shell_complete=profi
 
 @click.group("profile", no_args_is_help=True)
 def profile() -> None:
-    """Keep clusters by name: where they are, and how to get in.
+    """Save clusters under names, with brokers and security settings.
 
-    The profile in use is taken by every command that is not told --brokers; --profile NAME takes
-    another one for one command.
+    Commands without --brokers use the current profile; --profile NAME selects another one for a
+    single command.
     """
 
 
 @profile.command("add")
-@click.argument("name", help="What to call it.")
-@click.option(
-    "-b", "--brokers", required=True, metavar="HOST:PORT,...", help="Brokers to connect to first."
-)
-@click.option("--username", help="Log in as this user; the password is asked for.")
+@click.argument("name", help="The profile's name.")
+@click.option("-b", "--brokers", required=True, metavar="HOST:PORT,...", help="Bootstrap brokers.")
+@click.option("--username", help="User name; the command asks for the password.")
 @click.option(
     "--password-file",
     type=click.File("r"),
-    help="Where the password is, in its first line; - is standard input.  [default: asked for]",
+    help="File with the password in its first line; - is standard input.  [default: prompt]",
 )
-@click.option("--mechanism", type=click.Choice(MECHANISMS), help="How to log in [SCRAM-SHA-256].")
-@click.option("--tls", is_flag=True, help="Connect by TLS.")
-@click.option("--ca", type=click.Path(dir_okay=False), help="Trust this authority (PEM).")
-@click.option("--certificate", type=click.Path(dir_okay=False), help="Show this certificate (PEM).")
-@click.option("--key", type=click.Path(dir_okay=False), help="The certificate's key (PEM).")
+@click.option("--mechanism", type=click.Choice(MECHANISMS), help="SASL mechanism [SCRAM-SHA-256].")
+@click.option("--tls", is_flag=True, help="Connect with TLS.")
+@click.option("--ca", type=click.Path(dir_okay=False), help="Trusted CA certificates (PEM).")
+@click.option("--certificate", type=click.Path(dir_okay=False), help="Client certificate (PEM).")
+@click.option("--key", type=click.Path(dir_okay=False), help="Key of the client certificate (PEM).")
 @click.option(
     "--from",
     "properties",
     type=click.File("r"),
-    help="Take security settings from a file of name=value, as Kafka's tools take it.",
+    help="Properties file with security settings, as for Kafka's tools.",
 )
 @click.option(
     "--set",
     "sets",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A security setting by Kafka's name, such as sasl.mechanism=PLAIN; repeatable.",
+    help="Security setting by Kafka's name, e.g. sasl.mechanism=PLAIN; repeatable.",
 )
-@click.option("--use", is_flag=True, help="Use it from now on; the first one is used anyway.")
-@click.option("--replace", is_flag=True, help="Replace a profile of this name.")
+@click.option(
+    "--use", is_flag=True, help="Make it the current profile, as the first one always is."
+)
+@click.option("--replace", is_flag=True, help="Replace a profile with this name.")
 def add_command(
     name: str,
     brokers: str,
@@ -75,7 +75,7 @@ def add_command(
     use: bool,
     replace: bool,
 ) -> None:
-    """Keep a cluster under a name.
+    """Add a profile.
 
     \b
     penstock profile add dev -b 127.0.0.1:9092
@@ -85,9 +85,11 @@ def add_command(
     profiles = profile_file.read()
     profile_file.check_name(name)
     if name in profiles.by_name and not replace:
-        raise UserError(f"there is a profile {name!r} already; add --replace, or take another name")
+        raise UserError(f"profile {name!r} already exists; pass --replace, or choose another name")
     if len(profiles.by_name) >= profile_file.PROFILES_MAX:
-        raise UserError(f"there are {profile_file.PROFILES_MAX} profiles; remove some")
+        raise UserError(
+            f"the limit of {profile_file.PROFILES_MAX} profiles is reached; remove some"
+        )
     security = _given(properties, sets)
     for setting, value in (
         ("sasl.username", username),
@@ -110,7 +112,7 @@ def add_command(
     if use or profiles.current is None:
         profiles.current = name
     profile_file.write(profiles)
-    note = "; it is in use" if profiles.current == name else f"; `penstock profile use {name}`"
+    note = " (current)" if profiles.current == name else f"; use it: `penstock profile use {name}`"
     print(f"added profile {name}{note}")
 
 
@@ -124,7 +126,7 @@ def _given(properties: IO[str] | None, sets: tuple[str, ...]) -> dict[str, str]:
         found = read_properties(properties.read())
     except ValueError as error:
         raise UserError(f"--from {properties.name}: {error}") from None
-    # Such files often name brokers and other things of Kafka's clients, too.
+    # Such files often hold brokers and other client settings, too.
     return {k: v for k, v in found.items() if is_security(k)} | parse_pairs(sets, "--set")
 
 
@@ -136,13 +138,13 @@ def _absolute(path: str) -> str:
 
 def _ask_password(username: str) -> str:
     if not sys.stdin.isatty():
-        raise UserError("no password; say where it is with --password-file (- is standard input)")
+        raise UserError("no password; pass --password-file (- is standard input)")
     password: str = click.prompt(f"Password of {username}", hide_input=True, err=True)
     return password
 
 
 def _check(brokers: str, security: dict[str, str]) -> None:
-    """So that a mistake is said now, not when the profile is used."""
+    """Checks the settings now, so that mistakes do not appear only when the profile is used."""
     from penstock.client.cluster import parse_brokers
     from penstock.client.security_settings import parse_security
     from penstock.runtime.random import SystemRandom
@@ -160,7 +162,7 @@ def _check(brokers: str, security: dict[str, str]) -> None:
 @profile.command("list")
 @format_option
 def list_command(format: OutputFormat) -> None:
-    """List profiles; the one in use is marked.
+    """List profiles; the current one is marked.
 
     \b
     penstock profile list
@@ -182,12 +184,12 @@ def list_command(format: OutputFormat) -> None:
     columns = ["name", "in use", "brokers", "user", "+protocol", "+mechanism"]
     print_rows(format, keys, columns, rows)
     if not rows and not format.is_data:
-        print("there are none; `penstock profile add --help` says how", file=sys.stderr)
+        print("no profiles; see `penstock profile add --help`", file=sys.stderr)
 
 
 @profile.command("show")
 @click.argument(
-    "name", required=False, help="The profile [the one in use].", shell_complete=profile_names
+    "name", required=False, help="The profile [the current one].", shell_complete=profile_names
 )
 @format_option
 def show_command(name: str | None, format: OutputFormat) -> None:
@@ -199,7 +201,7 @@ def show_command(name: str | None, format: OutputFormat) -> None:
     """
     profiles = profile_file.read()
     if name is None and profiles.current is None:
-        raise UserError("no profile is in use; `penstock profile use NAME`, or name one")
+        raise UserError("there is no current profile; name one, or run `penstock profile use NAME`")
     name = name or str(profiles.current)
     one = profiles.require(name)
     security = dict(_redacted(one.security))
@@ -208,7 +210,7 @@ def show_command(name: str | None, format: OutputFormat) -> None:
         document = {"name": name, "in_use": in_use, "brokers": one.brokers, "security": security}
         print_data(document, format)
         return
-    print(f"profile  {name}{' (in use)' if name == profiles.current else ''}")
+    print(f"profile  {name}{' (current)' if name == profiles.current else ''}")
     print(f"brokers  {one.brokers}")
     for setting, value in security.items():
         print(f"setting  {setting}={value}")
@@ -219,7 +221,7 @@ def _redacted(security: dict[str, str]) -> Iterator[tuple[str, str]]:
     from penstock.cli.terminal.redaction import REDACTED, is_secret
 
     for setting, value in sorted(security.items()):
-        # A key's location is no secret, but the name has the word in it.
+        # A key file's path is not secret, but its name contains "key".
         is_hidden = is_secret(setting) and not setting.endswith(".location")
         yield setting, REDACTED if is_hidden else value
 
@@ -227,7 +229,7 @@ def _redacted(security: dict[str, str]) -> Iterator[tuple[str, str]]:
 @profile.command("use")
 @name_argument
 def use_command(name: str) -> None:
-    """Use a profile from now on, wherever --brokers is not given.
+    """Make a profile the current one, used by commands without --brokers.
 
     \b
     penstock profile use prod
@@ -243,18 +245,18 @@ def use_command(name: str) -> None:
 @name_argument
 @yes_option
 def remove_command(name: str, yes: bool) -> None:
-    """Forget a profile, with its password.
+    """Remove a profile with its password.
 
     \b
     penstock profile remove old --yes
     """
     profiles = profile_file.read()
     profiles.require(name)
-    confirm(f"Forget profile {name}?", yes)
+    confirm(f"Remove profile {name}?", yes)
     del profiles.by_name[name]
     if profiles.current == name:
         profiles.current = None
     profile_file.write(profiles)
     print(f"removed profile {name}")
     if profiles.current is None and profiles.by_name:
-        print("no profile is in use; `penstock profile use NAME`", file=sys.stderr)
+        print("there is no current profile now; run `penstock profile use NAME`", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`penstock quota`: how fast users, clients and addresses may go on."""
+"""`penstock quota`: lists, sets and removes quotas of users, client ids and addresses."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ KINDS = ", ".join(QuotaKind)
 
 
 def entity_options(command: Command) -> Command:
-    """Whom a quota is for."""
+    """Adds the options that name a quota's user, client id or address."""
     for word, what in (("ip", "address"), ("client-id", "client id"), ("user", "user")):
         name = word.replace("-", "_")
         command = click.option(
-            f"--{word}-default", f"{name}_default", is_flag=True, help=f"Every other {what}."
+            f"--{word}-default",
+            f"{name}_default",
+            is_flag=True,
+            help=f"Default for every other {what}.",
         )(command)
-        command = click.option(f"--{word}", name, help=f"One {what}, by name.")(command)
+        command = click.option(f"--{word}", name, help=f"This {what}.")(command)
     return command
 
 
 def _name(what: str, name: str | None, is_default: bool) -> EntityName:
     if name is not None and is_default:
-        raise UserError(f"--{what} and --{what}-default are two quotas; set one after the other")
+        raise UserError(f"--{what} and --{what}-default are two quotas; use two commands")
     return DEFAULT if is_default else name
 
 
@@ -42,7 +45,7 @@ def _entity(options: dict[str, Any]) -> Entity:
         )
     )
     if entity == Entity():
-        raise UserError("say for whom: --user, --client-id, both, or --ip (or their -default)")
+        raise UserError("no entity given: pass --user, --client-id, both, or --ip (or a -default)")
     return entity
 
 
@@ -54,12 +57,12 @@ def _kind(text: str) -> str:
     try:
         return QuotaKind(text)
     except ValueError:
-        raise UserError(f"{text!r} is no quota; there are {KINDS}") from None
+        raise UserError(f"{text!r} is not a quota; use one of {KINDS}") from None
 
 
 @click.group("quota", no_args_is_help=True)
 def quota() -> None:
-    """How fast users, clients and addresses may go on."""
+    """Limit the rates of users, clients and addresses."""
 
 
 @quota.command("list")
@@ -94,15 +97,15 @@ def list_command(brokers: str, format: OutputFormat) -> None:
 
 @quota.command("set")
 @click.argument(
-    "values", nargs=-1, required=True, metavar="NAME=VALUE...", help=f"What to set: {KINDS}."
+    "values", nargs=-1, required=True, metavar="NAME=VALUE...", help=f"Quotas: {KINDS}."
 )
 @entity_options
 @brokers_option
 def set_command(values: tuple[str, ...], brokers: str, **options: Any) -> None:
     """Set quotas of a user, a client id, both together, or an address.
 
-    Rates are for each node and second: bytes, partitions made or deleted, new connections;
-    request_percentage is the share of a node's processor.
+    Rates apply per node and second: bytes, created or deleted partitions, new connections;
+    request_percentage is a share of a node's CPU time.
 
     \b
     penstock quota set --user alice producer_byte_rate=1048576
@@ -117,7 +120,7 @@ def set_command(values: tuple[str, ...], brokers: str, **options: Any) -> None:
             wanted[_kind(name)] = float(number)
         except ValueError:
             what = number if separator else text
-            raise UserError(f"{what!r} is no number; write {name}=1000") from None
+            raise UserError(f"{what!r} is not a number; write {name}=1000") from None
 
     async def work(session: CommandSession) -> None:
         from penstock.client.admin.quotas import ClientQuotas
@@ -129,7 +132,7 @@ def set_command(values: tuple[str, ...], brokers: str, **options: Any) -> None:
 
 
 @quota.command("remove")
-@click.argument("names", nargs=-1, help="Which quotas; none: all of them.")
+@click.argument("names", nargs=-1, help="The quotas to remove [all].")
 @entity_options
 @yes_option
 @brokers_option

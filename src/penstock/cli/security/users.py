@@ -1,4 +1,4 @@
-"""`penstock user`: who may log in by a password, or sign with an access key."""
+"""`penstock user`: manages users, their passwords and access keys."""
 
 from __future__ import annotations
 
@@ -30,17 +30,14 @@ mechanism_option = click.option(
 
 @click.group("user", no_args_is_help=True)
 def user() -> None:
-    """Who may log in, and their access keys.
-
-    By a password (SCRAM and PLAIN), or signing with an access key (SQS, SNS).
-    """
+    """Manage users with their passwords (SCRAM, PLAIN) and access keys (SQS, SNS)."""
 
 
 @user.command("list")
 @brokers_option
 @format_option
 def list_command(brokers: str, format: OutputFormat) -> None:
-    """List users, with the mechanisms that they have passwords for.
+    """List users with the SASL mechanisms that they have passwords for.
 
     \b
     penstock user list
@@ -68,14 +65,14 @@ def list_command(brokers: str, format: OutputFormat) -> None:
 @click.option(
     "--password-file",
     type=click.File("r"),
-    help="Where the password is, in its first line; - is standard input.  [default: asked for]",
+    help="File with the password in its first line; - is standard input.  [default: prompt]",
 )
 @click.option(
     "--iterations",
     type=click.IntRange(scram.ITERATIONS_MIN, scram.ITERATIONS_MAX),
     default=scram.ITERATIONS,
     show_default=True,
-    help="How much work a guess is to cost.",
+    help="Hash iterations: the cost of a password guess.",
 )
 @mechanism_option
 @brokers_option
@@ -86,9 +83,9 @@ def set_command(
     mechanisms: tuple[str, ...],
     brokers: str,
 ) -> None:
-    """Add a user, or give one a new password.
+    """Add a user, or change a user's password.
 
-    The password is salted and hashed here; the broker never sees it.
+    The command salts and hashes the password; the broker never sees it.
 
     \b
     penstock user set alice
@@ -99,9 +96,9 @@ def set_command(
     elif sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        raise UserError("no password; say where it is with --password-file (- is standard input)")
+        raise UserError("no password; pass --password-file (- is standard input)")
     if not password:
-        raise UserError("an empty password lets everybody in; choose another")
+        raise UserError("the password is empty; choose another")
 
     async def work(session: CommandSession) -> None:
         from penstock.client.admin.access import AccessAdmin
@@ -119,9 +116,9 @@ def set_command(
 @yes_option
 @brokers_option
 def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: str) -> None:
-    """Delete a user's passwords and access keys. Connections that are open stay open.
+    """Delete a user's passwords and access keys. Open connections stay open.
 
-    With --mechanism only those passwords go.
+    With --mechanism, delete only the passwords for that mechanism.
 
     \b
     penstock user delete alice
@@ -137,7 +134,7 @@ def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: s
         if not chosen and not keys:
             close = nearest(name, known)
             hint = f"did you mean {close!r}?" if close else "see `penstock user list`"
-            raise UserError(f"there is no user {name!r}; {hint}")
+            raise UserError(f"user {name!r} does not exist; {hint}")
         confirm(f"Delete user {name}?", yes)
         if chosen:
             await access.delete_user(name, chosen)
@@ -153,15 +150,15 @@ def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: s
 
 @user.group("key", no_args_is_help=True)
 def key() -> None:
-    """Access keys for the SQS and SNS doors: what AWS SDKs sign with."""
+    """Manage access keys, with which AWS SDKs sign SQS and SNS requests."""
 
 
 @key.command("create")
-@click.argument("name", help="Whose key it is to be.")
+@click.argument("name", help="The user.")
 @brokers_option
 @format_option
 def create_key_command(name: str, brokers: str, format: OutputFormat) -> None:
-    """Make an access key for a user. Its secret is shown now and never again.
+    """Create an access key for a user. Its secret is shown only now.
 
     \b
     penstock user key create alice
@@ -180,7 +177,7 @@ def create_key_command(name: str, brokers: str, format: OutputFormat) -> None:
 
 
 @key.command("list")
-@click.argument("name", required=False, help="Whose keys.  [default: everybody's]")
+@click.argument("name", required=False, help="The user.  [default: all users]")
 @brokers_option
 @format_option
 def list_keys_command(name: str | None, brokers: str, format: OutputFormat) -> None:
@@ -209,7 +206,7 @@ def list_keys_command(name: str | None, brokers: str, format: OutputFormat) -> N
 @yes_option
 @brokers_option
 def delete_key_command(access_key: str, yes: bool, brokers: str) -> None:
-    """Delete an access key: what is signed with it is refused from now on.
+    """Delete an access key: brokers refuse requests signed with it from now on.
 
     \b
     penstock user key delete PNSK2X4QAZ7M5R3TUV6W

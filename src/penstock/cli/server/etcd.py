@@ -1,9 +1,9 @@
-"""etcd as a child process: finding the program, starting it, seeing that it serves, stopping it.
+"""etcd as a child process: find the program, start it, wait until it serves, stop it.
 
-Owns: one etcd member on this machine, for `penstock up --nodes`. Its data directory outlives it;
-started again there it goes on. It listens on loopback only. What it writes goes to a log file
-beside its data, never to a pipe that could fill.
-Leaves to others: when to start it again (whoever supervises it), production's etcd.
+Runs one etcd member on this machine for `penstock up --nodes`. The data directory stays, and a new
+start continues with it. It listens on loopback only. Its output goes to a log file beside its data,
+never to a pipe that could fill.
+Does not restart etcd (the supervisor's task) and is not meant for production.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ HOST = "127.0.0.1"
 READY_S = 30.0
 STOP_S = 10.0
 KEPT_REVISIONS = 10_000
-"""Older ones are compacted away: a watch that is further behind reads everything again."""
+"""etcd compacts older revisions: a watcher further behind than this reads everything again."""
 LOG_LINES_SHOWN = 5
 BUILT = "3.6.16"
-"""What `make etcd` builds in a checkout: tools/etcd/go.mod pins it."""
+"""Version that `make etcd` builds in a checkout; tools/etcd/go.mod pins it."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 class EtcdFailed(Exception):
-    """There is no etcd, or it does not run; the message says what to do."""
+    """etcd is missing or does not run; the message says what to do."""
 
 
 def find_etcd() -> str:
-    """The path of an etcd that is new enough; raises EtcdFailed when there is none.
+    """Returns the path of an etcd that is new enough; raises EtcdFailed if there is none.
 
-    `PENSTOCK_ETCD` names one; else it is looked for on the PATH, and where a checkout builds it.
+    Tries `PENSTOCK_ETCD`, then the PATH, then the directory where a checkout builds it.
     """
     seen = []
     for path in _places():
@@ -51,7 +51,7 @@ def find_etcd() -> str:
         seen.append(f"{path} is {shown}")
     found = f" ({'; '.join(seen)})" if seen else ""
     raise EtcdFailed(
-        f"etcd 3.6 or newer is needed and was not found{found}. Install it from "
+        f"found no etcd 3.6 or newer{found}. Install it from "
         "https://github.com/etcd-io/etcd/releases and put it on the PATH, or name it with "
         "PENSTOCK_ETCD=/path/to/etcd. In a checkout with Go, `make etcd` builds it."
     )
@@ -87,7 +87,7 @@ def free_port() -> int:
 
 
 def etcd_command(binary: str, data_dir: str, client_port: int, peer_port: int) -> list[str]:
-    """A member that is a cluster by itself."""
+    """Returns the command line of a single-member etcd cluster."""
     client, peer = f"http://{HOST}:{client_port}", f"http://{HOST}:{peer_port}"
     options = {
         "name": "penstock",
@@ -106,7 +106,7 @@ def etcd_command(binary: str, data_dir: str, client_port: int, peer_port: int) -
 
 
 class EtcdChild:
-    """A running etcd. Made by `start_etcd`."""
+    """Running etcd process. Created by `start_etcd`."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, endpoint: EtcdEndpoint, log_path: Path
@@ -118,11 +118,11 @@ class EtcdChild:
         self.pid = process.pid
 
     async def wait(self) -> int:
-        """Returns its exit code when it has ended, for whatever reason."""
+        """Waits for the process to end, for whatever reason; returns its exit code."""
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Ends it: asked first, then killed. etcd loses nothing either way."""
+        """Stops the process: SIGTERM, then SIGKILL. etcd loses nothing either way."""
         if self._process.returncode is not None:
             return
         self._process.terminate()
@@ -134,7 +134,7 @@ class EtcdChild:
             await self._process.wait()
 
     async def ready(self) -> None:
-        """Returns when it serves; raises EtcdFailed, and ends it, if that does not come."""
+        """Waits until etcd serves. Otherwise stops it and raises EtcdFailed."""
         try:
             async with asyncio.timeout(READY_S):
                 while not await self._is_healthy():
@@ -169,9 +169,9 @@ class EtcdChild:
 async def start_etcd(
     data_dir: str, client_port: int = 0, peer_port: int = 0, *, binary: str | None = None
 ) -> EtcdChild:
-    """Starts etcd on `data_dir` (made if missing) and returns when it serves.
+    """Starts etcd on `data_dir` (created if missing) and returns when it serves.
 
-    Port 0 takes a free one. Raises EtcdFailed. The child ends with this process.
+    Port 0 picks a free port. Raises EtcdFailed. The child ends with this process.
     """
     binary = binary or find_etcd()
     client_port = _choose_port(client_port)
@@ -183,7 +183,7 @@ async def start_etcd(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for the supervisor, which stops it last.
+            start_new_session=True,  # Only the supervisor gets Ctrl-C; it stops etcd last.
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
     child = EtcdChild(process, EtcdEndpoint(HOST, client_port, is_tls=False), log_path)
@@ -192,7 +192,7 @@ async def start_etcd(
 
 
 def _choose_port(port: int) -> int:
-    """Another etcd on that port would answer in the child's place while it starts."""
+    """Checks that the port is free: another etcd there would answer in the child's place."""
     if port == 0:
         return free_port()
     with socket.socket() as listener:
@@ -205,12 +205,12 @@ def _choose_port(port: int) -> int:
 
 
 def _prepare(directory: Path) -> Path:
-    """Makes the data directory, for its owner only, and answers where its log goes."""
+    """Creates the data directory, for its owner only, and returns the log file's path."""
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
     return directory.with_name(directory.name + ".log")
 
 
 def _end_with_parent() -> None:
-    """Runs in the child: a supervisor that was killed leaves no etcd behind."""
+    """Runs in the child and makes etcd end with a killed supervisor."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,16 +1,15 @@
-"""A whole cluster on this machine, for development and tests: etcd and some nodes as children.
+"""Cluster on this machine for development and tests: etcd and nodes as child processes.
 
     DATA/lock            one supervisor for each cluster
     DATA/etcd, etcd.log  the metadata
     DATA/node-1          that node's data
-    DATA/node-1.toml     what it is told, written at every start; `penstock node` takes it, too
-    DATA/node-1.log      what it says
+    DATA/node-1.toml     its config, written at every start; `penstock node` accepts it, too
+    DATA/node-1.log      its log
 
-Owns: starting the children, saying when all serve, reporting one that ends, stopping them in the
-right order: nodes first, all at once, because they need etcd to say goodbye. A child that ends is
-reported and not started again; the others go on. Children end with this process, however it ends:
-the kernel sees to that.
-Leaves to others: what a node does (`penstock.node`), etcd itself (`penstock.cli.server.etcd`).
+Starts the children, reports when all serve and when one ends, and stops the nodes before etcd,
+because they need it to deregister. A child that ends is reported but not restarted; the others
+continue. The kernel ends the children with this process, however it ends.
+Leaves the node to `penstock.node` and etcd to `penstock.cli.server.etcd`.
 """
 
 import asyncio
@@ -41,24 +40,24 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What to start."""
+    """Cluster to start."""
 
     data_dir: Path
     nodes: int
     host: str = "127.0.0.1"
     kafka_port: int = 9092
-    """The first node's; the others take the next ones. 0: the system chooses them all."""
+    """Port of the first node; the others take the next ports. 0: the system chooses all."""
     http_port: int = 8080
     sets: Mapping[str, str] = field(default_factory=dict)
     is_insecure: bool = False
     command: tuple[str, ...] = (sys.executable, "-m", "penstock.cli.main")
-    """What runs `penstock`."""
+    """Command that runs `penstock`."""
 
     def port_of(self, first: int, node_id: int) -> int:
         return first + node_id - 1 if first else 0
 
     def settings(self) -> dict[str, str]:
-        """Defaults that fit the number of nodes, and what was asked for over them."""
+        """Returns defaults for this number of nodes, overridden by the user's settings."""
         copies = str(min(3, self.nodes))
         in_sync = "2" if self.nodes >= 3 else "1"
         return {
@@ -72,7 +71,7 @@ class ClusterPlan:
 
 
 class NodeChild:
-    """One node's process."""
+    """Process of one node."""
 
     def __init__(self, plan: ClusterPlan, node_id: int, etcd_url: str) -> None:
         self.node_id = node_id
@@ -98,18 +97,18 @@ class NodeChild:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 limit=LINE_BYTES_MAX,
-                start_new_session=True,  # Ctrl-C is for the supervisor, which passes it on.
+                start_new_session=True,  # Only the supervisor gets Ctrl-C; it stops the nodes.
                 preexec_fn=_end_with(os.getpid()),
             )
 
     async def ready(self) -> None:
-        """Returns when the node serves; raises UserError if it ends instead."""
+        """Waits until the node serves; raises UserError if it ends instead."""
         assert self._process is not None
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             if found := READY.search(line.decode(errors="replace")):
                 self.kafka, self.http = found["kafka"], found["http"]
-                # So that `penstock node` can start it again where clients know it.
+                # So that `penstock node` can restart it at the address that clients know.
                 self._write_config(_port_in(self.kafka), _port_in(self.http))
                 return
         code = await self._process.wait()
@@ -118,7 +117,7 @@ class NodeChild:
         )
 
     async def ended(self) -> str:
-        """Waits for the end of the process, and says how it came."""
+        """Waits for the process to end and describes its end."""
         assert self._process is not None
         code = await self._process.wait()
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -149,7 +148,7 @@ class NodeChild:
             "[etcd]",
             f"endpoints = [{json.dumps(self._etcd_url)}]",
         ]
-        # Secrets that --set gave are in it.
+        # It holds secrets that --set passed.
         self._config_path.touch(0o600)
         self._config_path.chmod(0o600)
         self._config_path.write_text("\n".join(lines) + "\n")
@@ -160,7 +159,7 @@ class NodeChild:
 
 
 class LocalCluster:
-    """The supervisor. `run` is its whole life."""
+    """Supervisor of the children, from start to stop in `run`."""
 
     def __init__(self, plan: ClusterPlan, say: Say) -> None:
         self._plan = plan
@@ -171,7 +170,7 @@ class LocalCluster:
         self._nodes: list[NodeChild] = []
 
     async def run(self, ready: Callable[[str, str], None]) -> int:
-        """Starts everything, serves until asked to stop; answers the exit code."""
+        """Starts everything and serves until asked to stop; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -210,12 +209,12 @@ class LocalCluster:
         self._say(f"starting etcd and {plan.nodes} nodes in {plan.data_dir}")
         try:
             async with asyncio.timeout(READY_SECONDS), asyncio.TaskGroup() as group:
-                # The nodes wait for etcd by themselves; together they are there sooner.
+                # The nodes wait for etcd by themselves; starting together is faster.
                 group.create_task(self._start_etcd(port))
                 for node in self._nodes:
                     group.create_task(self._start_node(node))
         except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None  # The others are its consequences.
+            raise failures.exceptions[0] from None  # The first one caused the others.
         except TimeoutError:
             raise UserError(
                 f"the cluster does not serve after {READY_SECONDS:g} s; see the logs in "
@@ -232,7 +231,7 @@ class LocalCluster:
         self._say(f"node {node.node_id} serves at {node.kafka}")
 
     async def _supervise(self, asked: "asyncio.Task[Literal[True]]") -> int:
-        """Until asked to stop, or until no node is left; reports every end."""
+        """Waits until asked to stop or no node is left; reports every end of a child."""
         assert self._etcd is not None
         etcd = asyncio.ensure_future(self._report(_etcd_ended(self._etcd)))
         nodes = [asyncio.ensure_future(self._report(node.ended())) for node in self._nodes]
@@ -241,7 +240,7 @@ class LocalCluster:
             await asyncio.wait((none_left, asked), return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
                 return 0
-            self._say("no node is left")
+            self._say("no node is left running")
             return 1
         finally:
             tasks = (etcd, none_left, *nodes)
@@ -253,7 +252,7 @@ class LocalCluster:
         self._say(await end)
 
     async def _stop(self) -> None:
-        """Nodes first: they say goodbye to etcd. Asked again, everything ends at once."""
+        """Stops the nodes, which deregister in etcd, then etcd. A second request stops at once."""
         running = [node for node in self._nodes if not node.is_expected_to_end]
         for node in running:
             node.signal(signal.SIGTERM)
@@ -274,23 +273,23 @@ class LocalCluster:
     def _ask_to_stop(self) -> None:
         self._signals += 1
         if self._signals == 1:
-            self._say("stopping (again: at once)")
+            self._say("stopping (repeat to stop at once)")
         self._asked.set()
 
 
 def _check(plan: ClusterPlan, say: Say) -> None:
-    """Refuses a directory that is something else; says when nodes of before are left out."""
+    """Refuses a directory of a single node; reports nodes of earlier runs that do not start."""
     if not 1 <= plan.nodes <= NODES_MAX:
         raise UserError(f"--nodes {plan.nodes} is not between 1 and {NODES_MAX}")
     first, second = sorted((plan.kafka_port, plan.http_port))
     if first and second < first + plan.nodes:
         raise UserError(
-            f"the ports from {first} on, one for each node, run into those from {second} on; "
+            f"the ports of the {plan.nodes} nodes from {first} on overlap those from {second} on; "
             f"choose --kafka-port and --http-port at least {plan.nodes} apart"
         )
     if (plan.data_dir / "meta.json").exists():
         raise UserError(
-            f"{plan.data_dir} holds the data of one node by itself; choose another --data "
+            f"{plan.data_dir} holds the data of a single node; choose another --data "
             "directory for a cluster"
         )
     left_out = [
@@ -300,7 +299,7 @@ def _check(plan: ClusterPlan, say: Say) -> None:
     ]
     if left_out:
         say(
-            f"{', '.join(left_out)} took part before and is not started: what only it holds is "
+            f"{', '.join(left_out)} ran before and is not started: data that only it holds is "
             "unavailable"
         )
 
@@ -312,7 +311,7 @@ def _ids(plan: ClusterPlan) -> list[str]:
 async def _etcd_ended(etcd: EtcdChild) -> str:
     code = await etcd.wait()
     return (
-        f"etcd ended with code {code}: the nodes stop taking writes when their leases end; "
+        f"etcd ended with code {code}: the nodes refuse writes once their leases end; "
         "stop this command and start it again"
     )
 
@@ -322,13 +321,13 @@ def _port_in(address: str) -> int:
 
 
 def _end_with(parent: int) -> Callable[[], None] | None:
-    """What a child runs first, so that a supervisor that was killed leaves no orphans."""
+    """Returns a function for the child to run first, so that it ends with a killed supervisor."""
     if sys.platform != "linux":
         return None
 
     def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # It was killed in between.
+        if os.getppid() != parent:  # The parent died in between.
             os._exit(1)
 
     return end_with_parent

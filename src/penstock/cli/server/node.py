@@ -1,7 +1,7 @@
-"""`penstock node`: one node of a cluster in this process, until SIGTERM or Ctrl-C.
+"""`penstock node`: runs one node of a cluster in this process, until SIGTERM or Ctrl-C.
 
-What it is told comes from its file; the cluster's metadata is in etcd, which is not started here.
-Says the same ready line as `penstock up`. Its log goes to standard error, with times.
+Its config comes from a file; the cluster's metadata is in an etcd that runs elsewhere. Prints the
+same ready line as `penstock up`, and logs to standard error.
 """
 
 import click
@@ -13,7 +13,7 @@ from penstock.cli.terminal.logs import log_format_option, log_level_option, set_
 
 @click.command("node")
 @click.option(
-    "--config", required=True, metavar="FILE", help="What the node is told, as TOML; see below."
+    "--config", required=True, metavar="FILE", help="The node's config as TOML; see below."
 )
 @set_option
 @log_format_option
@@ -21,8 +21,8 @@ from penstock.cli.terminal.logs import log_format_option, log_level_option, set_
 def node(config: str, sets: tuple[str, ...], log_format: str, log_level: str) -> None:
     """Start one node of a cluster whose metadata is in etcd.
 
-    The first SIGTERM or Ctrl-C hands over what the node leads and stops it cleanly; a second one
-    stops it at once.
+    The first SIGTERM or Ctrl-C hands over leadership and stops the node cleanly; a second one stops
+    it at once.
 
     \b
     penstock node --config node.toml
@@ -44,7 +44,7 @@ def node(config: str, sets: tuple[str, ...], log_format: str, log_level: str) ->
     if loaded.etcd is None:
         raise UserError(
             f"{config} has no [etcd] section with endpoints, so there is no cluster to join; "
-            "a node by itself is started with `penstock up`"
+            "start a single node with `penstock up`"
         )
     set_up(log_format, log_level, node=loaded.node_id)
     run(loaded, announce)

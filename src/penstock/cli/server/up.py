@@ -1,8 +1,8 @@
-"""`penstock up`: one node in this process, or a cluster as children, until SIGTERM or Ctrl-C.
+"""`penstock up`: runs a node in this process, or a local cluster, until SIGTERM or Ctrl-C.
 
-Says one line on standard output when it serves, so that scripts can wait for it:
-`penstock ready kafka=HOST:PORT,... http=URL,...`. What a node is told and how it runs is
-`penstock.node`'s business; the children are `local_cluster`'s.
+Prints one line on standard output when it serves, so that scripts can wait for it:
+`penstock ready kafka=HOST:PORT,... http=URL,...`. `penstock.node` runs the node; `local_cluster`
+runs a cluster's child processes.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ set_option = click.option(
     "sets",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A broker config by Kafka's name, e.g. num.partitions=6; repeatable.",
+    help="Broker config by Kafka's name, e.g. num.partitions=6; repeatable.",
 )
 
 
@@ -32,27 +32,30 @@ set_option = click.option(
     type=int,
     default=1,
     metavar="N",
-    help="How many nodes; with more than one, etcd is started for them, too [1].",
+    help="Number of nodes; more than one starts etcd, too [1].",
 )
-@click.option("--data", metavar="DIR", help="Where logs and metadata live [./penstock-data].")
+@click.option("--data", metavar="DIR", help="Data directory [./penstock-data].")
 @click.option(
     "--kafka-port",
     type=int,
     metavar="PORT",
-    help="Kafka's protocol; 0 picks a free port [9092].",
+    help="Port of Kafka's protocol; 0 picks a free one [9092].",
 )
 @click.option(
-    "--http-port", type=int, metavar="PORT", help="HTTP and metrics; 0 picks a free port [8080]."
+    "--http-port",
+    type=int,
+    metavar="PORT",
+    help="Port of HTTP and metrics; 0 picks a free one [8080].",
 )
-@click.option("--host", help="The address to listen on and to advertise [127.0.0.1].")
+@click.option("--host", help="Address to listen on and to advertise [127.0.0.1].")
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Listen beyond this machine although everybody there may then do everything.",
+    help="Listen beyond this machine without authentication: every peer may do everything.",
 )
 @click.option("--node-id", type=int, metavar="N", help="This node's id in the cluster [1].")
 @set_option
-@click.option("--config", metavar="FILE", help="A TOML file with the same settings; flags win.")
+@click.option("--config", metavar="FILE", help="TOML file with the same settings; flags win.")
 @log_format_option
 @log_level_option("warning")
 def up(
@@ -71,7 +74,7 @@ def up(
     """Start a broker on this machine, or a cluster of them (--nodes 3).
 
     Prints `penstock ready kafka=HOST:PORT http=URL` when it serves; stops cleanly on SIGTERM and
-    Ctrl-C. The nodes of a cluster take the next ports; their data and logs are below --data.
+    Ctrl-C. Further nodes of a cluster take the next ports; their data and logs are below --data.
 
     \b
     penstock up
@@ -82,7 +85,7 @@ def up(
     if nodes != 1:
         for given, option in ((node_id, "--node-id"), (config, "--config")):
             if given is not None:
-                raise UserError(f"{option} is for one node; leave it out with --nodes {nodes}")
+                raise UserError(f"{option} is for a single node; leave it out with --nodes {nodes}")
         set_up(log_format, log_level)
         return _up_cluster(nodes, data, kafka_port, http_port, host, pairs, insecure)
     with quick_imports():
@@ -129,11 +132,11 @@ def _up_cluster(
     from penstock.node.security.secret_exposure import told_aloud
 
     flags = {"host": host, "kafka_port": kafka_port, "http_port": http_port}
-    # So that a mistake is said once, and here.
+    # Checked here, so that a mistake is reported once and not by every node.
     checked = load(None, {**flags, "is_insecure": insecure or None}, sets)
     for name in ALIASES:
         if name in sets:
-            raise UserError(f"{name} is for one node; leave it out with --nodes {nodes}")
+            raise UserError(f"{name} is for a single node; leave it out with --nodes {nodes}")
     refuse_strangers(checked)
     _warn(told_aloud(sets))
     plan = ClusterPlan(
@@ -163,7 +166,7 @@ def _say(text: str) -> None:
 
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
-    """What is imported stays, so the collector need not look at it again and again meanwhile."""
+    """Disables garbage collection during imports, and freezes the imported objects after them."""
     gc.disable()
     try:
         yield
@@ -177,7 +180,7 @@ def announce(kafka: str, http: str) -> None:
 
 
 def parse_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """`name=value` pairs of a repeatable option; the last one of a name wins."""
+    """Parses `name=value` pairs of a repeatable option; the last one of a name wins."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,1 +1,1 @@
-"""`penstock job` and `penstock pipeline`."""
+"""`penstock job` and `penstock pipeline`, which run on Spark."""

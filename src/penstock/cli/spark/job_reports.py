@@ -1,4 +1,4 @@
-"""`penstock job audit`, `skew` and `dlq-triage`: jobs that look, and say what they have seen."""
+"""`penstock job audit`, `skew` and `dlq-triage`: Spark jobs that analyse topics and report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.queues.dlq_arguments import letters_topic
+from penstock.cli.queues.dlq_arguments import dead_letter_topic
 from penstock.cli.queues.dlq_redrive import carry_out, run_id, who
 from penstock.cli.spark.session import job_session, spark_cluster, spark_options
 from penstock.cli.terminal.confirm import confirm, yes_option
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.jobs.triage import Runs
 
 report_option = click.option(
-    "--report", metavar="FILE", help="Write a report with pictures: .html or .md."
+    "--report", metavar="FILE", help="Write a report with charts: .html or .md."
 )
 
 
@@ -35,18 +35,18 @@ report_option = click.option(
 
 
 @click.command("audit")
-@click.argument("left", help="What went in: a topic, or archive:FOLDER:TOPIC.")
-@click.argument("right", help="What came out: a topic, or archive:FOLDER:TOPIC.")
+@click.argument("left", help="The source: a topic, or archive:FOLDER:TOPIC.")
+@click.argument("right", help="The result: a topic, or archive:FOLDER:TOPIC.")
 @click.option(
     "--id",
     "identity",
     metavar="SQL",
-    help="What makes a record the same on both sides: place, message_id, content, or an "
+    help="Identity of a record on both sides: place, message_id, content, or an SQL "
     "expression such as get_json_object(value, '$.id'); key and value are text. "
     "[default: place for an archive of the topic, else content]",
 )
 @click.option("--until", metavar="TIME", help="Only records before this time: -1m, 2026-11-01.")
-@click.option("--where", metavar="SQL", help="Only records for which this is true.")
+@click.option("--where", metavar="SQL", help="Only records that satisfy this condition.")
 @spark_options
 @brokers_option
 @format_option
@@ -60,9 +60,9 @@ def audit(
     format: OutputFormat,
     **spark_at: Any,
 ) -> int:
-    """Check that nothing was lost, doubled or put out of order between two places.
+    """Check for lost, duplicated and reordered records between a source and a result.
 
-    Exits with 1 when something was.
+    The exit code is 1 if there are any.
 
     \b
     penstock job audit orders archive:/data/archive:orders
@@ -99,7 +99,7 @@ def audit(
         ("without id", found.without_id),
     ]
     print_table(
-        ["finding", "records ", "for example"],
+        ["finding", "records ", "example"],
         [
             (name, show_count(count), found.samples.get(name.replace(" ", "_"), [])[:3] or None)
             for name, count in rows
@@ -113,13 +113,13 @@ def audit(
 
 
 @click.command("skew")
-@click.argument("topic", help="The topic to look at.")
+@click.argument("topic", help="The topic to analyse.")
 @click.option(
     "--sample",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
-    help="Look at this part of the records only.",
+    help="Sample this fraction of the records.",
 )
 @report_option
 @spark_options
@@ -133,7 +133,7 @@ def skew(
     format: OutputFormat,
     **spark_at: Any,
 ) -> None:
-    """Find hot keys and full partitions, and the salting that would even them out.
+    """Find hot keys and overloaded partitions, and the salting that would balance them.
 
     \b
     penstock job skew clicks --report skew.html
@@ -162,8 +162,8 @@ def skew(
 
 def _print_skew(found: Skew) -> None:
     print(
-        f"{show_count(found.records)} records, {show_count(found.keys)} keys, the fullest of "
-        f"{found.partitions} partitions has {found.imbalance:.2f} fair shares"
+        f"{show_count(found.records)} records, {show_count(found.keys)} keys; the largest of "
+        f"{found.partitions} partitions has {found.imbalance:.2f} times its fair share"
     )
     print_table(
         ["key", "records ", "share ", "partition ", "hot"],
@@ -179,7 +179,7 @@ def _print_skew(found: Skew) -> None:
         ],
     )
     if found.buckets:
-        print(f"\nsalted, the fullest would have {found.imbalance_salted:.2f} fair shares:\n")
+        print(f"\nwith salting, the largest would have {found.imbalance_salted:.2f} times:\n")
         print(found.code())
 
 
@@ -187,15 +187,15 @@ def _print_skew(found: Skew) -> None:
 
 
 @click.command("dlq-triage")
-@click.argument("topic", help="The topic of dead letters, or the one that they came from.")
+@click.argument("topic", help="The dead-letter topic, or its source topic.")
 @report_option
 @click.option(
     "--redrive",
     "where",
     metavar="SQL",
-    help="Send letters back for which this is true: \"error_class = 'Timeout' and attempts < 9\".",
+    help="Redrive messages that satisfy this: \"error_class = 'Timeout' and attempts < 9\".",
 )
-@click.option("--to", metavar="TOPIC", help="Send them here, not to where they came from.")
+@click.option("--to", metavar="TOPIC", help="Redrive them to this topic instead of their source.")
 @yes_option
 @spark_options
 @brokers_option
@@ -210,10 +210,10 @@ def triage(
     format: OutputFormat,
     **spark_at: Any,
 ) -> None:
-    """Group dead letters by what went wrong, write a report, send back what a condition selects.
+    """Group dead letters by error, write a report, and redrive those that a condition selects.
 
-    In the condition: error_class, error_message, kind, group, source_topic, attempts, key, value,
-    failed_at, partition, offset.
+    Columns in the condition: error_class, error_message, kind, group, source_topic, attempts, key,
+    value, failed_at, partition, offset.
 
     \b
     penstock job dlq-triage orders.dlq --report letters.html
@@ -232,9 +232,9 @@ def triage(
     if report is not None:
         report_of(found).write(report)
     if not format.is_data:
-        print(f"{show_count(found.letters)} open letters of {name}")
+        print(f"{show_count(found.letters)} open messages in {name}")
         print_table(
-            ["letters ", "error", "message", "groups", "first", "last", "sample"],
+            ["messages ", "error", "error message", "groups", "first", "last", "sample"],
             [
                 (k.count, k.error_class, k.kind, k.groups, k.first, k.last, k.sample)
                 for k in found.kinds
@@ -244,7 +244,7 @@ def triage(
     if wanted is not None:
         document["redriven"] = _redrive(brokers, name, wanted, to, yes)
         if not format.is_data:
-            print(f"{show_count(document['redriven'])} letters sent back")
+            print(f"{show_count(document['redriven'])} messages redriven")
     if format.is_data:
         print_data(document, format)
 
@@ -252,7 +252,7 @@ def triage(
 async def _open_runs(session: CommandSession, given: str) -> tuple[str, Runs]:
     from penstock.client.dead_letters.open import open_offsets
 
-    name = await letters_topic(session, given)
+    name = await dead_letter_topic(session, given)
     places = open_offsets(session.cluster, name)
     return name, {where.partition: list(wanted) async for where, wanted in places}
 
@@ -261,14 +261,14 @@ def _redrive(brokers: str, topic: str, wanted: DeadLetterFilter, to: str | None,
     count = len(wanted.ids)
     if not count:
         return 0
-    confirm(f"send {show_count(count)} letters of {topic} back?", yes)
+    confirm(f"Redrive {show_count(count)} messages of {topic}?", yes)
 
     async def work(session: CommandSession) -> RedriveReport:
         from penstock.client.dead_letters.redrive import RedriveRequest
 
         if to is not None:
             await require_topics(session, [to])
-        errand = RedriveRequest(topic=topic, run=run_id(session), who=who(), chosen=wanted, to=to)
-        return await carry_out(session, errand, count)
+        request = RedriveRequest(topic=topic, run=run_id(session), who=who(), chosen=wanted, to=to)
+        return await carry_out(session, request, count)
 
     return run(brokers, work).settled

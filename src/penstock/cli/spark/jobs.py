@@ -1,5 +1,4 @@
-"""`penstock job`: jobs on Spark that are ready to use. What writes is here, what looks in
-`job_reports`."""
+"""`penstock job`: ready-made Spark jobs that write. Jobs that only report are in `job_reports`."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from penstock.cli.terminal.time_ranges import parse_times
 
 @click.group("job", no_args_is_help=True)
 def job() -> None:
-    """Archive, replay, audit and more: whole topics, on Spark."""
+    """Run ready-made Spark jobs: archive, replay, audit and more."""
 
 
 job.add_command(audit)
@@ -41,32 +40,32 @@ job.add_command(triage)
 
 @job.command("archive")
 @click.argument("topics", nargs=-1, required=True, help="Topics to archive.")
-@click.option("--to", "root", required=True, metavar="FOLDER", help="Where the archive is.")
+@click.option("--to", "root", required=True, metavar="FOLDER", help="The archive's folder.")
 @click.option(
     "--to-format",
     type=click.Choice(["parquet", "delta", "iceberg"]),
     default="parquet",
     show_default=True,
-    help="Delta and Iceberg where this Spark has them.",
+    help="File format; delta and iceberg need their Spark packages.",
 )
 @click.option(
     "--rows-per-file",
     type=click.IntRange(min=1),
     default=1_000_000,
     show_default=True,
-    help="At most so many records in a file that is written.",
+    help="At most this many records per file.",
 )
 @click.option(
     "--merge-mib",
     type=click.IntRange(min=0),
     default=128,
     show_default=True,
-    help="Merge small files until they have about this size; 0 merges nothing.",
+    help="Merge small files into files of about this size; 0 disables it.",
 )
 @click.option(
     "--allow-loss",
     is_flag=True,
-    help="Go on where records were deleted from the topic before they were archived.",
+    help="Continue although records were deleted from the topic before they were archived.",
 )
 @spark_options
 @brokers_option
@@ -82,7 +81,7 @@ def archive(
     format: OutputFormat,
     **spark_at: Any,
 ) -> None:
-    """Copy what came since the last run to files by day, each record once.
+    """Copy the records since the last run to files partitioned by day, each record once.
 
     \b
     penstock job archive orders --to /data/archive
@@ -117,7 +116,7 @@ def archive(
 
 
 async def _existing(session: CommandSession, topics: tuple[str, ...]) -> int:
-    """Refuses topics that are not there; how many records wait."""
+    """Refuses missing topics; returns the number of records to archive."""
     from penstock.client.consumer.backlog import unread
 
     await require_topics(session, topics)
@@ -128,15 +127,17 @@ async def _existing(session: CommandSession, topics: tuple[str, ...]) -> int:
 
 
 @job.command("replay")
-@click.argument("root", metavar="FOLDER", help="The archive.")
-@click.argument("topic", help="Which topic of it.")
-@click.option("--to", required=True, metavar="TOPIC", help="Where the records go.")
-@click.option("--time", "times", metavar="@-2h:-1h", help="Only of this time: @2026-11-01:1d.")
-@click.option("-k", "--key", help="Only with this key.")
-@click.option("--where", metavar="SQL", help="Only where this is true; key and value are text.")
+@click.argument("root", metavar="FOLDER", help="The archive's folder.")
+@click.argument("topic", help="The topic in the archive.")
+@click.option("--to", required=True, metavar="TOPIC", help="The target topic.")
+@click.option("--time", "times", metavar="@-2h:-1h", help="Only this time range: @2026-11-01:1d.")
+@click.option("-k", "--key", help="Only this key.")
+@click.option(
+    "--where", metavar="SQL", help="Only records that satisfy this; key and value are text."
+)
 @click.option(
     "--name",
-    help="A name for this replay: run again under it, it writes only what is missing.",
+    help="Name of this replay: a repeated run with it writes only what is missing.",
 )
 @yes_option
 @spark_options
@@ -155,7 +156,7 @@ def replay(
     format: OutputFormat,
     **spark_at: Any,
 ) -> None:
-    """Write records of an archive to a topic; keys, headers, timestamps and order are kept.
+    """Write records of an archive to a topic, with keys, headers, timestamps and order.
 
     \b
     penstock job replay /data/archive orders --to orders.again --time @2026-11-01:1d --yes
@@ -180,7 +181,7 @@ def replay(
             partitions=partitions,
             choice=RecordFilter(from_ms, until_ms, key, where),
             name=name,
-            approve=lambda count: confirm(f"write {show_count(count)} records to {to}?", yes),
+            approve=lambda count: confirm(f"Write {show_count(count)} records to {to}?", yes),
         )
     if format.is_data:
         print_data({"records": count, "to": to}, format)
@@ -192,18 +193,20 @@ def replay(
 
 
 @job.command("cdc")
-@click.argument("topic", help="The topic of change events, or of an outbox.")
-@click.option("--to", "path", required=True, metavar="FOLDER", help="The table.")
-@click.option("--schema", required=True, metavar="DDL", help="Its columns: 'id int, name string'.")
+@click.argument("topic", help="A topic of change events, or of an outbox.")
+@click.option("--to", "path", required=True, metavar="FOLDER", help="The table's folder.")
+@click.option(
+    "--schema", required=True, metavar="DDL", help="The table's columns: 'id int, name string'."
+)
 @spark_options
 @brokers_option
 @format_option
 def cdc(
     topic: str, path: str, schema: str, brokers: str, format: OutputFormat, **spark_at: Any
 ) -> None:
-    """Apply change events to a table of Parquet: the last row of every key.
+    """Apply change events to a Parquet table that holds the latest row of every key.
 
-    Values are rows as JSON, or Debezium's envelope; no value, or op d, deletes.
+    Values are rows as JSON, or Debezium's envelope; a tombstone, or op d, deletes the row.
 
     \b
     penstock job cdc shop.customers --to /data/customers --schema 'id int, name string'
@@ -239,21 +242,23 @@ def cdc(
         )
     if done.left_out:
         print(
-            f"{show_count(done.left_out)} events left out: no rows of this schema, or without a "
+            f"{show_count(done.left_out)} events skipped: not rows of this schema, or without a "
             f"key; for example {', '.join(done.samples)} (partition/offset)",
             file=sys.stderr,
         )
 
 
 @job.command("event-sourcing")
-@click.argument("topic", metavar="TOPIC", help="Events: a topic, or archive:FOLDER:TOPIC.")
-@click.option("--to", "path", required=True, metavar="FOLDER", help="Where the states go: Parquet.")
+@click.argument("topic", metavar="TOPIC", help="The events: a topic, or archive:FOLDER:TOPIC.")
+@click.option(
+    "--to", "path", required=True, metavar="FOLDER", help="Folder for the states, as Parquet."
+)
 @click.option("--at", "moment", metavar="TIME", help="As of this time: -1h, 2026-11-01.")
 @click.option(
     "--fold",
     "fold_name",
     metavar="MODULE:FUNCTION",
-    help="fold(state, event) -> state; without it later fields win.",
+    help="A function fold(state, event) -> state; without it later fields win.",
 )
 @spark_options
 @brokers_option
@@ -267,7 +272,7 @@ def event_sourcing(
     format: OutputFormat,
     **spark_at: Any,
 ) -> None:
-    """Rebuild the state that events add up to, for every key, as of a time.
+    """Rebuild the state of every key from its events, as of a time.
 
     \b
     penstock job event-sourcing accounts --to /data/accounts --at 2026-11-01
@@ -301,7 +306,7 @@ def _function(name: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UserError(f"there is no module {error.name!r} here or on the path") from None
+        raise UserError(f"no module {error.name!r} in this directory or on the path") from None
     found = getattr(module, function, None)
     if not callable(found):
         raise UserError(f"module {module_name!r} has no function {function!r}")

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: run, plan, status, stop of pipelines that were declared in Python."""
+"""`penstock pipeline`: runs, plans, shows and stops pipelines declared in Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STOP_WAIT_S = 60.0
 TOLD_EVERY_S = 5.0
 
 target_argument = click.argument(
-    "target", metavar="FILE", help="A file of Python, FILE:NAME, or MODULE:NAME."
+    "target", metavar="FILE", help="A Python FILE, FILE:NAME, or MODULE:NAME."
 )
 stage_option = click.option(
     "--stage", "stages", multiple=True, metavar="NAME", help="Only this stage; repeatable."
@@ -48,13 +48,13 @@ checkpoints_option = click.option(
     default="penstock-checkpoints",
     show_default=True,
     metavar="FOLDER",
-    help="Where stages keep how far they are; on a cluster, a folder that all of it sees.",
+    help="Folder for the stages' checkpoints; on a cluster, one that all machines share.",
 )
 
 
 @click.group("pipeline", no_args_is_help=True)
 def pipeline() -> None:
-    """Run pipelines on Spark, and see how far they are."""
+    """Run pipelines on Spark, and show their progress."""
 
 
 # -- run --------------------------------------------------------------------------------------
@@ -63,13 +63,15 @@ def pipeline() -> None:
 @pipeline.command("run")
 @target_argument
 @stage_option
-@click.option("--once", is_flag=True, help="Process what is there, stage by stage, and end.")
+@click.option(
+    "--once", is_flag=True, help="Process the existing records, stage by stage, and stop."
+)
 @checkpoints_option
 @click.option(
     "--per-batch",
     type=click.IntRange(min=1),
     metavar="RECORDS",
-    help="At most so many records in a batch, whatever the stages say.",
+    help="At most this many records per batch; overrides the stages.",
 )
 @click.option(
     "--registry",
@@ -84,12 +86,12 @@ def pipeline() -> None:
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
-    help="How often a stage that fails is started again without having got on.",
+    help="Restarts of a failing stage without progress.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
-    help="Serve Prometheus metrics on this port of the loopback; 0 picks one.",
+    help="Serve Prometheus metrics on this loopback port; 0 picks a free one.",
 )
 @spark_options
 @brokers_option
@@ -111,8 +113,8 @@ def run_command(
 ) -> None:
     """Run a pipeline until SIGTERM, Ctrl-C or `penstock pipeline stop`.
 
-    Stages go on where their checkpoints are, whatever ended the run before. Topics that stages
-    write to are created where they are missing.
+    Stages resume at their checkpoints, however the last run ended. Missing topics that stages write
+    to are created.
 
     \b
     penstock pipeline run orders.py
@@ -153,7 +155,7 @@ def run_command(
 
 
 class Teller:
-    """Lines on standard error: every change of a state, and now and then how far it is."""
+    """Reports every change of a stage's state, and its progress from time to time, on stderr."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, float]] = {}
@@ -165,7 +167,7 @@ class Teller:
             return
         self._last[state.key] = (state.state, now)
         error = f": {state.error}" if state.error else ""
-        lag = "" if state.lag < 0 else f", {show_count(state.lag)} wait"
+        lag = "" if state.lag < 0 else f", {show_count(state.lag)} waiting"
         print(
             f"{state.key} {state.state}, batch {state.batch}: {show_count(state.rows_in)} in, "
             f"{show_count(state.rows_out)} out, {show_count(state.bad_rows)} bad{lag}{error}",
@@ -181,7 +183,7 @@ def _load(target: str) -> Pipeline:
 
 
 def _absolute(folder: str) -> str:
-    """A relative folder is of this machine; Spark would look elsewhere on a cluster."""
+    """Makes a relative folder absolute; a Spark cluster would resolve it elsewhere."""
     from pathlib import Path
 
     return folder if "://" in folder else str(Path(folder).resolve())
@@ -196,7 +198,7 @@ def _absolute(folder: str) -> str:
 @brokers_option
 @format_option
 def plan(target: str, stages: tuple[str, ...], brokers: str, format: OutputFormat) -> None:
-    """Show what a run would do: stages in order, topics, groups, and what waits for each.
+    """Show a pipeline's stages in order, with topics, groups and waiting records.
 
     \b
     penstock pipeline plan orders.py
@@ -224,7 +226,7 @@ def plan(target: str, stages: tuple[str, ...], brokers: str, format: OutputForma
         ],
     )
     if any(not row["target_exists"] or not row["source_exists"] for row in rows):
-        print("(new): not there yet; run creates what stages write to", file=sys.stderr)
+        print("(new): missing; `pipeline run` creates topics that stages write to", file=sys.stderr)
 
 
 def _marked(name: str, exists: bool) -> str:
@@ -264,7 +266,7 @@ async def _facts(session: CommandSession, stages: list[Stage]) -> list[dict[str,
 
 
 async def _waiting(session: CommandSession, stage: Stage) -> int:
-    """Records behind what the stage's group has committed."""
+    """Returns the records after the committed offsets of the stage's group."""
     from penstock.client.consumer.backlog import unread
 
     return await unread(session.cluster, stage.group, [str(stage.source)])
@@ -274,11 +276,11 @@ async def _waiting(session: CommandSession, stage: Stage) -> int:
 
 
 @pipeline.command("status")
-@click.argument("name", required=False, help="One pipeline; without it, all.")
+@click.argument("name", required=False, help="The pipeline [all].")
 @brokers_option
 @format_option
 def status(name: str | None, brokers: str, format: OutputFormat) -> None:
-    """Show how far pipelines are: state, rows, bad rows, lag, the last error.
+    """Show the progress of pipelines: state, rows, bad rows, lag, last error.
 
     \b
     penstock pipeline status
@@ -300,8 +302,8 @@ async def _read(session: CommandSession, name: str | None) -> tuple[list[dict[st
     chosen = [line for line in lines if name is None or line["pipeline"] == name]
     if name is not None and not chosen:
         close = nearest(name, sorted({str(line["pipeline"]) for line in lines}))
-        hint = f"did you mean {close!r}?" if close else "nothing of that name has ever run here"
-        raise UserError(f"there is no pipeline {name!r}; {hint}")
+        hint = f"did you mean {close!r}?" if close else "no pipeline of this name has ever run"
+        raise UserError(f"pipeline {name!r} does not exist; {hint}")
     return chosen, session.clock.now_ms()
 
 
@@ -338,7 +340,7 @@ def _print_states(lines: list[dict[str, Any]], now_ms: int | None) -> None:
 
 
 def shown_state(line: dict[str, Any], now_ms: int | None) -> str:
-    """The state, or `silent` for one that should have been heard of by now."""
+    """Returns the state, or `silent` for a stage whose report is overdue."""
     from penstock.pipelines.progress import ENDED
     from penstock.pipelines.status_topic import SILENT_MS
 
@@ -356,13 +358,13 @@ def _ago(line: dict[str, Any], now_ms: int) -> str:
 
 
 @pipeline.command("stop")
-@click.argument("name", help="The pipeline's name, as status shows it.")
-@click.option("--no-wait", is_flag=True, help="Ask, and do not wait until it has stopped.")
+@click.argument("name", help="The pipeline's name, as in `pipeline status`.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until it has stopped.")
 @brokers_option
 def stop(name: str, no_wait: bool, brokers: str) -> None:
-    """Ask a running pipeline to stop, wherever it runs, and wait until it has.
+    """Stop a running pipeline, wherever it runs, and wait until it has stopped.
 
-    Its checkpoints stay: the next run goes on where this one stopped.
+    Its checkpoints remain: the next run resumes there.
 
     \b
     penstock pipeline stop orders
@@ -397,8 +399,8 @@ async def _ask_to_stop(session: CommandSession, name: str, no_wait: bool) -> lis
         while alive(lines, session.clock.now_ms()):
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"pipeline {name!r} was asked to stop and has not yet, after "
-                    f"{STOP_WAIT_S:.0f} s; see `penstock pipeline status {name}`"
+                    f"pipeline {name!r} has not stopped {STOP_WAIT_S:.0f} s after the request; "
+                    f"see `penstock pipeline status {name}`"
                 )
             await asyncio.sleep(0.2)
             lines = await read_board(session.cluster, name)

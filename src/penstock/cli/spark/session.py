@@ -1,4 +1,4 @@
-"""What commands that run on Spark share: where Spark is, and its settings."""
+"""Spark session of commands that run on Spark, and its options."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ _OPTIONS = (
         envvar="PENSTOCK_SPARK_MASTER",
         show_envvar=True,
         metavar="URL",
-        help="Where Spark runs: local[*] (the default), spark://host:7077, yarn, k8s://...",
+        help="Spark master: local[*] (the default), spark://host:7077, yarn, k8s://...",
     ),
     click.option(
         "--remote",
         envvar="SPARK_REMOTE",
         show_envvar=True,
         metavar="sc://HOST:PORT",
-        help="A server of Spark Connect, instead of --master.",
+        help="A Spark Connect server, instead of --master.",
     ),
     click.option(
         "--conf",
         "confs",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A setting of Spark; repeatable.",
+        help="A Spark setting; repeatable.",
     ),
 )
 
 
 def spark_options(command: F) -> F:
-    """--master, --remote, --conf; `spark_session` takes them."""
+    """Adds --master, --remote and --conf; `spark_session` takes them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def spark_cluster(brokers: str) -> dict[str, str]:
-    """Where the cluster is and how to get in, as options of the data source."""
+    """Returns brokers and security settings as options of the data source."""
     settings, _ = security_settings()
     return {"brokers": brokers, **{f"kafka.{name}": value for name, value in settings.items()}}
 
@@ -56,7 +56,7 @@ def spark_cluster(brokers: str) -> dict[str, str]:
 def spark_session(
     name: str, master: str | None, remote: str | None, confs: tuple[str, ...]
 ) -> Iterator[Any]:
-    """A session for one command. Without a word, local on all cores."""
+    """Opens a session for one command; by default local on all cores."""
     from penstock.spark.session import has_session, open_session
 
     settings = {}
@@ -78,9 +78,9 @@ def spark_session(
 def job_session(
     name: str, *, master: str | None, remote: str | None, confs: tuple[str, ...]
 ) -> Iterator[Any]:
-    """As `spark_session`, for what runs once: Spark shows its own bars on a terminal.
+    """Opens a session for a batch job: Spark shows its own progress bars on a terminal.
 
-    What Spark refuses, and what its tasks raise, is told in one line.
+    Errors of Spark and of its tasks are reported in one line.
     """
     shown = (f"spark.ui.showConsoleProgress={str(sys.stderr.isatty()).lower()}",)
     with spark_session(f"penstock {name}", master, remote, (*shown, *confs)) as session:

@@ -1,7 +1,7 @@
-"""Asking before something is lost, moved or ended.
+"""Confirmation prompts for destructive or disruptive commands.
 
-At a terminal a person is asked. Where nobody can be asked, nothing is done unless the command line
-says `--yes`: a script that deletes must say that it means it.
+At a terminal the command asks the user. Without a terminal it refuses, unless `--yes` is given: a
+script must state that it wants the deletion.
 """
 
 import os
@@ -19,12 +19,13 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Goes on if the answer is yes; a question is a whole sentence that ends in `?`."""
+    """Returns if the user answers yes; aborts otherwise. `question` is a sentence ending in `?`."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise UserError(
-            f"nobody is here to answer {question!r}; add --yes if you mean it (nothing was done)"
+            f"cannot ask {question!r}: standard input is not a terminal; pass --yes to confirm "
+            "(nothing was done)"
         )
     while True:
         answer = _ask(f"{question} [y/N]: ").strip().lower()
@@ -36,7 +37,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def _ask(prompt: str) -> str:
-    """A line that a person types; nothing if they end the input."""
+    """Returns the line that the user types; empty if they close the input."""
     try:
         with _interruptible() as interrupted:
             click.echo(prompt, nl=False, err=True)
@@ -49,9 +50,12 @@ def _ask(prompt: str) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[int]:
-    """Ctrl-C ends the wait for an answer at once. On an event loop it would only cancel the task,
-    which does not notice before somebody has answered; and one that comes just before a read would
-    wait for that to end. So there is something else to wait for, which a signal makes readable."""
+    """Makes Ctrl-C end the wait for an answer at once.
+
+    On an event loop Ctrl-C only cancels the task, which does not notice until the user answers. A
+    signal that comes just before a read would wait for that read. So the caller also waits for
+    this pipe, which a signal makes readable.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)

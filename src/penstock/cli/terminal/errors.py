@@ -1,16 +1,16 @@
-"""Turns failures into one line for the person at the terminal: what, why, what to do next.
+"""Explains failures in one line: what failed, why, and what to do next.
 
-An exception class of ours, or one of the operating system's, is a failure the user can act on. Any
-other is our bug and keeps its traceback: hiding it would help nobody.
+Penstock's own exceptions and those of the operating system are failures that the user can act on.
+Any other exception is a bug in Penstock and keeps its traceback.
 """
 
 import errno
 
-# What to do next, by Kafka's error code, where the message itself does not say.
+# Advice by Kafka's error code, for messages that do not contain it.
 _NEXT = {
     "UNKNOWN_TOPIC_OR_PARTITION": "see `penstock topic list`",
     "TOPIC_ALREADY_EXISTS": "choose another name, or use --if-not-exists",
-    "INVALID_REPLICATION_FACTOR": "each copy needs a node of its own: add nodes, or take fewer",
+    "INVALID_REPLICATION_FACTOR": "each replica needs its own node: add nodes, or lower it",
     "INVALID_PARTITIONS": "the number of partitions can only grow",
     "MESSAGE_TOO_LARGE": "raise it with `penstock topic alter TOPIC -c max.message.bytes=...`",
     "OFFSET_OUT_OF_RANGE": "try -o start or -o end",
@@ -26,15 +26,15 @@ _NEXT = {
 
 
 class UserError(Exception):
-    """Something in the command line cannot be done; the message says what would be right."""
+    """The command cannot do what was asked; the message says how to correct it."""
 
 
 class PipeClosed(Exception):
-    """Whoever read our output has closed it; what was asked for is done."""
+    """The reader closed the output pipe. The command ends with success."""
 
 
 def explain(error: BaseException) -> str | None:
-    """The one line, or None for what is not the user's business but our bug."""
+    """Returns the error line, or None for a bug in Penstock."""
     if isinstance(error, AssertionError):
         return None
     text = " ".join(str(error).split())
@@ -53,14 +53,14 @@ def _explain_os_error(error: OSError, text: str) -> str:
     if error.errno == errno.EADDRINUSE:
         where = f": {text}" if "address" in text else ""
         return (
-            f"the port is in use by another process{where}; stop that one, or choose other "
-            "ports with --kafka-port and --http-port (0 picks a free one)"
+            f"another process uses this port{where}; stop it, or choose other ports with "
+            "--kafka-port and --http-port (0 picks a free one)"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine does not have the address given with --host"
+        return "--host is not an address of this machine; choose one of its own, such as 127.0.0.1"
     if error.errno in (errno.EACCES, errno.EPERM):
-        where = error.filename or "it"
-        return f"no permission for {where}; check the owner, or choose another place"
+        where = error.filename or "this operation"
+        return f"permission denied for {where}; check its owner, or choose another path"
     if error.errno == errno.ENOSPC:
         return f"the disk is full ({error.filename or 'data directory'}); free some space"
     if error.filename and error.strerror:

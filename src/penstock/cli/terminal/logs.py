@@ -1,9 +1,8 @@
-"""How processes that run for long write their log on standard error: for people, or as JSON.
+"""Logging of long-running commands to standard error, as text or as JSON lines.
 
-Text is one line with time, level, logger and message. JSON is one object a line: `time` (UTC),
-`level`, `logger`, `message`, the fields of the process (`node`), what the caller gave as `extra`,
-`error` and `stack` of an exception, and `trace_id` and `span_id` where the line was written below a
-span of OpenTelemetry.
+Text is one line with time, level, logger and message. JSON is one object per line: `time` (UTC),
+`level`, `logger`, `message`, the fields of the process (`node`), the caller's `extra`, `error` and
+`stack` of an exception, and `trace_id` and `span_id` inside an OpenTelemetry span.
 """
 
 import json
@@ -19,18 +18,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVELS = ("debug", "info", "warning", "error")
-OF_STRANGERS = (
+NETWORK_LOGGERS = (
     *("penstock.server", "penstock.http", "penstock.security", "penstock.console"),
     *("penstock.groups", "penstock.queues", "uvicorn.error", "asyncio"),
 )
-"""Loggers that tell of connections and of what comes in by them."""
+"""Loggers of connections and requests. Unauthenticated peers can cause their lines at will."""
 LINES_MAX = 50
 STACKS_MAX = 5
 KINDS_MAX = 200
 KIND_CHARS_MAX = 60
 WINDOW_SECONDS = 10.0
-TELLS_OF_OTHERS = "tells_of_others"
-# What every record has; anything else was given as `extra`.
+SUMMARY_MARK = "is_suppression_summary"
+# Attributes of every record; any other comes from `extra`.
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 log_format_option = click.option(
@@ -40,7 +39,7 @@ log_format_option = click.option(
     show_default=True,
     envvar="PENSTOCK_LOG_FORMAT",
     show_envvar=True,
-    help="How to write the log; json is an object a line.",
+    help="Log format; json writes one object per line.",
 )
 
 
@@ -52,7 +51,7 @@ def log_level_option(default: str) -> Callable[[F], F]:
         show_default=True,
         envvar="PENSTOCK_LOG_LEVEL",
         show_envvar=True,
-        help="How much to tell on standard error.",
+        help="Lowest level logged to standard error.",
     )
 
 
@@ -80,15 +79,15 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-class Sparing(logging.Filter):
-    """Lets so many lines of a kind through in a while, and then says how many more there were.
+class LogRateLimit(logging.Filter):
+    """Log rate limit: passes a number of lines of a kind per window and counts the suppressed ones.
 
-    For what strangers can cause at will by connecting, asking and hanging up. Lines are of one kind
-    if they are made of the same words around what differs; of those with a stack, which take
-    kilobytes each, fewer pass. What was left out is told with the next line of its kind, or when
-    its window is over where there is a loop to tell the time.
+    It limits log lines that peers cause by connecting, sending requests and hanging up. Lines with
+    the same message template are of one kind. Fewer lines with a stack trace pass, because each
+    takes kilobytes. The count of suppressed lines appears with the next line of the kind, or at the
+    end of the window if an event loop runs.
 
-    Bounds: `KINDS_MAX` kinds; beyond them all others are one.
+    At most `KINDS_MAX` kinds are counted apart; all further ones count as one kind.
     """
 
     def __init__(
@@ -104,51 +103,53 @@ class Sparing(logging.Filter):
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if hasattr(record, TELLS_OF_OTHERS):
+        if hasattr(record, SUMMARY_MARK):
             return True
         key = (record.name, record.levelno, str(record.msg)[:KIND_CHARS_MAX])
         if key not in self._kinds and len(self._kinds) >= KINDS_MAX:
             key = ("", 0, "")
         kind = self._kinds.setdefault(key, _Kind())
         if record.created >= kind.began_at + self._window_s:
-            if kind.left_out:
-                record.msg = f"{record.msg} (and {kind.left_out} more like it before)"
-            kind.began_at, kind.lines, kind.left_out = record.created, 0, 0
+            if kind.suppressed:
+                record.msg = f"{record.msg} ({kind.suppressed} similar lines suppressed before)"
+            kind.began_at, kind.lines, kind.suppressed = record.created, 0, 0
         kind.lines += 1
         if kind.lines <= (self._lines_max if record.exc_info is None else self._stacks_max):
             return True
-        kind.left_out += 1
-        if kind.left_out == 1:
-            self._tell_later(record, kind)
+        kind.suppressed += 1
+        if kind.suppressed == 1:
+            self._report_later(record, kind)
         return False
 
-    def _tell_later(self, record: logging.LogRecord, kind: "_Kind") -> None:
-        import asyncio  # Here, so that `--help` need not load it.
+    def _report_later(self, record: logging.LogRecord, kind: "_Kind") -> None:
+        import asyncio  # Imported here so that `--help` does not load it.
 
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # A worker's line.
-        loop.call_later(self._window_s, self._tell, record.name, record.levelno, record.msg, kind)
+            return  # Logged by a worker thread.
+        loop.call_later(self._window_s, self._report, record.name, record.levelno, record.msg, kind)
 
-    def _tell(self, name: str, level: int, words: str, kind: "_Kind") -> None:
-        count, kind.left_out = kind.left_out, 0
+    def _report(self, name: str, level: int, template: str, kind: "_Kind") -> None:
+        count, kind.suppressed = kind.suppressed, 0
         if count:
-            mark = {TELLS_OF_OTHERS: True}
-            logging.getLogger(name).log(level, "and %d more like it: %s", count, words, extra=mark)
+            mark = {SUMMARY_MARK: True}
+            logging.getLogger(name).log(
+                level, "%d similar lines suppressed: %s", count, template, extra=mark
+            )
 
 
 @dataclass(slots=True)
 class _Kind:
-    """Lines of one kind, in the window that is open."""
+    """Counts of one kind of lines in the current window."""
 
     began_at: float = float("-inf")
     lines: int = 0
-    left_out: int = 0
+    suppressed: int = 0
 
 
 def _trace() -> dict[str, str]:
-    """The span that is current, where OpenTelemetry is used at all."""
+    """Returns the ids of the current span, if OpenTelemetry is loaded."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return {}
@@ -162,5 +163,5 @@ def set_up(format: str, level: str, **fields: object) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(fields) if format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    for name in OF_STRANGERS:
-        logging.getLogger(name).addFilter(Sparing())
+    for name in NETWORK_LOGGERS:
+        logging.getLogger(name).addFilter(LogRateLimit())

@@ -1,7 +1,7 @@
-"""Names that the shell can complete: of topics, groups and configs, asked of the cluster.
+"""Shell completion of topic, group, profile and config names, read from the cluster.
 
-Whoever presses Tab waits, so the cluster is given `WAIT_SECONDS` and then nothing is offered; nor
-is anything said, for there is no place to say it.
+The user waits after pressing Tab, so the cluster gets `WAIT_SECONDS` to answer. After that, or on
+an error, completion offers nothing and stays silent.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
     return _offered(ctx, incomplete, _topics)
 
 
-def letter_topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Topics of dead letters."""
+def dead_letter_topic_names(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str]:
+    """Completes names of dead-letter topics."""
     return [name for name in topic_names(ctx, param, incomplete) if name.endswith(".dlq")]
 
 
@@ -53,7 +55,7 @@ def group_config_names(ctx: click.Context, param: click.Parameter, incomplete: s
 
 
 def broker_config_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Of those that may change while a broker runs."""
+    """Completes the broker configs that may change at runtime."""
     from penstock.cluster.configs.config_table import BROKER_CONFIGS
     from penstock.cluster.configs.config_types import UpdateMode
 

@@ -1,12 +1,11 @@
-"""How every command prints: tables for people, JSON and YAML for programs, on standard output.
+"""Output of all commands: tables for people, JSON and YAML for programs.
 
-`--format` is declared here and nowhere else. `json` and `yaml` are one document per listing. `text`
-is a table; `wide` has its further columns, and is not cut to the terminal. Tables are plain when
-standard output is not a terminal: no frames, no colours, no cutting to a width, so that `grep` and
-`awk` see whole rows.
+Declares `--format`. `json` and `yaml` print one document per listing. `text` prints a table; `wide`
+adds columns and does not fit them to the terminal. When standard output is not a terminal, tables
+are plain: no frames, colours or wrapping, so that `grep` and `awk` see whole rows.
 
-What strangers wrote is shown on a terminal with its control characters escaped, and goes into pipes
-and files byte for byte.
+On a terminal, control characters in data from the cluster are escaped. Pipes and files receive the
+data unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class OutputFormat(enum.StrEnum):
 
     @property
     def is_data(self) -> bool:
-        """Whether it is for programs."""
+        """True for the formats that programs read."""
         return self in (OutputFormat.json, OutputFormat.yaml)
 
 
@@ -46,12 +45,12 @@ format_option = click.option(
     type=click.Choice(OutputFormat),
     default="text",
     show_default=True,
-    help="How to print; wide has more columns than text.",
+    help="Output format; wide has more columns than text.",
 )
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A rich console; with NO_COLOR it writes no escapes at all, not even for bold."""
+    """Returns a rich console; with NO_COLOR it writes no escapes at all, not even for bold."""
     from rich.console import Console
 
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
@@ -61,10 +60,10 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
 
 
 def whole(stream: TextIO) -> TextIO:
-    """The stream, such that nothing written to it is lost.
+    """Returns a stream that completes partial writes.
 
-    With PYTHONUNBUFFERED nothing below it writes again what a full pipe did not take. Lines still
-    leave at once.
+    With PYTHONUNBUFFERED, Python does not retry the rest of a write that a full pipe took in part.
+    The returned stream is still line-buffered.
     """
     raw = getattr(stream, "buffer", None)
     if not isinstance(raw, io.RawIOBase):
@@ -78,7 +77,7 @@ def whole(stream: TextIO) -> TextIO:
 
 
 def print_data(value: Any, format: OutputFormat) -> None:
-    """One document for programs."""
+    """Prints one JSON or YAML document."""
     if format is OutputFormat.yaml:
         from penstock.cli.terminal.yaml import dumped
 
@@ -90,7 +89,7 @@ def print_data(value: Any, format: OutputFormat) -> None:
 def print_listing(
     format: OutputFormat, document: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> None:
-    """The document for programs, the table for people."""
+    """Prints the document in data formats, the table otherwise."""
     if format.is_data:
         print_data(document, format)
     else:
@@ -103,7 +102,7 @@ def print_rows(
     columns: Sequence[str],
     rows: Sequence[Sequence[object]],
 ) -> None:
-    """A listing whose document has the cells of the table, under these keys."""
+    """Prints a listing whose document holds the table's cells under these keys."""
     print_listing(format, [dict(zip(keys, row, strict=True)) for row in rows], columns, rows)
 
 
@@ -112,8 +111,11 @@ def print_table(
     rows: Sequence[Sequence[object]],
     format: OutputFormat = OutputFormat.text,
 ) -> None:
-    """Columns whose name ends in a space are numbers, set to the right; those whose name begins
-    with a plus are shown in `wide` only."""
+    """Prints a table.
+
+    A trailing space in a column's name aligns it to the right, for numbers; a leading plus shows
+    it in `wide` only.
+    """
     shown = [
         index
         for index, name in enumerate(columns)
@@ -130,7 +132,7 @@ def print_table(
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for name in columns:
         justify: Literal["right", "left"] = "right" if name.endswith(" ") else "left"
-        # A name that is too long goes on in the next line: cut, it could not be copied.
+        # Long names wrap: a truncated name cannot be copied.
         table.add_column(name.strip(), justify=justify, overflow="fold")
     for row in cells:
         table.add_row(*(_escape(cell) for cell in row))
@@ -159,20 +161,22 @@ def _show(cell: object) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text in one line. What would break the line, or tell the terminal to do something, is
-    written as its escape: error messages and keys come from outside. `keep` stays as it is."""
+    """Escapes line breaks and control characters, except those in `keep`.
+
+    Error messages and keys come from outside and must not control the terminal.
+    """
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in keep else _escaped(c) for c in text])
 
 
 def harmless(data: bytes) -> bytes:
-    """For a terminal: what is not text, or would tell it to do something, as its escape."""
+    """Escapes invalid UTF-8 and control characters, for a terminal."""
     return printable(data.decode(errors="backslashreplace"), "\n\t").encode()
 
 
 def shown_json(value: Any, *, indent: int | None = None, is_seen: bool) -> str:
-    """JSON either way. `is_seen`: on a terminal, so that no character is left that acts on it."""
+    """Returns JSON. With `is_seen`, for a terminal, control characters are escaped as well."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not is_seen or text.isprintable():
         return text
@@ -180,12 +184,12 @@ def shown_json(value: Any, *, indent: int | None = None, is_seen: bool) -> str:
 
 
 def _json_escaped(char: str) -> str:
-    # DEL is the one control character that JSON has no need to escape, and json does not.
+    # DEL is the one control character that json leaves unescaped.
     return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]
 
 
 def _escaped(char: str) -> str:
-    # Spaces other than the plain one are not printable to Python, and harmless.
+    # Python calls Unicode spaces not printable; they are harmless.
     return char if unicodedata.category(char) == "Zs" else repr(char)[1:-1]
 
 

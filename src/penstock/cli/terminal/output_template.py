@@ -1,4 +1,4 @@
-"""Output templates of `penstock consume -f`: what kcat and rpk users type.
+"""Output templates of `penstock consume -f`, in the syntax of kcat and rpk.
 
     %t topic      %p partition    %o offset      %T timestamp (ms)    %d the same, as ISO 8601
     %k key        %v value        %h headers     %H number of headers
@@ -6,8 +6,8 @@
     %%  a percent sign
 
 Escapes: \\n \\t \\r \\0 \\\\ \\xFF. Keys, values and headers take a form in braces: %v{hex},
-%v{base64}, %v{json}; without one they are written as they are, byte for byte, save on
-a terminal. Null is empty.
+%v{base64}, %v{json}. Without a form they are written unchanged, except that a terminal gets them
+escaped. Null is empty.
 """
 
 import base64
@@ -27,16 +27,16 @@ Part = Callable[["FetchedRecord"], bytes]
 
 DEFAULT = "%v\\n"
 WIDE = "%t[%p] %o  %d  %k  %v  %h\\n"
-"""What `--format wide` prints."""
+"""Template of `--format wide`."""
 META = "%t[%p] %o  %d  %V bytes  %k  %h\\n"
-"""What `--meta-only` prints."""
+"""Template of `--meta-only`."""
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 def compile_template(text: str, *, is_seen: bool = False) -> Callable[["FetchedRecord"], bytes]:
-    """A function that renders a message. Raises UserError on what is not a template.
+    """Returns a function that renders a message. Raises UserError on an invalid template.
 
-    `is_seen`: on a terminal, which what is in a message must not control; the template may.
+    With `is_seen`, for a terminal, the message's data is escaped; the template's own text is not.
     """
     parts: list[Part] = []
     literal = bytearray()
@@ -118,7 +118,7 @@ def _harmless_part(part: Part) -> Part:
 
 
 def _headers(message: "FetchedRecord") -> bytes:
-    """`name=value,name=value`, as kcat prints them."""
+    """Renders headers as `name=value,name=value`, like kcat."""
     return b",".join(name.encode() + b"=" + (value or b"") for name, value in message.headers)
 
 
@@ -127,7 +127,7 @@ def _length(value: bytes | None) -> bytes:
 
 
 def show_time(timestamp_ms: int) -> str:
-    """Milliseconds since 1970 as ISO 8601 in UTC; empty where the record has no time."""
+    """Formats a timestamp as ISO 8601 in UTC; empty for a record without one."""
     if timestamp_ms < 0:
         return ""
     try:
@@ -162,12 +162,12 @@ _PLAIN: dict[str, Part] = {
 
 
 def as_json(message: "FetchedRecord", has_value: bool = True, *, is_seen: bool = False) -> bytes:
-    """One message as one line of JSON. What is not UTF-8 is in base64, and says so."""
+    """Renders a message as a line of JSON. Data that is not UTF-8 is in base64, with a mark."""
     return shown_json(_document(message, has_value), is_seen=is_seen).encode() + b"\n"
 
 
 def as_yaml(message: "FetchedRecord", has_value: bool = True) -> bytes:
-    """One message as one document of a stream of YAML."""
+    """Renders a message as one document of a YAML stream."""
     from penstock.cli.terminal.yaml import dumped
 
     return b"---\n" + dumped(_document(message, has_value)).encode()

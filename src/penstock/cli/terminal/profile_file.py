@@ -1,8 +1,8 @@
-"""The file of profiles: clusters by name, with how to get into each, and which one is in use.
+"""Profile file: named clusters with their security settings, and the current profile.
 
-`$XDG_CONFIG_HOME/penstock/profiles.toml`, else below `~/.config`. It may hold passwords, so it is
-written for its owner only, and whole or not at all. People may edit it; what is wrong in it is said
-with the file's name.
+The file is `$XDG_CONFIG_HOME/penstock/profiles.toml`, or below `~/.config`. It may hold passwords,
+so it is written atomically and readable for its owner only. Users may edit it; errors in it name
+the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_CHARS_MAX = 100
 class Profile:
     brokers: str
     security: dict[str, str] = field(default_factory=dict)
-    """By the names that Kafka clients use."""
+    """Security settings by the names that Kafka clients use."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ def path() -> Path:
 
 
 def read() -> Profiles:
-    """What the file says; no file is no profiles."""
+    """Reads the profiles; without a file there are none."""
     import tomllib
 
     where = path()
@@ -59,15 +59,15 @@ def read() -> Profiles:
         with where.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 print(
-                    f"penstock: others can read {where}, which may hold passwords; "
-                    f"`chmod 600 {where}`",
+                    f"penstock: other users can read {where}, which may hold passwords; "
+                    f"run `chmod 600 {where}`",
                     file=sys.stderr,
                 )
             return _parsed(tomllib.load(file))
     except FileNotFoundError:
         return Profiles()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{where} is not a file of profiles: {error}") from None
+        raise UserError(f"{where} is not a valid profile file: {error}") from None
 
 
 def _parsed(document: dict[str, Any]) -> Profiles:
@@ -83,14 +83,14 @@ def _parsed(document: dict[str, Any]) -> Profiles:
 
 
 def write(profiles: Profiles) -> None:
-    """Replaces the file; a crash leaves the old one or the new one."""
+    """Replaces the file atomically: a crash leaves the old one or the new one."""
     where = path()
     where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = where.with_suffix(f".{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            # An older draft may have had other rights.
+            # A temporary file of an earlier run may have other permissions.
             os.fchmod(file.fileno(), 0o600)
             file.write(_text(profiles))
             file.flush()
@@ -115,12 +115,12 @@ def _text(profiles: Profiles) -> str:
 
 
 def _quoted(text: str) -> str:
-    """TOML's strings are JSON's, but for the one control character that JSON leaves as it is."""
+    """Quotes a TOML string: JSON's syntax, plus an escape for DEL, which JSON leaves as it is."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def chosen() -> tuple[str, Profile] | None:
-    """The profile that `--profile` or `PENSTOCK_PROFILE` names, else the one in use."""
+    """Returns the profile that `--profile` or `PENSTOCK_PROFILE` names, else the current one."""
     context = click.get_current_context(silent=True)
     named = context.find_root().params.get("profile") if context is not None else None
     if named is None and not path().exists():
@@ -132,5 +132,5 @@ def chosen() -> tuple[str, Profile] | None:
 
 def check_name(name: str) -> str:
     if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or name.startswith("-"):
-        raise UserError(f"{name!r} is no name for a profile; take one like prod or east-1")
+        raise UserError(f"{name!r} is not a valid profile name; use one like prod or east-1")
     return name

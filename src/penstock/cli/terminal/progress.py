@@ -1,7 +1,7 @@
 """Progress bars on standard error, drawn by rich, for work that takes longer than two seconds.
 
-Where standard error is not a terminal nothing is shown. rich is imported when a bar appears, so
-that quick commands do not wait for it.
+They appear only if standard error is a terminal. rich is imported when a bar appears, so that
+quick commands do not wait for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Progress:
 
     @classmethod
     def silent(cls) -> Progress:
-        """Counts, and never shows."""
+        """Returns a progress that only counts."""
         made = cls("")
         made._shown_from = math.inf
         return made

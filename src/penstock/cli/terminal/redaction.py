@@ -1,14 +1,14 @@
-"""Takes secrets out of what is shown to others.
+"""Redacts secrets in text that the user may share.
 
-A value goes by the name it has: whatever is called a password, secret, token, key or credential,
-in settings, in addresses with a user, and in lines of a log. What is left out is `REDACTED`.
-It may take too much; it should not take too little.
+A value is redacted because of its name: password, secret, token, key, credential and the like, in
+settings, in URLs with a user, and in log lines. Redacting too much is acceptable, too little is
+not.
 """
 
 import re
 
 REDACTED = "[redacted]"
-# Tried from the start of a word only: else long words of a log take forever.
+# Matches from the start of a word only; otherwise long words take quadratic time.
 SECRET = (
     r"(?<![\w.-])[\w.-]*"  # noqa: S105
     r"(?:password|passwd|secret|token|credential|jaas|private|pepper|salt|\bkey\b)[\w.-]*"
@@ -18,7 +18,7 @@ NAMED = re.compile(
     r"(?P<value>\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|\[[^\]]*\]|[^\s,;}}]+)",
     re.IGNORECASE,
 )
-# The whole line goes: its value may have any form.
+# The whole line is redacted: its value may have any form.
 JAAS = re.compile(r"^(?P<name>[^\n=:]*jaas[^\n=:]*[=:]).*$", re.IGNORECASE | re.MULTILINE)
 IN_ADDRESS = re.compile(r"(?P<name>\b\w{1,20}://[^\s/:@\"']+:)[^\s/@\"']+@")
 AUTHORIZATION = re.compile(r"(?P<name>\b(?:basic|bearer)\s+)[\w.+/=~-]{6,}", re.IGNORECASE)
@@ -36,5 +36,5 @@ def redact(text: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this name is one that nobody should see."""
+    """Returns True if the value of a setting of this name is secret."""
     return re.fullmatch(SECRET, name, re.IGNORECASE) is not None

@@ -1,7 +1,7 @@
-"""How a command talks to a cluster: which brokers, on which loop, with which ports.
+"""Connection of a command to a cluster: brokers, security settings, event loop and ports.
 
-The command line is one of the two places that may use the real clock and the real randomness
-(`penstock.runtime`); everything below gets them as arguments.
+The command line may use the real clock and real randomness (`penstock.runtime`); the layers below
+get them as arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_BROKERS = "127.0.0.1:9092"
 
 
 def default_brokers() -> str:
-    """Of the profile that is named or in use; without any, of this machine."""
+    """Returns the brokers of the chosen or current profile; without a profile, this machine's."""
     from penstock.cli.terminal import profile_file
 
     found = profile_file.chosen()
@@ -39,17 +39,17 @@ brokers_option = click.option(
     "-b",
     "--brokers",
     default=default_brokers,
-    show_default=f"those of the profile in use, else {DEFAULT_BROKERS}",
+    show_default=f"those of the current profile, else {DEFAULT_BROKERS}",
     envvar="PENSTOCK_BROKERS",
     show_envvar=True,
     metavar="HOST:PORT,...",
-    help="Brokers to connect to first.",
+    help="Bootstrap brokers.",
 )
 
 
 @dataclass(frozen=True)
 class CommandSession:
-    """A connected cluster and the outside world's ports."""
+    """Connected cluster and the ports that commands use."""
 
     clock: WallClock
     random: Random
@@ -69,7 +69,7 @@ class CommandSession:
 def run(
     brokers: str, work: Callable[[CommandSession], Awaitable[T]], *, within_s: float | None = None
 ) -> T:
-    """Connects, does the work, disconnects. A broker that is not there fails at once."""
+    """Connects, runs `work` and disconnects. Fails at once if a broker is not reachable."""
     import asyncio
 
     import uvloop
@@ -109,10 +109,10 @@ def _security(random: Random) -> SecuritySettings:
 
 
 def security_settings(*, takes_one_in_use: bool = True) -> tuple[dict[str, str], str]:
-    """How to get in, and who says so: --command-config, else the profile.
+    """Returns the security settings and their source: --command-config, else the profile.
 
-    A profile's password goes to the profile's brokers, or to those named together with the profile,
-    and to nobody else.
+    A profile's password is sent only to the profile's brokers, or to brokers that the user names
+    together with the profile.
     """
     from penstock.cli.terminal import profile_file
     from penstock.client.security_settings import read_properties
@@ -146,13 +146,13 @@ def _has_default_brokers(context: click.Context) -> bool:
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The known name most like `name`, if any is close enough to be meant."""
+    """Returns the known name most similar to `name`, if one is similar enough for a hint."""
     matches = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=likeness)
     return matches[0] if matches else None
 
 
 async def require_topics(session: CommandSession, names: Iterable[str]) -> None:
-    """Fails with the nearest name when a topic does not exist."""
+    """Raises UserError with the most similar name if a topic does not exist."""
     from penstock.base.errors import ErrorCode, Refused
 
     for name in names:

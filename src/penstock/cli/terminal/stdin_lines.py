@@ -1,8 +1,8 @@
-"""Standard input as lines, each as soon as it is there, without holding up the event loop.
+"""Asynchronous lines of standard input, each as soon as it is complete.
 
-`tail -f log | penstock produce t` must send a line when it is written, not when a buffer is full;
-and Ctrl-C must end the command although the terminal says nothing. So terminals and pipes are
-awaited by the loop; files, which are always ready, are read directly.
+`tail -f log | penstock produce t` must send a line when it is written, not when a buffer is full.
+Ctrl-C must end the command although the terminal sends no input. So the event loop waits for
+terminals and pipes; files are always ready and are read directly.
 """
 
 import asyncio
@@ -18,14 +18,16 @@ LINE_BYTES_MAX = 64 << 20
 
 
 async def read_lines() -> AsyncIterator[bytes]:
-    """The lines without their line ends; a last line without one counts too."""
+    """Yields the lines without line ends; the last line may lack one."""
     rest = b""
     async for chunk in _chunks():
         *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
         for line in lines:
             yield line
         if len(rest) > LINE_BYTES_MAX:
-            raise UserError(f"a line is longer than {LINE_BYTES_MAX >> 20} MiB; is it binary data?")
+            raise UserError(
+                f"a line is longer than {LINE_BYTES_MAX >> 20} MiB; send binary data with --file"
+            )
     if rest:
         yield rest
 
@@ -34,7 +36,7 @@ async def _chunks() -> AsyncIterator[bytes]:
     try:
         descriptor = sys.stdin.fileno()
     except (io.UnsupportedOperation, ValueError):
-        # Not a real file: a program runs us with input of its own making.
+        # Not a real file, as when a program replaces sys.stdin.
         yield sys.stdin.buffer.read()
         return
     while True:
@@ -51,7 +53,7 @@ async def _readable(descriptor: int) -> None:
     try:
         loop.add_reader(descriptor, ready.set)
     except PermissionError:
-        await asyncio.sleep(0)  # A file or /dev/null: always ready. Let the sender run.
+        await asyncio.sleep(0)  # A file or /dev/null is always ready. Let the sender run.
         return
     try:
         await ready.wait()

@@ -1,4 +1,4 @@
-"""Times as people write them on the command line: `@-1h`, `@-2h:-1h`, `@2026-11-01:1d`."""
+"""Time ranges on the command line: `@-1h`, `@-2h:-1h`, `@2026-11-01:1d`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.cli.terminal.errors import UserError
 
 
 def parse_times(option: str, text: str | None) -> tuple[int | None, int | None]:
-    """From and until, in milliseconds; None where there is no bound."""
+    """Returns start and end in milliseconds; None for an open end."""
     from penstock.client.offset_syntax import Anchor, OffsetSyntaxError, parse_offsets
     from penstock.runtime.clock import SystemClock
 
@@ -18,6 +18,6 @@ def parse_times(option: str, text: str | None) -> tuple[int | None, int | None]:
         raise UserError(f"{option} {error}") from None
     ends = [found.start, found.end]
     if any(p is not None and p.anchor is Anchor.EXACT for p in ends) or not text.startswith("@"):
-        raise UserError(f"{option} {text!r} is no time; try @-1h, @-2h:-1h, @2026-11-01:1d")
+        raise UserError(f"{option} {text!r} is not a time; write @-1h, @-2h:-1h, @2026-11-01:1d")
     times = [p.value if p is not None and p.anchor is Anchor.TIME else None for p in ends]
     return times[0], times[1]

@@ -1,7 +1,7 @@
-"""YAML output of commands, written by PyYAML: blocks, keys as strings, no aliases.
+"""YAML output of commands through PyYAML: block style, string keys, no aliases.
 
-Texts with characters that a terminal could obey are in double quotes, where YAML has escapes for
-them. Imported when YAML is asked for.
+Strings with control characters are in double quotes, where YAML escapes them. This module is
+imported only for YAML output.
 """
 
 import json
@@ -13,7 +13,7 @@ TEXT = "tag:yaml.org,2002:str"
 
 
 class _Blocks(yaml.SafeDumper):
-    """Indents the items of a list below its key."""
+    """Dumper that indents the items of a list below its key."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -27,7 +27,7 @@ _Blocks.add_representer(str, _text)
 
 
 def dumped(value: Any) -> str:
-    """One document of what JSON can hold, with its last line ended."""
+    """Dumps a JSON-compatible value as one document that ends in a newline."""
     document = json.loads(json.dumps(value))
     text: str = yaml.dump(
         document, Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=float("inf")
@@ -38,7 +38,7 @@ def dumped(value: Any) -> str:
 
 
 def _escaped(character: str) -> str:
-    # PyYAML escapes control characters; what else does not print is in double quotes here.
+    # PyYAML escapes control characters; other characters that do not print are escaped here.
     if character.isprintable() or character == "\n":
         return character
     return f"\\U{ord(character):08x}"

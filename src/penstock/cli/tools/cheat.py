@@ -1,6 +1,6 @@
-"""`penstock cheat`: the commands people need, by task, on one page; and Kafka's tools as ours.
+"""`penstock cheat`: common commands by task on one page, and equivalents of Kafka's tools.
 
-The lines are data, so that a test can read every one with the commands' own parsers.
+The lines are data, so that a test can parse every one with the commands' own parsers.
 """
 
 from __future__ import annotations
@@ -19,82 +19,89 @@ class CheatLine(NamedTuple):
 
 TASKS: dict[str, tuple[CheatLine, ...]] = {
     "Start": (
-        CheatLine("penstock up", "a broker here: Kafka on 9092, HTTP and console on 8080"),
-        CheatLine("penstock up --nodes 3", "a cluster here, with its own etcd"),
-        CheatLine("penstock node --config node.toml", "one node of a cluster"),
-        CheatLine("penstock doctor", "whether machine and cluster are fit, or what to do"),
+        CheatLine("penstock up", "start a broker: Kafka on 9092, HTTP and console on 8080"),
+        CheatLine("penstock up --nodes 3", "start a local cluster with its own etcd"),
+        CheatLine("penstock node --config node.toml", "start one node of a cluster"),
+        CheatLine("penstock doctor", "check machine and cluster"),
         CheatLine(
-            "penstock profile add prod -b node-1:9092", "a cluster by name; then `profile use`"
+            "penstock profile add prod -b node-1:9092", "save a cluster by name; then `profile use`"
         ),
     ),
     "Write and read": (
-        CheatLine("penstock topic create orders -p 6", "a topic with six partitions"),
-        CheatLine("penstock produce orders '{\"id\": 7}' -k 7", "one record with a key"),
-        CheatLine("penstock produce orders -K : < lines.txt", "each line KEY:VALUE"),
-        CheatLine("penstock consume orders", "from the start, and wait for more"),
-        CheatLine("penstock consume orders -o -10 -e", "the last ten of each partition"),
-        CheatLine("penstock consume orders -g billing", "as a member of a group"),
+        CheatLine("penstock topic create orders -p 6", "create a topic with six partitions"),
+        CheatLine("penstock produce orders '{\"id\": 7}' -k 7", "write a record with a key"),
+        CheatLine("penstock produce orders -K : < lines.txt", "write each line as KEY:VALUE"),
+        CheatLine("penstock consume orders", "read from the start and follow"),
+        CheatLine("penstock consume orders -o -10 -e", "read the last ten of each partition"),
+        CheatLine("penstock consume orders -g billing", "read as a member of a group"),
         CheatLine(
-            "penstock consume orders -o @-1h -f '%p:%o %k %v\\n'", "the last hour, in your form"
+            "penstock consume orders -o @-1h -f '%p:%o %k %v\\n'",
+            "read the last hour, with a template",
         ),
         CheatLine("penstock topic describe orders", "partitions, offsets, sizes, configs"),
-        CheatLine("penstock topic alter orders -c retention.ms=86400000", "keep a day"),
+        CheatLine("penstock topic alter orders -c retention.ms=86400000", "retain one day"),
     ),
     "Groups": (
-        CheatLine("penstock group list", "who reads"),
+        CheatLine("penstock group list", "consumer groups"),
         CheatLine("penstock group describe billing", "members, lag in records and in time"),
         CheatLine("penstock group advise billing", "why it is behind, and what would help"),
-        CheatLine("penstock group seek billing --to @-1h", "move its offsets: shows, --yes does"),
+        CheatLine("penstock group seek billing --to @-1h", "move its offsets; --yes applies"),
         CheatLine(
-            "penstock replay orders -g billing --from-time -1h", "have it read the hour again"
+            "penstock replay orders -g billing --from-time -1h", "replay the last hour for it"
         ),
     ),
     "Queues and dead letters": (
         CheatLine("penstock queue list", "ready, in flight, delayed, oldest"),
+        CheatLine("penstock produce jobs '{\"id\": 7}' --delay 15m", "deliver in 15 minutes"),
         CheatLine(
-            "penstock produce jobs '{\"id\": 7}' --delay 15m", "not before a quarter of an hour"
+            "penstock group alter workers -c share.delivery.count.limit=3",
+            "deliveries before dead-lettering",
         ),
-        CheatLine(
-            "penstock group alter workers -c share.delivery.count.limit=3", "tries before it dies"
-        ),
-        CheatLine("penstock queue peek jobs", "what waits, and for what; takes nothing"),
+        CheatLine("penstock queue peek jobs", "unfinished messages, without a lease"),
         CheatLine("penstock worker shop.jobs:worker", "run a worker"),
-        CheatLine("penstock dlq list", "topics of dead letters, with depth and age"),
-        CheatLine("penstock dlq stats orders.dlq", "why they died"),
-        CheatLine("penstock dlq show orders.dlq 0:15", "one letter, whole"),
+        CheatLine("penstock dlq list", "dead-letter topics with depth and age"),
+        CheatLine("penstock dlq stats orders.dlq", "dead letters by error"),
+        CheatLine("penstock dlq show orders.dlq 0:15", "one dead letter in full"),
         CheatLine(
-            "penstock dlq redrive orders.dlq --error 'Timeout*' --dry-run", "what would go back"
+            "penstock dlq redrive orders.dlq --error 'Timeout*' --dry-run", "preview a redrive"
         ),
-        CheatLine("penstock dlq redrive orders.dlq --rate 100", "send back, slowly"),
+        CheatLine("penstock dlq redrive orders.dlq --rate 100", "redrive, rate-limited"),
     ),
     "Pipelines on Spark": (
-        CheatLine("penstock pipeline run orders.py --once", "what is there, stage by stage"),
-        CheatLine("penstock pipeline status", "how far pipelines are, and what is wrong"),
-        CheatLine("penstock job archive orders --to /data/archive", "new records to Parquet, once"),
+        CheatLine("penstock pipeline run orders.py --once", "process what is there"),
+        CheatLine("penstock pipeline status", "progress and errors of pipelines"),
         CheatLine(
-            "penstock job audit orders archive:/data/archive:orders", "lost, doubled, in order?"
+            "penstock job archive orders --to /data/archive", "archive new records to Parquet"
+        ),
+        CheatLine(
+            "penstock job audit orders archive:/data/archive:orders", "lost, duplicated, reordered?"
         ),
     ),
     "Cluster": (
-        CheatLine("penstock cluster describe", "nodes, leaders, copies that are missing"),
-        CheatLine("penstock cluster reassign --balance --dry-run", "spread replicas evenly"),
-        CheatLine("penstock cluster drain 4", "empty a node before it goes"),
-        CheatLine("penstock config list --changed", "what is not at its default"),
+        CheatLine("penstock cluster describe", "nodes, leaders, missing replicas"),
         CheatLine(
-            "penstock config set log.retention.ms=86400000", "of all brokers, while they run"
+            "penstock cluster reassign --balance --dry-run", "plan an even spread of replicas"
         ),
-        CheatLine("penstock plan --rate 100k --size 1Ki", "how large a cluster a load needs"),
+        CheatLine("penstock cluster drain 4", "empty a node before removing it"),
+        CheatLine("penstock config list --changed", "configs that differ from defaults"),
+        CheatLine("penstock config set log.retention.ms=86400000", "change all brokers at runtime"),
+        CheatLine("penstock plan --rate 100k --size 1Ki", "size a cluster for a load"),
     ),
     "Security": (
-        CheatLine("penstock user set alice", "a user, or a new password"),
-        CheatLine("penstock acl allow alice consumer --topic orders --group billing", "may read"),
-        CheatLine("penstock quota set --user alice producer_byte_rate=1048576", "1 MiB/s a node"),
+        CheatLine("penstock user set alice", "add a user, or change a password"),
+        CheatLine(
+            "penstock acl allow alice consumer --topic orders --group billing", "allow reading"
+        ),
+        CheatLine(
+            "penstock quota set --user alice producer_byte_rate=1048576",
+            "limit to 1 MiB/s per node",
+        ),
     ),
-    "Watch and mend": (
-        CheatLine("penstock generate grafana -o dashboards", "dashboards"),
-        CheatLine("penstock generate alerts -o penstock-alerts.yml", "alert rules"),
-        CheatLine("penstock txn list --hanging", "transactions that hold readers up"),
-        CheatLine("penstock debug bundle", "one file for a report, without secrets"),
+    "Monitor and repair": (
+        CheatLine("penstock generate grafana -o dashboards", "Grafana dashboards"),
+        CheatLine("penstock generate alerts -o penstock-alerts.yml", "Prometheus alert rules"),
+        CheatLine("penstock txn list --hanging", "transactions that block readers"),
+        CheatLine("penstock debug bundle", "collect diagnostics, without secrets"),
     ),
 }
 
@@ -175,7 +182,7 @@ KAFKA: dict[str, tuple[CheatLine, ...]] = {
     ),
     "kafka-producer-perf-test.sh, kafka-broker-api-versions.sh": (
         CheatLine("penstock bench -n 100000", "--num-records 100000"),
-        CheatLine("penstock wire list", "what is spoken, and in which versions"),
+        CheatLine("penstock wire list", "APIs and their versions"),
     ),
 }
 
@@ -187,10 +194,10 @@ PAGES = {"tasks": TASKS, "kafka": KAFKA}
     "page",
     type=click.Choice(list(PAGES)),
     default="tasks",
-    help="tasks (the default), or kafka: what Kafka's tools are called here.",
+    help="tasks (the default), or kafka: equivalents of Kafka's tools.",
 )
 def cheat(page: str) -> None:
-    """Show the commands people need, by task, on one page.
+    """Show common commands by task on one page.
 
     \b
     penstock cheat
@@ -208,4 +215,4 @@ def cheat(page: str) -> None:
             out.print(line.meaning, style="dim", markup=False)
     if page == "tasks":
         out.print()
-        out.print("`penstock COMMAND --help` has the rest. From Kafka? `penstock cheat kafka`.")
+        out.print("More in `penstock COMMAND --help`. Coming from Kafka? `penstock cheat kafka`.")

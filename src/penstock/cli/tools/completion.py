@@ -1,20 +1,20 @@
-"""`penstock completion`: the script that teaches a shell to complete commands and names."""
+"""`penstock completion`: prints the completion script of a shell."""
 
 import click
 
 VARIABLE = "_PENSTOCK_COMPLETE"
-"""What the script sets to ask for words; click reads it."""
+"""Variable by which the script asks click for completions."""
 
 
-@click.command("completion", short_help="Print the script that completes words in a shell.")
+@click.command("completion", short_help="Print a shell completion script.")
 @click.argument(
     "shell", type=click.Choice(["bash", "zsh", "fish"]), help="The shell to complete for."
 )
 def completion(shell: str) -> None:
-    """Print the script that completes commands, options, topics and groups.
+    """Print the script that completes commands, options, topics and groups in a shell.
 
-    Names of topics and groups are asked of the cluster that the command would talk to; where it
-    does not answer within a second, none are offered.
+    Names of topics and groups come from the cluster of the command; if it does not answer within a
+    second, none are offered.
 
     \b
     penstock completion bash > ~/.local/share/bash-completion/completions/penstock
@@ -27,5 +27,5 @@ def completion(shell: str) -> None:
     assert kind is not None
     root = click.get_current_context().find_root()
     made = kind(root.command, {}, "penstock", VARIABLE)
-    # Not `made.source()`: for bash that first looks whether a new enough bash is here.
+    # Not `made.source()`, which checks the local bash's version first.
     print(ShellComplete.source(made))

@@ -1,7 +1,7 @@
-"""`penstock generate`: files for the tools that watch a cluster.
+"""`penstock generate`: dashboards, alert rules and scrape settings.
 
-Prints the files of `penstock.observability`, which `deploy/` shows as well. Thresholds of alerts
-and the addresses of nodes are filled in; no node is asked.
+Prints the files of `penstock.observability`, which `deploy/` links to. Fills in alert thresholds
+and node addresses; works without a cluster.
 """
 
 import re
@@ -15,7 +15,7 @@ from penstock.cli.terminal.errors import UserError
 TARGET = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\]:[0-9]{1,5}")
 DASHBOARDS = ("overview", "topics", "queues", "cluster")
 LAG_RECORDS, LAG_SECONDS, DISK_PERCENT, SKEW = 10_000, 900, 15, 4.0
-"""The thresholds as they stand in penstock-alerts.yml."""
+"""Default thresholds, as written in penstock-alerts.yml."""
 
 output_option = click.option(
     "-o",
@@ -36,7 +36,7 @@ def generate() -> None:
     "name",
     required=False,
     type=click.Choice(DASHBOARDS),
-    help="One dashboard; all if left out.",
+    help="The dashboard [all, with -o].",
 )
 @click.option(
     "-o",
@@ -48,8 +48,8 @@ def generate() -> None:
 def grafana(name: str | None, output: str | None) -> None:
     """Print a Grafana dashboard, or write all of them to a directory.
 
-    Import them in Grafana under Dashboards, New, Import, or put them where a file provider of
-    Grafana's looks. The data source is chosen in Grafana.
+    Import them in Grafana under Dashboards, New, Import, or put them into the directory of a file
+    provider. Choose the data source in Grafana.
 
     \b
     penstock generate grafana overview > overview.json
@@ -57,9 +57,7 @@ def grafana(name: str | None, output: str | None) -> None:
     """
     if output is None:
         if name is None:
-            raise UserError(
-                f"name one of {', '.join(DASHBOARDS)}, or a directory for all of them with -o"
-            )
+            raise UserError(f"pass one of {', '.join(DASHBOARDS)}, or -o DIRECTORY for all of them")
         print(_dashboard(name), end="")
         return
     directory = Path(output)
@@ -86,34 +84,34 @@ def _packaged(path: str) -> str:
     type=click.IntRange(1),
     default=LAG_RECORDS,
     show_default=True,
-    help="How far one partition of a group may be behind, for 5 minutes.",
+    help="Alert above this lag of a partition, after 5 minutes.",
 )
 @click.option(
     "--lag-seconds",
     type=click.IntRange(1),
     default=LAG_SECONDS,
     show_default=True,
-    help="How old an unread record may be, for 5 minutes.",
+    help="Alert above this age of an unread record, after 5 minutes.",
 )
 @click.option(
     "--disk-percent",
     type=click.IntRange(1, 99),
     default=DISK_PERCENT,
     show_default=True,
-    help="How much of the disk must be free.",
+    help="Alert below this free share of the disk.",
 )
 @click.option(
     "--skew",
     type=click.FloatRange(1, min_open=True),
     default=SKEW,
     show_default=True,
-    help="How many times its share the busiest partition may get.",
+    help="Alert above this multiple of a partition's fair share.",
 )
 @output_option
 def alerts(
     lag_records: int, lag_seconds: int, disk_percent: int, skew: float, output: str | None
 ) -> None:
-    """Print alert rules for Prometheus; each says what to do first.
+    """Print alert rules for Prometheus; each advises on the first step.
 
     \b
     penstock generate alerts -o penstock-alerts.yml
@@ -129,7 +127,7 @@ def alerts(
 
 
 def with_limits(rules: str, limits: Mapping[str, str]) -> str:
-    """The rules with other numbers in the comparisons with these ones."""
+    """Replaces these numbers in the rules' comparisons."""
     known = "|".join(map(re.escape, limits))
     return re.sub(rf"(?<=[<>] )(?:{known})(?![\w.])", lambda found: limits[found[0]], rules)
 
@@ -143,7 +141,7 @@ def with_limits(rules: str, limits: Mapping[str, str]) -> str:
     default=("127.0.0.1:8080",),
     show_default=True,
     metavar="HOST:PORT",
-    help="The HTTP port of a node; repeatable.",
+    help="HTTP address of a node; repeatable.",
 )
 @click.option(
     "--interval",
@@ -151,7 +149,7 @@ def with_limits(rules: str, limits: Mapping[str, str]) -> str:
     default=15,
     show_default=True,
     metavar="SECONDS",
-    help="How often to scrape.",
+    help="Scrape interval.",
 )
 @click.option(
     "--rules",
@@ -159,14 +157,14 @@ def with_limits(rules: str, limits: Mapping[str, str]) -> str:
     default="penstock-alerts.yml",
     show_default=True,
     metavar="FILE",
-    help="Where the alert rules are, for Prometheus.",
+    help="Path of the alert rules, for Prometheus.",
 )
-@click.option("--tls", is_flag=True, help="The HTTP ports speak TLS.")
+@click.option("--tls", is_flag=True, help="The HTTP ports use TLS.")
 @output_option
 def prometheus(
     targets: tuple[str, ...], interval: int, rules_file: str, tls: bool, output: str | None
 ) -> None:
-    """Print settings with which Prometheus scrapes these nodes.
+    """Print a Prometheus configuration that scrapes these nodes.
 
     \b
     penstock generate prometheus -t node-1:8080 -t node-2:8080 -o prometheus.yml

@@ -1,7 +1,7 @@
-"""`penstock outbox`: relay a database's outbox into topics; create, count, retry.
+"""`penstock outbox`: relays a database's outbox into topics; creates, counts and retries.
 
-The database is named by an SQLAlchemy URL. SQLAlchemy comes with an extra, so it is imported when
-a command needs it, and its absence is said in one line.
+An SQLAlchemy URL names the database. SQLAlchemy is an optional dependency, so it is imported on
+demand, and its absence is reported in one line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ database_option = click.option(
     envvar="PENSTOCK_DATABASE",
     show_envvar=True,
     metavar="URL",
-    help="E.g. postgresql://user:password@host/app or sqlite:///app.db.",
+    help="Database URL, e.g. postgresql://user:password@host/app or sqlite:///app.db.",
 )
 table_option = click.option(
     "--table", default="penstock_outbox", show_default=True, help="The outbox's table."
@@ -39,14 +39,14 @@ table_option = click.option(
 
 @click.group("outbox", no_args_is_help=True)
 def outbox() -> None:
-    """Send what a database's transactions have put into its outbox."""
+    """Relay the messages of a transactional outbox from a database into topics."""
 
 
 @outbox.command("init")
 @database_option
 @table_option
 def init_command(database: str, table: str) -> None:
-    """Create the outbox's tables, unless they are there.
+    """Create the outbox's tables, if they do not exist.
 
     \b
     penstock outbox init -d sqlite:///app.db
@@ -61,25 +61,29 @@ def init_command(database: str, table: str) -> None:
 @table_option
 @brokers_option
 @click.option("--once", is_flag=True, help="Stop when nothing is left to send.")
-@click.option("--keep", default="1h", show_default=True, help="How long sent rows stay.")
+@click.option("--keep", default="1h", show_default=True, help="Retention of sent rows.")
 @click.option(
-    "--poll", default="100ms", show_default=True, help="How often an empty outbox is looked at."
+    "--poll", default="100ms", show_default=True, help="Poll interval of an empty outbox."
 )
 @click.option(
-    "--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Rows at once."
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    default=500,
+    show_default=True,
+    help="Rows per batch.",
 )
 @click.option(
     "--lease",
     default="10s",
     show_default=True,
-    help="After such a silence of one relay another takes over.",
+    help="Lease of a relay; another relay takes over when it expires.",
 )
 @click.option(
     "--in-doubt",
     type=click.Choice(["stop", "resend", "skip"]),
     default="stop",
     show_default=True,
-    help="Where the cluster's ledger was lost: send the last batch again, or take it as sent.",
+    help="If the cluster lost its record of sent batches: stop, resend the last one, or skip it.",
 )
 def relay_command(
     database: str,
@@ -94,8 +98,8 @@ def relay_command(
 ) -> None:
     """Send messages as they are committed, each exactly once and in order per key.
 
-    Runs until SIGTERM or Ctrl-C. Any number may run; they share the work and take over from each
-    other.
+    Runs until SIGTERM or Ctrl-C. Several relays may run; they share the work and take over from
+    each other.
 
     \b
     penstock outbox relay -d postgresql://app@db/app -b broker:9092
@@ -141,7 +145,7 @@ async def _until_signal(relay: Relay) -> None:
 @table_option
 @format_option
 def status_command(database: str, table: str, format: OutputFormat) -> None:
-    """Count messages by state, and say why some could not be sent.
+    """Count messages by state, and show the errors of failed ones.
 
     \b
     penstock outbox status -d sqlite:///app.db
@@ -170,7 +174,7 @@ def status_command(database: str, table: str, format: OutputFormat) -> None:
 @database_option
 @table_option
 def retry_command(database: str, table: str) -> None:
-    """Send again what was refused, once its cause is mended.
+    """Retry failed messages, once the cause is fixed.
 
     \b
     penstock outbox retry -d sqlite:///app.db
@@ -197,7 +201,7 @@ def _opened(database: str, table: str) -> Iterator[tuple[Engine, Outbox]]:
         ) from None
     except SQLAlchemyError:
         raise UserError(
-            "--database is no database URL; write e.g. sqlite:///app.db or "
+            "--database is not a database URL; write e.g. sqlite:///app.db or "
             "postgresql://user:password@host/app"
         ) from None
     try:
@@ -206,7 +210,7 @@ def _opened(database: str, table: str) -> Iterator[tuple[Engine, Outbox]]:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         is_missing = table in reason and ("no such table" in reason or "not exist" in reason)
         advice = "; create it with `penstock outbox init`" if is_missing else ""
-        raise UserError(f"the database refused: {reason}{advice}") from None
+        raise UserError(f"database error: {reason}{advice}") from None
     finally:
         engine.dispose()
 

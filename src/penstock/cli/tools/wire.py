@@ -1,6 +1,6 @@
-"""`penstock wire`: what we speak, and the code that speaks it.
+"""`penstock wire`: supported Kafka APIs, and the generated code of their codecs.
 
-The codecs are compiled from the message classes when first used; `show` prints that code.
+The codecs are compiled from the message classes on first use; `show` prints that code.
 """
 
 import click
@@ -12,7 +12,7 @@ from penstock.cli.terminal.session import nearest
 
 @click.group("wire", no_args_is_help=True)
 def wire() -> None:
-    """Look at the Kafka protocol as Penstock speaks it."""
+    """Inspect Penstock's implementation of the Kafka protocol."""
 
 
 @wire.command("list")
@@ -43,7 +43,7 @@ def list_messages(format: OutputFormat) -> None:
 
 @wire.command("show")
 @click.argument("name", help="An API or message: Heartbeat, FetchRequest.")
-@click.argument("version", type=int, required=False, help="The version; the newest if left out.")
+@click.argument("version", type=int, required=False, help="The version [the newest].")
 def show(name: str, version: int | None) -> None:
     """Print the generated code that reads and writes a message.
 
@@ -65,7 +65,7 @@ def show(name: str, version: int | None) -> None:
         apis = {cls.__name__.removesuffix("Request") for cls in REQUESTS.values()}
         close = nearest(name, {*apis, *known})
         hint = f"did you mean {close}?" if close else "see `penstock wire list`"
-        raise UserError(f"there is no message {name!r}; {hint}")
+        raise UserError(f"message {name!r} does not exist; {hint}")
     for index, cls in enumerate(wanted):
         first, last = wire_of(cls).versions
         chosen = last if version is None else version

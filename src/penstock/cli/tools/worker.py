@@ -1,4 +1,4 @@
-"""`penstock worker module:worker`: runs a worker that was declared in Python."""
+"""`penstock worker module:worker`: runs a worker declared in Python."""
 
 import importlib
 import os
@@ -16,26 +16,26 @@ from penstock.cli.terminal.session import security_settings
 if TYPE_CHECKING:
     from penstock.app.worker import Worker
 
-NOT_THEIRS = (__file__, "<frozen importlib", importlib.__file__ or "")
-"""The files that stand in a traceback before those of the module that is loaded."""
+IMPORT_FILES = (__file__, "<frozen importlib", importlib.__file__ or "")
+"""Files whose frames precede those of the loaded module in a traceback."""
 
 
-@click.command("worker", short_help="Run a worker that was declared in Python.")
-@click.argument("target", metavar="MODULE:WORKER", help="The module, and the worker in it.")
+@click.command("worker", short_help="Run a worker declared in Python.")
+@click.argument("target", metavar="MODULE:WORKER", help="The module, and the worker's name in it.")
 @click.option(
     "-b",
     "--brokers",
     envvar="PENSTOCK_BROKERS",
     show_envvar=True,
     metavar="HOST:PORT,...",
-    help="Brokers to connect to, instead of those the worker names.",
+    help="Bootstrap brokers, instead of those that the worker names.",
 )
 @click.option(
     "--tracing",
     is_flag=True,
     envvar="PENSTOCK_TRACING",
     show_envvar=True,
-    help="Trace what is handled, and send it where OTEL_EXPORTER_OTLP_ENDPOINT says.",
+    help="Trace handled messages; send spans to OTEL_EXPORTER_OTLP_ENDPOINT.",
 )
 @log_format_option
 @log_level_option("info")
@@ -44,8 +44,8 @@ def worker(
 ) -> None:
     """Run the worker named WORKER in MODULE, until SIGTERM or Ctrl-C.
 
-    The current directory is searched first. Handlers that run when a signal comes may finish; what
-    they do not finish is given back, for another worker.
+    The current directory is searched first. On a signal, running handlers may finish; messages that
+    they do not finish are released for another worker.
 
     \b
     penstock worker shop.jobs:worker
@@ -59,7 +59,7 @@ def worker(
         found.client_options["tracing"] = True
     if brokers:
         found.brokers = brokers
-    # A worker names its brokers: only a profile that is named, too, is meant instead of them.
+    # A worker names its brokers: only an explicitly named profile overrides them.
     is_named = click.get_current_context().find_root().params.get("profile") is not None
     if is_named and not brokers and (profile := profile_file.chosen()) is not None:
         found.brokers = profile[1].brokers
@@ -73,7 +73,7 @@ def worker(
 
 
 def load(target: str) -> "Worker":
-    """The worker that `module:name` means. Raises UserError, saying what is wrong."""
+    """Loads the worker `module:name`. Raises UserError if it cannot."""
     from penstock.app.worker import Worker
 
     module_name, _, name = target.partition(":")
@@ -84,7 +84,7 @@ def load(target: str) -> "Worker":
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and module_name.startswith(error.name):
-            raise UserError(f"there is no module {error.name!r} here or on the path") from None
+            raise UserError(f"no module {error.name!r} in this directory or on the path") from None
         raise _broken(module_name, error) from None
     except Exception as error:
         raise _broken(module_name, error) from None
@@ -97,9 +97,9 @@ def load(target: str) -> "Worker":
 
 
 def _broken(module_name: str, error: Exception) -> UserError:
-    """Shows where the module fails: its own lines, without ours and those of importing."""
+    """Prints the traceback from the module's own frames on."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(NOT_THEIRS):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(IMPORT_FILES):
         frames = frames.tb_next
     traceback.print_exception(type(error), error, frames)
     return UserError(f"module {module_name!r} does not load: {type(error).__name__}: {error}")
