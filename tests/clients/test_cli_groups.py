@@ -74,7 +74,7 @@ def test_a_group_begins_where_it_is_told(cli: Cli, filled: str) -> None:
     none = cli.ok("consume", filled, "-g", f"end-{filled}", "-o", "end", "-e")
     assert none == ""
     assert "leave out -p" in cli.fails("consume", filled, "-g", "g", "-p", "0")
-    assert "where a group begins" in cli.fails("consume", filled, "-g", "g", "-o", "1:5")
+    assert "without a committed offset" in cli.fails("consume", filled, "-g", "g", "-o", "1:5")
 
 
 def is_shared(cli: Cli, group: str) -> bool:
@@ -163,7 +163,7 @@ def test_seeking_shows_first_and_moves_when_told(cli: Cli, filled: str) -> None:
     shown = cli.ok("group", "seek", group, "--to", "999").splitlines()
     assert shown[0].split() == ["TOPIC", "PARTITION", "OLD", "NEW", "DIFFERENCE"]
     assert shown[1].split(maxsplit=5) == [filled, "0", "7", "10", "+3", "999 is outside the log"]
-    assert shown[-1] == "nothing was changed: this was a preview; add --yes to move the group"
+    assert shown[-1] == "nothing was changed: this was a preview; pass --yes to move the group"
     assert "there is no partition 7" in cli.fails(
         "group", "seek", group, "--to", "end", "-t", f"{filled}:7"
     )
@@ -231,7 +231,7 @@ def test_an_open_transaction_is_shown_and_aborted(
     line = cli.fails("txn", "abort", "-t", filled, "-p", "1", "--start-offset", "3")
     assert line.endswith("none is open there")
 
-    assert "add --yes if you mean it" in cli.fails("txn", "abort", name)
+    assert "pass --yes to confirm" in cli.fails("txn", "abort", name)
     assert cli.ok("txn", "abort", name, "--yes") == f"aborted the transaction of {name}\n"
     assert cli.ok("consume", filled, "-p", "0", "--committed", "-e").count("\n") == RECORDS
     producer.produce(filled, b"late", partition=0)

@@ -36,10 +36,10 @@ def test_quotas_are_set_listed_and_removed(broker: Broker, topic: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("set", "producer_byte_rate=1"), "say for whom"),
+        (("set", "producer_byte_rate=1"), "no entity given"),
         (("set", "--user", "a", "--user-default", "producer_byte_rate=1"), "two quotas"),
-        (("set", "--user", "a", "speed=1"), "there are producer_byte_rate"),
-        (("set", "--user", "a", "producer_byte_rate=fast"), "'fast' is no number"),
+        (("set", "--user", "a", "speed=1"), "use one of producer_byte_rate"),
+        (("set", "--user", "a", "producer_byte_rate=fast"), "'fast' is not a number"),
         (("set", "--user", "a", "producer_byte_rate=0"), "greater than 0"),
         (("set", "--ip", "10.0.0.1", "producer_byte_rate=1"), "connection_creation_rate"),
         (("remove", "--user", "nobody-has-this-name", "--yes"), "has no such quota"),

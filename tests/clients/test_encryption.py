@@ -170,7 +170,7 @@ def test_keys_are_rotated_from_the_command_line(
     broker.start()
     cli = Cli(broker.bootstrap)
     assert sorted(uses().values()) == [0, 0, 3]
-    assert "3 logs were put under" in cli.ok("encryption", "rotate")
+    assert "3 logs now use" in cli.ok("encryption", "rotate")
     assert "0 logs" in cli.ok("encryption", "rotate")
     new = kek.read_text().splitlines()[0]
     kek.write_text(new)

@@ -141,7 +141,7 @@ def test_nothing_is_lost_before_somebody_said_yes(shell: Shell) -> None:
     for name, rest in ASKING.items():
         code, _, err = shell.run(*name.split(), *rest)
         assert code == 1, name
-        assert "add --yes if you mean it (nothing was done)" in err, name
+        assert "pass --yes to confirm (nothing was done)" in err, name
     code, asked = answer("n\n", "topic", "delete", "t")
     assert code == 130
     assert "Delete t with all records? [y/N]" in asked

@@ -100,7 +100,7 @@ def test_a_plan_that_was_shown_can_be_given_back(cluster: ClusterProcess, tmp_pa
     done = penstock(cluster, "cluster", "reassign", "--plan", str(file), "-y", "--format", "json")
     assert json.loads(done)["done"]
     assert all(len(p["isr"]) == 3 for p in partitions(cluster, "planned"))
-    assert penstock(cluster, "cluster", "reassign", "--status").strip() == "no moves under way"
+    assert penstock(cluster, "cluster", "reassign", "--status").strip() == "no moves are running"
     again = penstock(cluster, "cluster", "reassign", "--plan", str(file), "-y")
     assert again.strip() == "nothing to move"
 

@@ -85,7 +85,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_right_one(
         (["topic", "list", "-b", "host:port"], "write host:port"),
         (["up", "--set", "num.partitions"], "write --set name=value"),
         (["up", "--data", "a", "--set", "log.dirs=b"], "leave one of them out"),
-        (["up", "--nodes", "3", "--set", "log.dirs=b"], "log.dirs is for one node"),
+        (["up", "--nodes", "3", "--set", "log.dirs=b"], "log.dirs is for a single node"),
         (["wire", "show", "Hartbeat"], "did you mean Heartbeat"),
         (["wire", "show", "Heartbeat", "9"], "has versions 0-4, not 9"),
         (["wire", "show", "qqq"], "penstock wire list"),

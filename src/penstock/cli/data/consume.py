@@ -105,7 +105,7 @@ def consume(
     brokers: str,
     format: OutputFormat,
 ) -> None:
-    """Read records of topics, from the start, and wait for more.
+    """Read records of topics, from the start, and follow them.
 
     \b
     penstock consume orders -o -10 -e

@@ -58,7 +58,7 @@ class ReplayOutcome:
     is_resumed: bool = False
 
 
-@click.command("replay", short_help="Read a topic again, for a group or as a copy.")
+@click.command("replay", short_help="Replay a topic for a group, or copy a range of it.")
 @click.argument("topic", help="The topic to replay.", shell_complete=topic_names)
 @click.option(
     "-g", "--group", shell_complete=group_names, help="Replay for this share or consumer group."

@@ -195,7 +195,7 @@ def parse_rows(lines: Iterable[str], group: str, source: str) -> dict[tuple[str,
             if where in found:
                 raise UserError(f"{source} line {number}: {cells[0]}[{cells[1]}] occurs twice")
             if len(found) >= FILE_ROWS_MAX or int(cells[2]) >= 1 << 63:
-                raise UserError(f"{source} line {number}: more than {FILE_ROWS_MAX:,} offsets")
+                raise UserError(f"{source} line {number}: offset out of range, or too many lines")
             found[where] = int(cells[2])
     except (UnicodeDecodeError, csv.Error):
         raise UserError(f"{source} is not a file of topic,partition,offset lines") from None

@@ -30,7 +30,9 @@ mechanism_option = click.option(
 
 @click.group("user", no_args_is_help=True)
 def user() -> None:
-    """Manage users with their passwords (SCRAM, PLAIN) and access keys (SQS, SNS)."""
+    """Manage users, their passwords and access keys.
+
+    Users log in with passwords (SCRAM, PLAIN) or sign with access keys (SQS, SNS)."""
 
 
 @user.command("list")

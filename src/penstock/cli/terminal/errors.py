@@ -53,8 +53,8 @@ def _explain_os_error(error: OSError, text: str) -> str:
     if error.errno == errno.EADDRINUSE:
         where = f": {text}" if "address" in text else ""
         return (
-            f"another process uses this port{where}; stop it, or choose other ports with "
-            "--kafka-port and --http-port (0 picks a free one)"
+            f"the port is in use by another process{where}; stop it, or choose other ports "
+            "with --kafka-port and --http-port (0 picks a free one)"
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return "--host is not an address of this machine; choose one of its own, such as 127.0.0.1"

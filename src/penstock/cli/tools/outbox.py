@@ -39,7 +39,7 @@ table_option = click.option(
 
 @click.group("outbox", no_args_is_help=True)
 def outbox() -> None:
-    """Relay the messages of a transactional outbox from a database into topics."""
+    """Relay messages of a transactional outbox into topics."""
 
 
 @outbox.command("init")

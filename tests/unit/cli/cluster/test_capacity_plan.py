@@ -31,6 +31,6 @@ def test_a_retention_is_in_hours_days_or_weeks() -> None:
 def test_the_plan_is_a_table_or_json() -> None:
     text = CliRunner().invoke(plan_command, ["--rate", "100k"])
     assert text.exit_code == 0
-    assert "disk space decides" in text.output
+    assert "limited by disk space" in text.output
     found = CliRunner().invoke(plan_command, ["--rate", "100k", "--format", "json"])
     assert json.loads(found.output)["plan"]["nodes"] > 3

@@ -43,7 +43,7 @@ def test_it_is_made_when_nothing_answers_and_has_no_secrets(
     assert "cluster.json: cannot reach" in files["missing.txt"]
     assert "penstock" in json.loads(files["versions.json"])
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    assert "could not be gathered" in capsys.readouterr().out
+    assert "could not be collected" in capsys.readouterr().out
 
 
 def test_the_state_of_a_cluster_is_in_it(tmp_path: Path) -> None:

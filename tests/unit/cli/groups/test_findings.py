@@ -52,14 +52,14 @@ def test_a_stuck_partition_is_told_from_a_stuck_group() -> None:
     assert stuck_partitions(before, now) == [("t", 0)]
     (found,) = findings(before, now)
     assert "t-0" in found.what
-    assert "dead letters" in found.proposal
+    assert "dead-letter queue" in found.proposal
     (found,) = findings(before, before)
     assert "nothing was read" in found.what
 
 
 def test_a_group_without_members_needs_some_first() -> None:
     found = findings(rows((0, 9)), rows((0, 9)), members=0, desired=2)
-    assert [one.what for one in found] == ["it has no members", "2 members would do (why)"]
+    assert [one.what for one in found] == ["the group has no members", "2 members would suffice (why)"]
     assert found[1].proposal == "add 2"
 
 

@@ -67,11 +67,11 @@ def test_a_file_of_offsets_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("orders,0\n", "line 1: write topic,partition,offset"),
-        ("orders,0,5\norders,1,x\n", "line 2: write topic,partition,offset"),
-        ("orders,0,-1\n", "line 1: write topic,partition,offset"),
-        ("orders,0,5\norders,0,6\n", r"line 2: orders\[0\] is there twice"),
-        (f"orders,0,{1 << 63}\n", "line 1: too much"),
+        ("orders,0\n", "line 1 is not topic,partition,offset"),
+        ("orders,0,5\norders,1,x\n", "line 2 is not topic,partition,offset"),
+        ("orders,0,-1\n", "line 1 is not topic,partition,offset"),
+        ("orders,0,5\norders,0,6\n", r"line 2: orders\[0\] occurs twice"),
+        (f"orders,0,{1 << 63}\n", "line 1: offset out of range"),
         ("", "has no offsets of group 'g'"),
         ("other,orders,0,5\n", "has no offsets of group 'g'"),
     ],
@@ -83,7 +83,7 @@ def test_a_wrong_file_is_refused_with_the_line(text: str, expected: str) -> None
 
 def test_a_file_has_a_largest_size() -> None:
     lines = (f"t,{index},0\n" for index in range(FILE_ROWS_MAX + 1))
-    with pytest.raises(UserError, match=f"line {FILE_ROWS_MAX + 1}: too much"):
+    with pytest.raises(UserError, match=f"line {FILE_ROWS_MAX + 1}: offset out of range"):
         parse_rows(lines, "g", "f.csv")
 
 
@@ -122,11 +122,11 @@ def test_a_group_with_members_is_refused_with_what_to_do(count: int, expected: s
         (["group", "seek", "g", "--to", "start", "-t", "a:b"], "write orders or orders:0,2"),
         (["group", "delete", "g", "-t", ":"], "write orders or orders:0,2"),
         (["txn", "list", "--older", "soon"], "'soon' is not a duration; try 500ms"),
-        (["txn", "list", "--hanging", "--state", "ongoing"], "exclude each other"),
-        (["txn", "list", "-t", "a"], "-t needs --hanging"),
-        (["txn", "abort"], "give a transactional id, or all of"),
-        (["txn", "abort", "-t", "a", "-p", "0"], "give a transactional id, or all of"),
-        (["txn", "abort", "x", "-t", "a"], "give a transactional id, or all of"),
+        (["txn", "list", "--hanging", "--state", "ongoing"], "use only one of"),
+        (["txn", "list", "-t", "a"], "-t works with --hanging only"),
+        (["txn", "abort"], "pass a transactional id, or all of"),
+        (["txn", "abort", "-t", "a", "-p", "0"], "pass a transactional id, or all of"),
+        (["txn", "abort", "x", "-t", "a"], "pass a transactional id, or all of"),
     ],
 )
 def test_a_mistake_in_what_is_asked_is_one_line(
@@ -149,7 +149,7 @@ def test_a_file_that_is_no_text_is_refused(
     ("arguments", "expected"),
     [
         (["group", "seek", "g"], "--to"),
-        (["group", "seek", "g", "--to", "end", "--to-group", "h"], "say where to, once"),
+        (["group", "seek", "g", "--to", "end", "--to-group", "h"], "pass one target"),
         (["group", "list", "--state", "asleep"], "stable"),
         (["txn", "list", "--state", "asleep"], "ongoing"),
         (["group", "describe"], "NAMES"),

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.queues.dlq_arguments import document_of, filter_of, parse_letter, show_data
+from penstock.cli.queues.dlq_arguments import document_of, filter_of, parse_message_id, show_data
 from penstock.cli.terminal.errors import UserError
 from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.dead_letters.message import DeadLetterFilter, dead_letter_of
 
 NOTHING: dict[str, Any] = {
-    "letters": (),
+    "messages": (),
     "error": None,
     "message": None,
     "key": None,
@@ -26,7 +26,7 @@ NOTHING: dict[str, Any] = {
     ("given", "chosen"),
     [
         ({}, DeadLetterFilter()),
-        ({"letters": ("0:5", "1:7")}, DeadLetterFilter(ids=frozenset({(0, 5), (1, 7)}))),
+        ({"messages": ("0:5", "1:7")}, DeadLetterFilter(ids=frozenset({(0, 5), (1, 7)}))),
         (
             {"error": "Time*", "message": "bank"},
             DeadLetterFilter(error_class="Time*", error_text="bank"),
@@ -66,8 +66,8 @@ def test_options_become_a_filter(given: dict[str, Any], chosen: DeadLetterFilter
 @pytest.mark.parametrize(
     "given",
     [
-        {"letters": ("5",)},
-        {"letters": ("a:b",)},
+        {"messages": ("5",)},
+        {"messages": ("a:b",)},
         {"failed": "yesterday"},
         {"failed": "5:9"},
         {"source": ":3"},
@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_said_at_once(given: dict[str, Any]) -> None:
 
 
 def test_a_letter_is_named_by_partition_and_offset() -> None:
-    assert parse_letter("3:15") == (3, 15)
+    assert parse_message_id("3:15") == (3, 15)
 
 
 @pytest.mark.parametrize(

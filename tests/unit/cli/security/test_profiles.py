@@ -141,4 +141,4 @@ def test_a_broken_file_is_named(tmp_path: Path, capsys: Capture) -> None:
     path.parent.mkdir()
     path.write_text("[profiles.dev]\n")
     path.chmod(0o600)
-    assert "profiles.toml is not a file of profiles" in failure(capsys, "topic", "list")
+    assert "profiles.toml is not a valid profile file" in failure(capsys, "topic", "list")

@@ -71,14 +71,14 @@ def test_ports_that_would_run_into_each_other_are_refused(
         if fits:
             _check(plan, print)
         else:
-            with pytest.raises(UserError, match="run into those from 9094 on"):
+            with pytest.raises(UserError, match="overlap those from 9094 on"):
                 _check(plan, print)
     _check(ClusterPlan(tmp_path, 3, kafka_port=0, http_port=0), print)
 
 
 def test_the_directory_of_a_single_node_is_not_made_a_clusters(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{}")
-    with pytest.raises(UserError, match="holds the data of one node by itself"):
+    with pytest.raises(UserError, match="holds the data of a single node"):
         _check(ClusterPlan(tmp_path, 3), print)
 
 
@@ -91,7 +91,7 @@ def test_nodes_that_are_left_out_are_named(tmp_path: Path) -> None:
     assert said == []
     _check(ClusterPlan(tmp_path, 2), said.append)
     assert len(said) == 1
-    assert said[0].startswith("node-3 took part before")
+    assert said[0].startswith("node-3 ran before")
 
 
 def test_a_directory_has_one_supervisor(tmp_path: Path) -> None:

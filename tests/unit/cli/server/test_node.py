@@ -26,6 +26,6 @@ def test_the_file_is_required(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_settings_of_one_node_are_refused_with_several(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["up", "--nodes", "3", "--node-id", "2"]) == 1
-    assert "--node-id is for one node" in capsys.readouterr().err
+    assert "--node-id is for a single node" in capsys.readouterr().err
     assert run(["up", "--nodes", "3", "--set", "num.partitons=2"]) == 1
     assert "did you mean 'num.partitions'" in capsys.readouterr().err

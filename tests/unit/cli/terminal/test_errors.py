@@ -19,7 +19,7 @@ def test_failures_of_ours_and_of_the_system_are_explained() -> None:
     assert explain(FileNotFoundError(errno.ENOENT, "No such file", "x.toml")) == (
         "x.toml: no such file"
     )
-    assert "no permission for /data" in str(explain(PermissionError(errno.EACCES, "", "/data")))
+    assert "permission denied for /data" in str(explain(PermissionError(errno.EACCES, "", "/data")))
     assert "the port is in use" in str(explain(OSError(errno.EADDRINUSE, "address in use")))
     assert "--host" in str(explain(OSError(errno.EADDRNOTAVAIL, "cannot assign")))
     assert "disk is full" in str(explain(OSError(errno.ENOSPC, "No space left")))

@@ -7,7 +7,7 @@ import logging
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from penstock.cli.terminal.logs import KINDS_MAX, JsonLines, Sparing
+from penstock.cli.terminal.logs import KINDS_MAX, JsonLines, LogRateLimit
 from simulation.loop import SimLoop
 
 LOG = logging.getLogger("penstock.test")
@@ -60,40 +60,40 @@ def test_the_current_span_is_named() -> None:
     assert found["span_id"] == f"{span.get_span_context().span_id:016x}"
 
 
-def told(sparing: Sparing, at_s: float, words: str = "closing %s", **more: object) -> str | None:
+def told(limit: LogRateLimit, at_s: float, words: str = "closing %s", **more: object) -> str | None:
     made = logging.makeLogRecord({"msg": words, "args": ("x",), "name": "n", **more})
     made.created = at_s
-    return made.getMessage() if sparing.filter(made) else None
+    return made.getMessage() if limit.filter(made) else None
 
 
 def test_strangers_do_not_fill_the_log() -> None:
-    sparing = Sparing(lines_max=3, window_s=10.0)
+    limit = LogRateLimit(lines_max=3, window_s=10.0)
     for level in (logging.INFO, logging.ERROR):
-        lines = [told(sparing, 1.0 + at / 10, levelno=level) for at in range(10)]
+        lines = [told(limit, 1.0 + at / 10, levelno=level) for at in range(10)]
         assert lines == ["closing x"] * 3 + [None] * 7
-    assert told(sparing, 2.5, "of another kind: %s") == "of another kind: x"
-    assert told(sparing, 11.5, levelno=logging.INFO) == "closing x (and 7 more like it before)"
-    assert told(sparing, 11.6, levelno=logging.INFO) == "closing x"
+    assert told(limit, 2.5, "of another kind: %s") == "of another kind: x"
+    assert told(limit, 11.5, levelno=logging.INFO) == "closing x (7 similar lines suppressed before)"
+    assert told(limit, 11.6, levelno=logging.INFO) == "closing x"
 
 
 def test_stacks_are_told_of_less_often() -> None:
-    sparing = Sparing(lines_max=3, window_s=10.0, stacks_max=1)
-    assert told(sparing, 1.0, exc_info=(KeyError, KeyError(), None)) == "closing x"
-    assert told(sparing, 1.0, exc_info=(KeyError, KeyError(), None)) is None
+    limit = LogRateLimit(lines_max=3, window_s=10.0, stacks_max=1)
+    assert told(limit, 1.0, exc_info=(KeyError, KeyError(), None)) == "closing x"
+    assert told(limit, 1.0, exc_info=(KeyError, KeyError(), None)) is None
 
 
 def test_kinds_are_bounded() -> None:
-    sparing = Sparing(lines_max=3, window_s=10.0)
-    passed = [told(sparing, 1.0, f"{at} %s") for at in range(KINDS_MAX + 10)]
+    limit = LogRateLimit(lines_max=3, window_s=10.0)
+    passed = [told(limit, 1.0, f"{at} %s") for at in range(KINDS_MAX + 10)]
     assert len([one for one in passed if one]) == KINDS_MAX + 3
 
 
 def test_what_was_left_out_is_told_when_its_time_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    logger = logging.getLogger("penstock.test.sparing")
-    sparing = Sparing(lines_max=1, window_s=10.0)
-    logger.addFilter(sparing)
+    logger = logging.getLogger("penstock.test.limit")
+    limit = LogRateLimit(lines_max=1, window_s=10.0)
+    logger.addFilter(limit)
 
     async def main() -> None:
         for at in range(5):
@@ -103,6 +103,6 @@ def test_what_was_left_out_is_told_when_its_time_is_over(
     try:
         SimLoop(1, time_max=60).run(main())
     finally:
-        logger.removeFilter(sparing)
+        logger.removeFilter(limit)
     said = [one.getMessage() for one in caplog.records if one.name == logger.name]
-    assert said == ["closing 0", "and 4 more like it: closing %s"]
+    assert said == ["closing 0", "4 similar lines suppressed: closing %s"]

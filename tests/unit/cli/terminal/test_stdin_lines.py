@@ -75,5 +75,5 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     path.write_bytes(b"x" * 300_000)
     with path.open("rb") as file:
         monkeypatch.setattr(sys, "stdin", _Input(file.fileno()))
-        with pytest.raises(UserError, match="is it binary data"):
+        with pytest.raises(UserError, match="send binary data with --file"):
             asyncio.run(_all())

@@ -65,11 +65,11 @@ def test_what_failed_is_shown_and_can_be_sent_again(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["status", "-d", "nonsense"], "no database URL"),
+        (["status", "-d", "nonsense"], "not a database URL"),
         (["status", "-d", "sqlite:///{tmp}/new.db"], "create it with `penstock outbox init`"),
         (["relay", "-d", "sqlite:///{tmp}/new.db", "--keep", "soon"], "--keep"),
         (["status", "-d", "mysql://host/db"], "penstock-mq[outbox,postgres]"),
-        (["status", "-d", "postgresql://127.0.0.1:1/db"], "the database refused"),
+        (["status", "-d", "postgresql://127.0.0.1:1/db"], "database error"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(

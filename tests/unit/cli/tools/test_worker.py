@@ -44,7 +44,7 @@ def test_a_worker_is_found_in_the_current_directory(module: str) -> None:
     [
         ("shop_jobs", "is not MODULE:WORKER"),
         (":worker", "is not MODULE:WORKER"),
-        ("no_jobs:worker", "there is no module 'no_jobs'"),
+        ("no_jobs:worker", "no module 'no_jobs'"),
         ("shop_jobs:boss", "has no 'boss'"),
         ("shop_jobs:other", "is a int, not a penstock.Worker"),
     ],
