@@ -59,7 +59,10 @@ def test_a_stuck_partition_is_told_from_a_stuck_group() -> None:
 
 def test_a_group_without_members_needs_some_first() -> None:
     found = findings(rows((0, 9)), rows((0, 9)), members=0, desired=2)
-    assert [one.what for one in found] == ["the group has no members", "2 members would suffice (why)"]
+    assert [one.what for one in found] == [
+        "the group has no members",
+        "2 members would suffice (why)",
+    ]
     assert found[1].proposal == "add 2"
 
 

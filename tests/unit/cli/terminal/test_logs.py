@@ -72,7 +72,9 @@ def test_strangers_do_not_fill_the_log() -> None:
         lines = [told(limit, 1.0 + at / 10, levelno=level) for at in range(10)]
         assert lines == ["closing x"] * 3 + [None] * 7
     assert told(limit, 2.5, "of another kind: %s") == "of another kind: x"
-    assert told(limit, 11.5, levelno=logging.INFO) == "closing x (7 similar lines suppressed before)"
+    assert (
+        told(limit, 11.5, levelno=logging.INFO) == "closing x (7 similar lines suppressed before)"
+    )
     assert told(limit, 11.6, levelno=logging.INFO) == "closing x"
 
 
