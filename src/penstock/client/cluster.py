@@ -1,10 +1,10 @@
-"""One client's view of a cluster: connections by node, metadata, routing to leaders, retries.
+"""Client of a cluster: connections by node, metadata, routing to leaders, retries.
 
-Owns the connections (one per node, opened on first use, opened again after a loss) and the
-cached `Metadata`. Leaves to admin, producer and consumer what to ask.
+Owns the connections (one per node, opened on first use and again after a loss) and the cached
+`Metadata`. Admin, producer and consumer send their requests through it.
 
-Retries are bounded by time and by kind: a refusal that another try cannot change is raised at
-once; a lost connection is retried only by callers for whom doing it twice is harmless.
+Retries are bounded by time and by kind. A refusal that a retry cannot change is raised at once. A
+request on a lost connection is retried only if the caller says that it is idempotent.
 """
 
 import asyncio
@@ -33,16 +33,17 @@ from penstock.wire.messages.metadata import (
 Answer = TypeVar("Answer")
 T = TypeVar("T")
 
-# A topic that was just created may be unknown to another broker for a moment, but someone who
-# misspelt a name should not wait long for the answer.
+# A new topic may be unknown to another broker for a moment, but a user who misspelt a name should
+# not wait long for the error.
 _UNKNOWN_TOPIC_TRIES = 4
-# A topic that is being created for us takes its time.
+# Auto-creation of a topic takes longer.
 _NEW_TOPIC_TRIES = 10
 METADATA_AGE_MAX_S = 300.0
+"""Age from which metadata is refreshed, in seconds."""
 
 
 def parse_brokers(text: str) -> list[Address]:
-    """`host:port,host:port`; the port defaults to 9092, an IPv6 host stands in brackets."""
+    """Parses `host:port,host:port`; the port defaults to 9092, an IPv6 host is in brackets."""
     addresses = []
     for part in text.split(","):
         part = part.strip()
@@ -54,15 +55,15 @@ def parse_brokers(text: str) -> list[Address]:
         else:
             host, _, port = part.partition(":")
         if not host or not (port.isdigit() or not port) or int(port or 9092) > 65535:
-            raise ValueError(f"{part!r} is not a broker address; write host:port")
+            raise ValueError(f"{part!r} is not a broker address: write host:port")
         addresses.append(Address(host, int(port or 9092)))
     if not addresses:
-        raise ValueError("no broker address; write host:port, several separated by commas")
+        raise ValueError("broker address is missing: write host:port, several separated by commas")
     return addresses
 
 
 class Cluster:
-    """Start with `await bootstrap()`; end with `await close()`, or use `async with`."""
+    """Client of a cluster, from `bootstrap` until `close`; also a context manager."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Cluster:
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
         workers: Workers | None = None,
     ) -> None:
-        """`workers` open what was fetched, for those who share the loop with others."""
+        """`workers` decode fetched records, for callers that must not block the event loop."""
         assert addresses
         self.addresses = list(addresses)
         self.config = config or ConnectionConfig()
@@ -82,12 +83,12 @@ class Cluster:
         self.backoff = Backoff(random)
         self.metadata = Metadata()
         self.coordinators: dict[tuple[int, str], int] | None = None
-        """Set to {} where `coordinators` should remember who they are."""
+        """Cache of the `coordinators` module; set to {} to enable it."""
         self._authenticate = authenticate
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None
-        self._unhelpful: dict[Address, None] = {}
-        """Addresses that were asked for metadata since the last answer."""
+        self._failed_addresses: dict[Address, None] = {}
+        """Addresses that failed to answer a metadata request since the last reply."""
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
 
@@ -99,7 +100,7 @@ class Cluster:
         await self.close()
 
     async def bootstrap(self) -> None:
-        """Reaches some broker and learns who is there. Fails at once if none can be reached."""
+        """Connects to any broker and gets the list of brokers; raises if none is reachable."""
         await self.refresh(())
 
     async def close(self) -> None:
@@ -120,12 +121,12 @@ class Cluster:
     # Connections.
 
     async def connection(self, node_id: int) -> Connection:
-        """The connection to a node, opened if need be; several callers share one attempt."""
+        """Returns the connection to a node, opened if needed; callers share one attempt."""
         ready = self.ready(node_id)
         return ready if ready is not None else await asyncio.shield(self._connecting[node_id])
 
     def ready(self, node_id: int) -> Connection | None:
-        """The open connection to a node, or None and one begins to open."""
+        """Returns the open connection to a node; otherwise starts to open one and returns None."""
         known = self._connections.get(node_id)
         if known is not None and not known.is_closed:
             return known
@@ -136,7 +137,7 @@ class Cluster:
         return None
 
     def connecting(self, node_id: int) -> "asyncio.Task[Connection] | None":
-        """The attempt that `ready` began."""
+        """Returns the attempt to connect that `ready` started."""
         return self._connecting.get(node_id)
 
     async def _open(self, node_id: int) -> Connection:
@@ -144,31 +145,37 @@ class Cluster:
         return connection
 
     async def open_connection(self, node_id: int) -> Connection:
-        """A connection of the caller's own, who closes it: for long polls and sessions."""
+        """Opens a separate connection for a session or long polls; the caller must close it."""
         broker = self.metadata.brokers.get(node_id)
         if broker is None:
-            raise Unreachable(f"broker {node_id} is not known to the cluster; is it down?")
+            raise Unreachable(
+                f"broker {node_id} is not in the metadata of the cluster; is it down?"
+            )
         return await connect(broker.address, self.config, self._authenticate)
 
     def _opened(self, node_id: int, task: "asyncio.Task[Connection]") -> None:
         del self._connecting[node_id]
         if not task.cancelled():
-            task.exception()  # Whoever waits sees it; nobody waiting is no cause for a warning.
+            task.exception()  # Marked as retrieved: a waiting caller gets it, if there is one.
 
     async def any_connection(self) -> Connection:
-        """An open connection to any broker, opened to a known one or to bootstrap if need be.
+        """Returns an open connection to any broker, opened if needed.
 
-        The first choice carries no fetches, so that no question waits behind a long poll. Who
-        had no answer is not asked again before the others: it may be cut off from them, and would
-        go on sending its clients away.
+        The bootstrap connection comes first: it carries no fetches, so that a request never waits
+        behind a long poll. A broker that failed to answer a metadata request comes last: it may be
+        partitioned from the others and would fail again.
         """
         for known in (self._bootstrap, *self._connections.values()):
-            if known is not None and not known.is_closed and known.address not in self._unhelpful:
+            if (
+                known is not None
+                and not known.is_closed
+                and known.address not in self._failed_addresses
+            ):
                 return known
         failure: Unreachable | None = None
         brokers = [broker.address for broker in self.metadata.brokers.values()]
         addresses = dict.fromkeys((*brokers, *self.addresses))
-        for address in sorted(addresses, key=self._unhelpful.__contains__):
+        for address in sorted(addresses, key=self._failed_addresses.__contains__):
             try:
                 self._bootstrap = await connect(address, self.config, self._authenticate)
             except Unreachable as error:
@@ -189,7 +196,7 @@ class Cluster:
         timeout_ms: int | None = None,
         version_max: int | None = None,
     ) -> Answer:
-        """One request to one node (any, if none is named), one try."""
+        """Sends one request to one node, or to any, without retries."""
         if node_id is None:
             connection = await self.any_connection()
         else:
@@ -206,11 +213,11 @@ class Cluster:
         topics: Collection[str] = (),
         unknown_topic_tries: int = _UNKNOWN_TOPIC_TRIES,
     ) -> T:
-        """Calls `attempt` until it succeeds, fails for good, or time is up.
+        """Calls `attempt` until it succeeds, fails permanently, or the timeout is reached.
 
-        `is_repeatable` says that doing it twice does no harm: only then is a request whose
-        outcome is unknown sent again. Before a new try the metadata of `topics` is renewed if
-        the failure says that it is out of date.
+        `is_repeatable` is True for an idempotent request: only then is it sent again if its
+        outcome is unknown. If the failure means that metadata is stale, the metadata of `topics`
+        is refreshed before a retry.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + (timeout_ms or self.config.request_timeout_ms) / 1000
@@ -245,7 +252,7 @@ class Cluster:
     async def refresh(
         self, topics: Collection[str] | None = None, *, auto_create: bool = False
     ) -> None:
-        """Asks for these topics (None: for all, empty: for the brokers only), one try."""
+        """Requests metadata of these topics (None: all, empty: only brokers), without retries."""
         key = None if topics is None else (*sorted(topics), *(("",) if auto_create else ()))
         task = self._refreshing.get(key)
         if task is None:
@@ -255,7 +262,7 @@ class Cluster:
         await asyncio.shield(task)
 
     async def refresh_quietly(self, topics: Collection[str]) -> None:
-        """As `refresh`, for callers that will find out by themselves if it did not work."""
+        """Works like `refresh`, but ignores failures."""
         try:
             await self.refresh(topics)
         except (Unreachable, ConnectionLost, RequestTimeout, Refused):
@@ -277,19 +284,19 @@ class Cluster:
     async def _ask_for_metadata(self, request: MetadataRequest) -> MetadataResponse:
         while True:
             connection = await self.any_connection()
-            is_last = connection.address in self._unhelpful
+            is_last = connection.address in self._failed_addresses
             try:
                 reply = await connection.call(request, MetadataResponse)
             except (ConnectionLost, RequestTimeout) as error:
-                self._unhelpful[connection.address] = None
+                self._failed_addresses[connection.address] = None
                 if is_last or isinstance(error, RequestTimeout):
                     raise
             else:
-                self._unhelpful.clear()
+                self._failed_addresses.clear()
                 return reply
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
-        """A topic as last known, asked for if it is not known or the knowledge is old."""
+        """Returns a topic from the cache, or requests it if it is unknown or stale."""
         known = self.metadata.topics.get(name)
         age_s = asyncio.get_running_loop().time() - self.metadata.at
         if known is not None and age_s < METADATA_AGE_MAX_S:
@@ -303,7 +310,7 @@ class Cluster:
         return await self.retrying(look, unknown_topic_tries=tries)
 
     def known_topic(self, name: str) -> TopicInfo:
-        """The topic in the cached metadata. Raises Refused with the broker's reason if none."""
+        """Returns the topic in the cached metadata. Raises Refused with the broker's error."""
         known = self.metadata.topics.get(name)
         if known is not None:
             return known
@@ -323,7 +330,7 @@ class Cluster:
         raise Refused(code, text)
 
     async def leader(self, where: TopicPartition) -> int:
-        """The node that leads a partition. Raises Refused where there is none for now."""
+        """Returns the leader of a partition. Raises Refused if it has none at the moment."""
         topic = await self.topic(where.topic)
         leader_id = self.metadata.leader_of(where)
         if where.partition not in topic.partitions:
@@ -337,15 +344,15 @@ class Cluster:
         return leader_id
 
     async def by_leader(
-        self, places: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition]
     ) -> dict[int, list[TopicPartition]]:
-        """The partitions grouped by the node that leads them, each group sorted."""
+        """Groups partitions by their leader, each group sorted."""
         groups: dict[int, list[TopicPartition]] = {}
-        for where in sorted(places):
+        for where in sorted(partitions):
             groups.setdefault(await self.leader(where), []).append(where)
         return groups
 
     def version_of(self, node_id: int, request: type[Any]) -> int | None:
-        """The version a request would have on the open connection to a node, if there is one."""
+        """Returns the version of a request on the open connection to a node, if there is one."""
         connection = self._connections.get(node_id)
         return None if connection is None else connection.version_of(request)

@@ -1,7 +1,7 @@
-"""The positions a group has committed: read, set, forget (OffsetFetch, OffsetCommit, OffsetDelete).
+"""Reads, commits and deletes a group's offsets (OffsetFetch, OffsetCommit, OffsetDelete).
 
-Set here as tools do, without being a member: brokers take that only while the group has none.
-Topics are named, not numbered, so versions with topic ids are not used.
+Commits come from tools, which are not members: brokers accept them only while the group has no
+members. Topics are named, so versions with topic ids are not used.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ from penstock.wire.messages.offset_commit import (
 )
 
 _NAMED_UNTIL = 9
-"""The last version of OffsetCommit and OffsetFetch in which topics have names."""
+"""Last version of OffsetCommit and OffsetFetch in which topics have names."""
 
 _HAS_MEMBERS = frozenset(
     {
@@ -39,11 +39,11 @@ _HAS_MEMBERS = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""What a broker says to a commit from outside while the group has members."""
+"""Errors of a commit by a non-member while the group has members."""
 
 
 class Committed(NamedTuple):
-    """A kept position: the next record to read, and what the committer wrote beside it."""
+    """Committed offset, the next one to read, with the committer's metadata."""
 
     offset: int
     leader_epoch: int = -1
@@ -53,9 +53,9 @@ class Committed(NamedTuple):
 async def committed_offsets(
     cluster: Cluster, group: str, *, is_stable: bool = False
 ) -> dict[TopicPartition, Committed]:
-    """All that the group has committed, sorted. Empty for a group that does not exist.
+    """Returns all committed offsets of a group, sorted; empty if the group does not exist.
 
-    `is_stable`: waits for transactions that are about to change it (KIP-447).
+    `is_stable`: waits for open transactions that may change them (KIP-447).
     """
 
     async def ask(node_id: int) -> dict[TopicPartition, Committed]:
@@ -73,7 +73,7 @@ async def committed_offsets(
             if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 check(answer.error_code, about=f"group {group!r}")
         found: dict[TopicPartition, Committed] = {}
-        # From v8 on the answer is a list of groups, before it is flat.
+        # From v8 on, the reply is a list of groups.
         topics: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = [*reply.topics]
         topics += [topic for answer in reply.groups for topic in answer.topics]
         for topic in topics:
@@ -92,7 +92,7 @@ async def committed_offsets(
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | Committed]
 ) -> None:
-    """Sets the group's positions. Raises Refused(NON_EMPTY_GROUP) while it has members."""
+    """Commits offsets for a group. Raises Refused(NON_EMPTY_GROUP) while it has members."""
 
     def row(where: TopicPartition) -> OffsetCommitRequestPartition:
         given = offsets[where]
@@ -123,15 +123,17 @@ async def commit_offsets(
                 where = TopicPartition(topic.name, answer.partition_index)
                 check(answer.error_code, about=str(where))
 
-    # Committing the same positions twice does what doing it once does.
+    # Committing the same offsets twice is harmless.
     await at_coordinator(cluster, GROUP, group, ask)
 
 
-async def delete_offsets(cluster: Cluster, group: str, places: Collection[TopicPartition]) -> None:
-    """Forgets positions; refused for a topic that the group's members are subscribed to."""
+async def delete_offsets(
+    cluster: Cluster, group: str, partitions: Collection[TopicPartition]
+) -> None:
+    """Deletes offsets; refused for a topic that members of the group are subscribed to."""
     rows = by_topic(
         (where, OffsetDeleteRequestPartition(partition_index=where.partition))
-        for where in sorted(places)
+        for where in sorted(partitions)
     )
     request = OffsetDeleteRequest(
         group_id=group,
@@ -150,4 +152,4 @@ async def delete_offsets(cluster: Cluster, group: str, places: Collection[TopicP
 
 
 def _non_empty(group: str) -> Refused:
-    return Refused(ErrorCode.NON_EMPTY_GROUP, f"group {group!r} has members")
+    return Refused(ErrorCode.NON_EMPTY_GROUP, f"group {group!r} has members: stop them first")

@@ -1,15 +1,15 @@
-"""One connection to one broker: pipelined requests, replies in the same order, each checked by id.
+"""Connection to one broker: pipelined requests, replies in the same order, matched by id.
 
-Owns the socket, version negotiation (ApiVersions first, then the highest version both sides
-know, per API), request timeouts and what is in flight. Leaves to others which broker to talk to
-(`cluster`) and whether to try again.
+Owns the socket, version negotiation (ApiVersions first, then for each API the highest version that
+both sides support), request timeouts and requests in flight. `cluster` chooses the broker and
+retries.
 
-Invariants: a request is answered exactly once, by its reply or by an error. A request that times
-out closes the connection, because replies come in order and the next one would wait behind it;
-whether the broker did what was asked is then unknown (`RequestTimeout`, `ConnectionLost`).
+Invariants: each request gets exactly one reply or error. A request that times out closes the
+connection, because replies come in order and the next one would wait behind it. The outcome of the
+request is unknown then (`RequestTimeout`, `ConnectionLost`).
 
-Where the broker says how long a login lasts (KIP-368) it is gone through again in time; brokers
-take nothing else meanwhile, so requests are held back until that is done.
+If the broker limits the lifetime of a session (KIP-368), the client authenticates again in time.
+Brokers accept no other request meanwhile, so requests are queued until that is done.
 """
 
 import asyncio
@@ -39,13 +39,15 @@ Answer = TypeVar("Answer")
 
 _API_VERSIONS = 18
 _SASL = (17, 36)
-RENEWED_AT = 0.85
-"""Of a session's lifetime, when the login is repeated."""
+REAUTHENTICATE_AT = 0.85
+"""Fraction of the session lifetime after which the client authenticates again."""
 _INT16_AT = slice(4, 6)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """Address of a broker."""
+
     host: str
     port: int
 
@@ -55,17 +57,19 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
+    """Settings of a connection."""
+
     client_id: str = "penstock"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     frame_bytes_max: int = 256 << 20
-    """The largest reply believed; a fetch may be as large as its max_bytes and one batch more."""
+    """Limits the size of a reply; a fetch may be as large as its max_bytes plus one batch."""
     reused_bytes_max: int = 0
-    """Up to which size the memory of a reply is used again once nobody looks at it any more."""
+    """Size up to which the buffer of a reply is reused once no view of it is left."""
     in_flight_max: int = 256
-    """Requests without reply after which `call` waits."""
+    """Number of requests in flight at which `call` waits."""
     tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
-    """A function is asked for each connection: certificates may have changed."""
+    """TLS context, or a function called for each connection, since certificates may change."""
 
 
 @dataclass(slots=True)
@@ -76,26 +80,26 @@ class _InFlight:
     timer: asyncio.TimerHandle
 
 
-class _Held(NamedTuple):
-    """A request that waits until the login was repeated."""
+class _QueuedRequest(NamedTuple):
+    """Request that waits until the client is authenticated again."""
 
     correlation_id: int
     frame: list[Buffer]
     waiting: _InFlight | None
-    """None: it has no reply."""
+    """None: the request has no reply."""
 
 
 Authenticate = Callable[["Connection"], Awaitable[None]]
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Use `connect` to get one; it is ready then, and stays usable until `is_closed`."""
+    """Connection to a broker, opened by `connect` and usable until `is_closed`."""
 
     def __init__(self, address: Address, config: ConnectionConfig) -> None:
         self.address = address
         self.config = config
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the broker speaks: api key to its lowest and highest version."""
+        """Versions that the broker supports: API key to its lowest and highest version."""
         self._loop = asyncio.get_running_loop()
         self._cutter = FrameCutter(config.frame_bytes_max, config.reused_bytes_max)
         self._transport: asyncio.Transport | None = None
@@ -106,19 +110,19 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self.session_lifetime_ms = 0
-        """How long the login lasts, as the broker said; 0: as long as the connection."""
+        """Lifetime of the session, as the broker said; 0: as long as the connection."""
         self._is_renewing = False
-        self._held: list[_Held] = []
+        self._queued: list[_QueuedRequest] = []
         self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
-    # What callers use.
+    # Interface for callers.
 
     @property
     def is_closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
     def version_of(self, request: type[Any], limit: int | None = None) -> int:
-        """The highest version of this request that both sides know, at most `limit`."""
+        """Returns the highest version of this request that both sides support, at most `limit`."""
         wire = wire_of(request)
         low, high = wire.versions
         if limit is not None:
@@ -133,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         if version < max(low, theirs[0]):
             raise Refused(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{self.address} speaks {wire.name} versions {theirs[0]}-{theirs[1]}, "
+                f"{self.address} supports {wire.name} versions {theirs[0]}-{theirs[1]}, "
                 f"this client {low}-{high}: upgrade the older side",
             )
         return version
@@ -146,15 +150,15 @@ class Connection(asyncio.BufferedProtocol):
         version: int | None = None,
         timeout_ms: int | None = None,
     ) -> Answer:
-        """Sends a request and waits for its reply, once there is room for one more in flight."""
+        """Sends a request and returns its reply; waits while `in_flight_max` is reached."""
         while (
             self._is_paused
             or len(self._in_flight) >= self.config.in_flight_max
             or (self._is_renewing and wire_of(type(request)).key not in _SASL)
         ):
-            room = self._loop.create_future()
-            self._waiting.append(room)
-            await room
+            slot = self._loop.create_future()
+            self._waiting.append(slot)
+            await slot
         return await self.send(request, answer, version=version, timeout_ms=timeout_ms)
 
     def send(
@@ -165,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         version: int | None = None,
         timeout_ms: int | None = None,
     ) -> "asyncio.Future[Answer]":
-        """Sends a request now, in this order, and returns its reply to come."""
+        """Sends a request immediately, in the order of calls; returns the future of its reply."""
         if version is None:
             version = self.version_of(type(request))
         correlation_id, frame = self._frame(request, version)
@@ -176,16 +180,16 @@ class Connection(asyncio.BufferedProtocol):
             timeout_ms / 1000, self._expire, wire_of(type(request)).name, timeout_ms
         )
         waiting = _InFlight(answer, version, future, timer)
-        self._write(type(request), _Held(correlation_id, frame, waiting))
+        self._write(type(request), _QueuedRequest(correlation_id, frame, waiting))
         return future
 
     def post(self, request: object, *, version: int | None = None) -> None:
         """Sends a request that has no reply (produce with acks=0)."""
         version = self.version_of(type(request)) if version is None else version
-        self._write(type(request), _Held(*self._frame(request, version), None))
+        self._write(type(request), _QueuedRequest(*self._frame(request, version), None))
 
     def close(self, error: Exception | None = None) -> None:
-        """Closes at once; what is in flight fails with ConnectionLost."""
+        """Closes immediately; requests in flight fail with `error`, by default ConnectionLost."""
         if self._transport is None:
             return
         if self._error is None:
@@ -207,10 +211,10 @@ class Connection(asyncio.BufferedProtocol):
         frame = request_frame(self._correlation_id, self.config.client_id, cls, version, parts)
         return self._correlation_id, frame
 
-    def _write(self, request: type[Any], made: _Held) -> None:
+    def _write(self, request: type[Any], made: _QueuedRequest) -> None:
         assert self._transport is not None
         if self._is_renewing and wire_of(request).key not in _SASL:
-            self._held.append(made)
+            self._queued.append(made)
             return
         if made.waiting is not None:
             self._in_flight[made.correlation_id] = made.waiting
@@ -224,12 +228,12 @@ class Connection(asyncio.BufferedProtocol):
             )
         )
 
-    # Logging in again.
+    # Re-authentication.
 
     def renew(self, authenticate: Authenticate) -> None:
-        """Has the login repeated before its session ends, for as long as there are sessions."""
+        """Schedules re-authentication before the session ends, each time anew."""
         if self.session_lifetime_ms > 0:
-            delay_s = RENEWED_AT * self.session_lifetime_ms / 1000
+            delay_s = REAUTHENTICATE_AT * self.session_lifetime_ms / 1000
             self._renewal = self._loop.call_later(delay_s, self._begin_renewal, authenticate)
 
     def _begin_renewal(self, authenticate: Authenticate) -> None:
@@ -243,16 +247,16 @@ class Connection(asyncio.BufferedProtocol):
             self.close(error)
             return
         self._is_renewing = False
-        held, self._held = self._held, []
+        queued, self._queued = self._queued, []
         if self._transport is not None:
-            for made in held:
+            for made in queued:
                 if made.waiting is not None:
                     self._in_flight[made.correlation_id] = made.waiting
                 self._transport.writelines(made.frame)
             self.renew(authenticate)
         self._wake()
 
-    # Receiving: asyncio calls these.
+    # Receiving: called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -277,8 +281,8 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(self._renewal, asyncio.TimerHandle):
             self._renewal.cancel()
         in_flight, self._in_flight = self._in_flight, {}
-        held, self._held = self._held, []
-        unsent = [made.waiting for made in held if made.waiting is not None]
+        queued, self._queued = self._queued, []
+        unsent = [made.waiting for made in queued if made.waiting is not None]
         for waiting in (*in_flight.values(), *unsent):
             waiting.timer.cancel()
             if not waiting.future.done():
@@ -296,16 +300,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _receive(self, frame: memoryview) -> None:
         if len(frame) < 4:
-            raise PeerError(f"a reply of {len(frame)} bytes")
+            raise PeerError(f"reply of {len(frame)} bytes is too short")
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        # Brokers answer in order; a producer's retries rely on it.
+        # Brokers reply in order; retries of a producer depend on it.
         expected = next(iter(self._in_flight), None)
         if correlation_id != expected:
-            raise PeerError(f"a reply to request {correlation_id} instead of {expected}")
+            raise PeerError(f"got the reply to request {correlation_id} instead of {expected}")
         waiting = self._in_flight.pop(correlation_id)
         waiting.timer.cancel()
         self._wake()
-        if waiting.future.done():  # The caller was cancelled and no longer waits.
+        if waiting.future.done():  # The caller was cancelled.
             return
         try:
             waiting.future.set_result(_decode(frame, waiting.answer, waiting.version))
@@ -315,22 +319,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wake(self) -> None:
         while self._waiting:
-            room = self._waiting.popleft()
-            if not room.done():
-                room.set_result(None)
+            slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(None)
 
     def _lost(self) -> Exception:
         error = self._error
         if error is None:
             return ConnectionLost(f"connection to {self.address} was closed by the broker")
-        # Each waiter gets its own instance: a traceback is attached to what is raised.
+        # Each caller gets its own instance, since raising adds a traceback to it.
         return type(error)(*error.args)
 
 
 def _decode(frame: memoryview, answer: type[Answer], version: int) -> Answer:
     end = len(frame)
     if wire_of(answer).key == _API_VERSIONS:
-        # A broker that does not know our version says so in version 0 (KIP-511).
+        # A broker that does not support this version replies in version 0 (KIP-511).
         code = int.from_bytes(frame[_INT16_AT], "big", signed=True)
         version = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version
     _, position = read_response_header(frame, 0, end, answer, version)
@@ -347,7 +351,7 @@ async def connect(
     config: ConnectionConfig,
     authenticate: Authenticate | None = None,
 ) -> Connection:
-    """A connection whose versions are negotiated. Raises Unreachable, saying what to do next."""
+    """Opens a connection and negotiates versions. Raises Unreachable with advice."""
     loop = asyncio.get_running_loop()
     tls = config.tls() if callable(config.tls) else config.tls
     try:

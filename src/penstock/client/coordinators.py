@@ -1,8 +1,8 @@
-"""Who coordinates a group or a transactional id, and asking there (FindCoordinator, api 10).
+"""Finds and calls the coordinator of a group or transactional id (FindCoordinator, api 10).
 
-The coordinator is looked up for every try: administrators ask seldom, and an answer that has
-become wrong costs more than the question. Where the same few are asked again and again, a cluster
-may remember them (`Cluster.coordinators`); after any failure the next try looks again.
+By default the coordinator is looked up for every try: admin requests are rare, and a stale answer
+costs more than a lookup. A client that calls the same few coordinators often may cache them
+(`Cluster.coordinators`); after any failure the next try looks the coordinator up again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from penstock.wire.messages.classic_groups import FindCoordinatorRequest, FindCo
 GROUP = 0
 TRANSACTION = 1
 
-_REMEMBERED_MAX = 256
+_CACHED_MAX = 256
 
 _NOUNS = {GROUP: "group", TRANSACTION: "transactional id"}
 
@@ -23,22 +23,24 @@ T = TypeVar("T")
 
 
 async def find_coordinator(cluster: Cluster, kind: int, key: str) -> int:
-    """The node that coordinates this group or transactional id, one try."""
+    """Returns the coordinator of this group or transactional id, without retries."""
     request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
     reply = await cluster.call(request, FindCoordinatorResponse)
     about = f"{_NOUNS[kind]} {key!r}"
     check(reply.error_code, reply.error_message, about=about)
     if not reply.coordinators:
-        return await _known(cluster, reply.node_id)  # Before v4 the answer is flat.
+        return await _with_known_broker(
+            cluster, reply.node_id
+        )  # Before v4 the reply has one coordinator.
     for row in reply.coordinators:
         if row.key == key:
             check(row.error_code, row.error_message, about=about)
-            return await _known(cluster, row.node_id)
+            return await _with_known_broker(cluster, row.node_id)
     raise refusal(-1, about=about)
 
 
-async def _known(cluster: Cluster, node_id: int) -> int:
-    """A node that was away when we last asked who is there would stay out of reach."""
+async def _with_known_broker(cluster: Cluster, node_id: int) -> int:
+    """Returns `node_id`, after refreshing the brokers if it is not among them yet."""
     if node_id not in cluster.metadata.brokers:
         await cluster.refresh(())
     return node_id
@@ -52,28 +54,28 @@ async def at_coordinator(
     *,
     is_repeatable: bool = True,
 ) -> T:
-    """Calls `ask` with the coordinator's node id, again while the cluster says: not now."""
+    """Calls `ask` with the coordinator's node id, with retries."""
 
-    known = cluster.coordinators
+    cached = cluster.coordinators
 
     async def attempt() -> T:
-        if known is None:
+        if cached is None:
             return await ask(await find_coordinator(cluster, kind, key))
-        # Out while it is asked: whatever fails, the next try looks it up.
-        node_id = known.pop((kind, key), None)
+        # Removed during the call: after any failure the next try looks it up.
+        node_id = cached.pop((kind, key), None)
         if node_id is None:
             node_id = await find_coordinator(cluster, kind, key)
         answer = await ask(node_id)
-        while len(known) >= _REMEMBERED_MAX:
-            del known[next(iter(known))]
-        known[kind, key] = node_id
+        while len(cached) >= _CACHED_MAX:
+            del cached[next(iter(cached))]
+        cached[kind, key] = node_id
         return answer
 
     return await cluster.retrying(attempt, is_repeatable=is_repeatable)
 
 
 async def at_every_broker(cluster: Cluster, ask: Callable[[int], Awaitable[list[T]]]) -> list[T]:
-    """What all brokers answer, one after another: each knows only what it coordinates."""
+    """Calls every broker in turn and joins the results: each knows only what it coordinates."""
     await cluster.refresh(())
     found: list[T] = []
     for node_id in sorted(cluster.metadata.brokers):

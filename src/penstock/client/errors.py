@@ -1,9 +1,9 @@
-"""What can go wrong when talking to a broker, and which of it is worth another try.
+"""Errors of a client and their classification as retriable or permanent.
 
-The kinds are those of `penstock.base.errors`: a broker that says no is `Refused` with Kafka's
-code, a broker that breaks the protocol is `PeerError`, and a network that fails is an OSError,
-one of the classes below. Their messages are written for the person at the terminal: what
-happened, why, and what to do next.
+The kinds are those of `penstock.base.errors`. A request that the broker refuses raises `Refused`
+with Kafka's code. A broker that breaks the protocol raises `PeerError`. A network failure raises an
+OSError, one of the classes below. Messages are for users of the command line: what happened, why,
+and what to do next.
 """
 
 import errno
@@ -12,26 +12,26 @@ from penstock.base.errors import ErrorCode, Refused
 
 
 class Unreachable(ConnectionError):
-    """No broker could be connected to; nothing was sent."""
+    """Connecting to a broker failed; no request was sent."""
 
 
 class Untrusted(Unreachable):
-    """The broker's certificate was not accepted; another try would not help."""
+    """The broker's certificate was rejected; a retry does not help."""
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended while a reply was awaited: the broker may have done it or not."""
+    """The connection ended before the reply: the outcome of the request is unknown."""
 
 
 class RequestTimeout(TimeoutError):
-    """No reply within the request's time: the broker may have done it or not."""
+    """No reply within the request timeout: the outcome of the request is unknown."""
 
 
 class DeliveryTimeout(TimeoutError):
-    """A record could not be delivered within the producer's delivery time."""
+    """A record was not delivered within the producer's delivery timeout."""
 
 
-# The metadata that led us to this broker is out of date: ask again, then try again.
+# The metadata is stale: refresh it, then retry.
 STALE_METADATA = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -48,7 +48,7 @@ STALE_METADATA = frozenset(
     }
 )
 
-# The broker says: not now. The same request may succeed a moment later.
+# Temporary: the same request may succeed a moment later.
 RETRIABLE = STALE_METADATA | frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -72,7 +72,7 @@ RETRIABLE = STALE_METADATA | frozenset(
 
 
 def code_of(number: int) -> ErrorCode:
-    """The error code a broker sent; one we have no name for is an unknown server error."""
+    """Converts a broker's error code; an unknown number becomes UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -80,18 +80,18 @@ def code_of(number: int) -> ErrorCode:
 
 
 def refusal(number: int, message: str | None = None, *, about: str = "") -> Refused:
-    """What a broker's error code says, in words. `about` names the thing it is about."""
+    """Builds a Refused with a text for the broker's error code; `about` names its subject."""
     code = code_of(number)
     text = (message or _MEANING.get(code) or code.name).rstrip(".")
     if code is ErrorCode.UNKNOWN_SERVER_ERROR and number != -1:
         text = f"{text} (error code {number})"
-    # Brokers often name the thing themselves; saying it twice helps nobody.
+    # Messages of brokers often name the subject already.
     is_named = not about or about.rsplit(" ", 1)[-1] in text
     return Refused(code, text if is_named else f"{about}: {text}")
 
 
 def check(number: int, message: str | None = None, *, about: str = "") -> None:
-    """Raises the refusal, unless the code is NONE."""
+    """Raises Refused unless the code is NONE."""
     if number != 0:
         raise refusal(number, message, about=about)
 
@@ -132,18 +132,18 @@ _MEANING = {
     ErrorCode.NOT_COORDINATOR: "another broker is its coordinator",
     ErrorCode.CONCURRENT_TRANSACTIONS: "the transaction before it is still ending",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not allowed for this user",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has taken its place",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has fenced it",
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a newer coordinator has taken over",
 }
 
 
 def reason(error: OSError) -> str:
-    """A short English cause: asyncio's own texts repeat addresses and errno numbers."""
+    """Returns a short cause: the texts of asyncio repeat addresses and errno numbers."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if error.errno is not None and error.errno in _REASONS:
         return _REASONS[error.errno]
-    # create_connection over several addresses folds the causes into one text.
+    # create_connection joins the causes of several addresses into one text.
     if "Multiple exceptions" in str(error) and "Errno 111" in str(error):
         return "connection refused"
     return (error.strerror or str(error) or type(error).__name__).strip()

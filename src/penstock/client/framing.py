@@ -1,11 +1,11 @@
-"""Cuts a byte stream into frames for a BufferedProtocol, without copying the large ones.
+"""Splits a byte stream into frames for a BufferedProtocol, without copying large ones.
 
-Small frames are collected in one scratch buffer and copied out. A frame that does not fit there
-gets a buffer of its own size, which the kernel fills directly: records of a large fetch are
-memoryviews into it. The length is checked against a maximum before anything is allocated.
+Small frames arrive in a scratch buffer and are copied out. A frame that does not fit gets a buffer
+of its own size, which the kernel fills directly: records of a large fetch are memoryviews into it.
+The length is checked against a maximum before allocation.
 
-Fresh memory is paid for page by page, so a reader that is done with one large frame before the next
-may have its buffer used again (`reused_bytes_max`); as long as a view of it is held, it is not.
+Fresh memory costs a page fault per page. So the buffer of a large frame may be reused
+(`reused_bytes_max`), but only once no view of it is left.
 """
 
 import struct
@@ -18,7 +18,7 @@ _SCRATCH_BYTES = 64 * 1024
 
 
 class FrameCutter:
-    """The receiving side of one connection: give it space with `space`, bytes with `received`."""
+    """Receiving side of one connection: `space` returns a buffer, `received` the frames in it."""
 
     __slots__ = (
         "_body",
@@ -42,16 +42,15 @@ class FrameCutter:
         self._filled = 0
 
     def space(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Returns the buffer for the next bytes; never empty."""
         if self._body is not None:
             return memoryview(self._body)[self._filled : self._size]
         return self._view[self._filled :]
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Frames completed by `count` more bytes, without their length prefix.
+        """Yields frames that `count` more bytes complete, without their length prefix.
 
-        Must be exhausted before the next call of `space`. Raises PeerError on a length that no
-        frame may have.
+        Must be exhausted before the next call of `space`. Raises PeerError for an invalid length.
         """
         self._filled += count
         if self._body is not None:
@@ -86,22 +85,22 @@ class FrameCutter:
             body = spare
         else:
             body = bytearray(size)
-        have = self._filled - body_at
-        body[:have] = self._view[body_at : self._filled]
+        copied = self._filled - body_at
+        body[:copied] = self._view[body_at : self._filled]
         self._body = body
         self._size = size
-        self._filled = have
+        self._filled = copied
 
     def _bad_length(self, position: int, size: int) -> str:
         start = bytes(self._view[position : min(self._filled, position + 16)])
         if start.startswith((b"HTTP", b"SSH-")):
             protocol = "HTTP" if start.startswith(b"HTTP") else "SSH"
-            return f"it speaks {protocol}, not Kafka's protocol; is this the Kafka port?"
-        return f"a frame of {size} bytes (at most {self._frame_bytes_max} are accepted)"
+            return f"the peer speaks {protocol}, not Kafka's protocol; is this the Kafka port?"
+        return f"frame of {size} bytes is not within 1..{self._frame_bytes_max}"
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """Whether nobody holds a view of it: then, and only then, it may change its length."""
+    """True if no view of the buffer is left: only then can its length change."""
     try:
         buffer.append(0)
     except BufferError:

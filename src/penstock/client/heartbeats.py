@@ -1,7 +1,7 @@
-"""Heartbeats of a group member: the task that calls the coordinator, for every kind of group.
+"""Heartbeat task of a group member, for every kind of group.
 
-Failures of the network are retried for as long as the member exists. Refusals that do not heal,
-and answers that break the protocol, end the task and are reported to the member.
+Network failures are retried as long as the member exists. Permanent refusals, and replies that
+break the protocol, end the task and are reported to the member.
 """
 
 import asyncio
@@ -12,15 +12,17 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import RETRIABLE
 
 JOIN = 0
-"""The epoch of a member that joins."""
+"""Epoch of a member that joins."""
 LEAVE = -1
-"""The epoch of a member that leaves."""
+"""Epoch of a member that leaves."""
 INTERVAL_MS_MIN = 50
-LEAVE_S = 2.0
+"""Lower bound of the heartbeat interval, whatever the coordinator says, in milliseconds."""
+LEAVE_TIMEOUT_S = 2.0
+"""Timeout of the request to leave, in seconds."""
 
 
 class Heartbeats:
-    """Calls `beat` when `start`ed and every `interval_s` until `stop`ped."""
+    """Calls `beat` at `start`, and every `interval_s` until `stop`."""
 
     def __init__(
         self,
@@ -28,50 +30,50 @@ class Heartbeats:
         beat: Callable[[], Awaitable[None]],
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`on_failed` is told of what ends the task."""
+        """`on_failed` gets the error that ends the task."""
         self._cluster = cluster
         self._beat = beat
         self._on_failed = on_failed
         self._interval_s = 1.0
-        self._hurry = asyncio.Event()
+        self._due_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def follow(self, interval_ms: int) -> None:
-        """Takes over the interval that the coordinator wants."""
+    def set_interval(self, interval_ms: int) -> None:
+        """Sets the interval to the coordinator's."""
         self._interval_s = max(INTERVAL_MS_MIN, interval_ms) / 1000
 
-    def hurry(self) -> None:
-        """The next heartbeat is due now."""
-        self._hurry.set()
+    def beat_now(self) -> None:
+        """Makes the next heartbeat due now."""
+        self._due_now.set()
 
     async def start(self) -> None:
-        """Sends the first heartbeat, and raises what it raises; the others follow by themselves."""
+        """Sends the first heartbeat, raising its errors, and starts the task for the next ones."""
         await self._beat()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def stop(self, goodbye: Callable[[], Awaitable[object]]) -> None:
-        """Ends the task and says goodbye; without it the coordinator lets the session expire."""
+    async def stop(self, leave: Callable[[], Awaitable[object]]) -> None:
+        """Ends the task and leaves the group; if that fails, the session expires."""
         if self._task is None:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
         try:
-            async with asyncio.timeout(LEAVE_S):
-                await goodbye()
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await leave()
         except (OSError, Refused, PeerError):
             return
 
     async def _run(self) -> None:
         failures = 0
         while True:
-            if not self._hurry.is_set():
+            if not self._due_now.is_set():
                 try:
                     async with asyncio.timeout(self._interval_s):
-                        await self._hurry.wait()
+                        await self._due_now.wait()
                 except TimeoutError:
                     pass
-            self._hurry.clear()
+            self._due_now.clear()
             try:
                 await self._beat()
                 failures = 0

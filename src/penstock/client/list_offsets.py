@@ -1,7 +1,7 @@
-"""Where in a log a position is: offsets by ListOffsets, ranges of the grammar made numbers.
+"""Lists offsets (ListOffsets) and resolves ranges of the offset grammar to numbers.
 
-A time is the offset of the first record at or after it; if there is none, the end. The end is the
-high watermark, or the last stable offset for a reader of committed records.
+A time resolves to the offset of the first record at or after it, or to the end if there is none.
+The end is the high watermark, or the last stable offset for read_committed.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ MAX_TIMESTAMP = -3
 
 
 class FoundOffset(NamedTuple):
-    """An offset and the timestamp of its record; -1 where there is none."""
+    """Offset and timestamp of a record; -1 if there is none."""
 
     offset: int
     timestamp: int
 
 
 class OffsetSpan(NamedTuple):
-    """Offsets to read: from `start`, up to, not including, `end` (None: for ever)."""
+    """Offsets to read: from `start` to `end`, excluded; None: no end."""
 
     start: int
     end: int | None
@@ -45,7 +45,7 @@ async def list_offsets(
     *,
     isolation_level: int = 0,
 ) -> dict[TopicPartition, FoundOffset]:
-    """Asks the leaders: per partition a timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP."""
+    """Asks the leaders; `wanted` is a timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP."""
     found: dict[TopicPartition, FoundOffset] = {}
 
     async def ask(node_id: int, places: list[TopicPartition]) -> None:
@@ -89,10 +89,10 @@ async def resolve(
     isolation_level: int = 0,
     must_end: bool = False,
 ) -> dict[TopicPartition, OffsetSpan]:
-    """The range in numbers for each partition.
+    """Resolves the range to offsets of each partition.
 
-    It never starts before the log does. An exact end may lie in the future, and no end means for
-    ever, unless `must_end` asks for no more than what is in the log now.
+    The range never starts before the log. An exact end may be in the future, and no end means
+    without limit; with `must_end`, the current end of the log limits both.
     """
     starts = await list_offsets(
         cluster, dict.fromkeys(places, EARLIEST), isolation_level=isolation_level
@@ -139,7 +139,7 @@ _DISTANCES: Mapping[Anchor, Callable[[int, int, int], int]] = {
 async def partitions_of(
     cluster: Cluster, topic: str, partitions: list[int] | None = None
 ) -> list[TopicPartition]:
-    """The topic's partitions (or those named, checked), in order."""
+    """Returns all partitions of the topic, or checks and returns the given ones."""
     info = await cluster.topic(topic)
     if partitions is None:
         return [TopicPartition(topic, index) for index in info.partitions]

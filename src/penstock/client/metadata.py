@@ -1,8 +1,8 @@
-"""What a client knows of a cluster: brokers, topics, leaders. Immutable; replaced as a whole.
+"""Metadata of a cluster in a client: brokers, topics, leaders. Immutable, replaced as a whole.
 
-A reply may be about some topics only, so it is merged into what was known; a topic the reply
-calls unknown is forgotten. A partition never goes back to an older leader epoch (KIP-320), so a
-late answer of a lagging broker cannot undo a newer one.
+A reply may cover some topics only, so it is merged into the cached metadata. Topics that the reply
+calls unknown are removed. A partition never goes back to an older leader epoch (KIP-320), so a late
+reply of a lagging broker cannot undo a newer one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,8 @@ from penstock.wire.messages.metadata import MetadataResponse, MetadataResponseTo
 
 
 class TopicPartition(NamedTuple):
+    """Partition of a topic by name."""
+
     topic: str
     partition: int
 
@@ -26,6 +28,8 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
+    """Broker of the cluster."""
+
     node_id: int
     address: Address
     rack: str | None = None
@@ -35,7 +39,7 @@ Row = TypeVar("Row")
 
 
 def by_topic(rows: Iterable[tuple[TopicPartition, Row]]) -> dict[str, list[Row]]:
-    """Groups what a request says of partitions by topic, in the order of its first partition."""
+    """Groups request rows by topic, in the order in which topics first appear."""
     grouped: dict[str, list[Row]] = {}
     for where, row in rows:
         grouped.setdefault(where.topic, []).append(row)
@@ -44,6 +48,8 @@ def by_topic(rows: Iterable[tuple[TopicPartition, Row]]) -> dict[str, list[Row]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
+    """Metadata of a partition."""
+
     index: int
     leader_id: int
     """-1 while the partition has no leader."""
@@ -56,6 +62,8 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
+    """Metadata of a topic."""
+
     name: str
     topic_id: TopicId
     is_internal: bool
@@ -63,18 +71,20 @@ class TopicInfo:
 
     @property
     def is_hidden(self) -> bool:
-        """Kept by brokers or by Penstock's tools."""
+        """True for topics of brokers and of Penstock's tools."""
         return self.is_internal or self.name.startswith("__")
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
+    """Metadata of a cluster."""
+
     cluster_id: str | None = None
     controller_id: int = -1
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     errors: Mapping[str, ErrorCode] = field(default_factory=dict)
-    """Topics that were asked for and refused, with the code."""
+    """Error codes of requested topics that the broker refused."""
     at: float = float("-inf")
     """Loop time of the newest reply."""
 
@@ -96,7 +106,7 @@ class Metadata:
         return Metadata(reply.cluster_id, reply.controller_id, brokers, topics, errors, at)
 
     def leader_of(self, where: TopicPartition) -> int:
-        """The leader's node id, -1 if there is none or the partition is not known."""
+        """Returns the leader's node id; -1 if there is none or the partition is unknown."""
         topic = self.topics.get(where.topic)
         partition = topic.partitions.get(where.partition) if topic else None
         if partition is None or partition.leader_id not in self.brokers:
@@ -106,7 +116,7 @@ class Metadata:
 
 def _topic(row: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
     assert row.name is not None
-    # A topic that was deleted and created again starts over: its epochs do not compare.
+    # Epochs of a topic that was deleted and created again are not comparable.
     older = known.partitions if known and known.topic_id == row.topic_id else {}
     partitions: dict[int, PartitionInfo] = {}
     for p in sorted(row.partitions, key=lambda p: p.partition_index):

@@ -1,17 +1,17 @@
-"""The offset grammar of the command line and the client: text in, positions out.
+"""Offset grammar of the command line and the client: parses text to positions.
 
-    start  end          the first record still there; the next one to be written
+    start  end          the first record in the log; the next one to be written
     5   +10   -10       offset 5; ten after the start; ten before the end
-    5:9   :9   5:       from 5 up to, not including, 9; up to 9; from 5 on
-    -10:end   :end      up to the end as it is now
+    5:9   :9   5:       from 5 to 9, excluded; from the start to 9; from 5 on
+    -10:end   :end      to the current end
     @-1h                from the first record an hour old or younger
-    @2026-11-01:end     from a time (UTC unless it names a zone) to the end as it is now
+    @2026-11-01:end     from a time (UTC unless it names a zone) to the current end
     @-2h:-1h  @T:30m    between two times (@-2h:@-1h is the same); a plain duration counts from
                         the first
     @1700000000[000]    seconds or milliseconds since 1970
 
-Parsing is pure: "now" is an argument. What a position means in numbers, per partition, is
-answered by `penstock.client.list_offsets`.
+Parsing is pure: "now" is an argument. `penstock.client.list_offsets` resolves positions to offsets
+of each partition.
 """
 
 import enum
@@ -31,7 +31,7 @@ class Anchor(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetPosition:
-    """A place in a log: an anchor and, from there, a distance (or the offset, or the time)."""
+    """Position in a log: an anchor and a distance from it, or an exact offset or time."""
 
     anchor: Anchor
     value: int = 0
@@ -39,7 +39,7 @@ class OffsetPosition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """From `start` on; up to, not including, `end`, or without end."""
+    """Range from `start` to `end`, excluded; None: no end."""
 
     start: OffsetPosition
     end: OffsetPosition | None = None
@@ -50,7 +50,7 @@ END = OffsetPosition(Anchor.END)
 
 
 class OffsetSyntaxError(ValueError):
-    """The text follows no rule of the grammar; the message shows the rules."""
+    """Text that does not match the grammar; the message shows examples."""
 
 
 _EXAMPLES = "try start, end, 5, +10, -10, 5:9, @-1h, @2026-11-01:end"
@@ -69,7 +69,7 @@ _POINT = re.compile(r"start|end|[+-]?\d{1,18}")
 
 
 def parse_offsets(text: str, now: Millis) -> OffsetRange:
-    """Reads one offset or range. Raises OffsetSyntaxError with what would have been right."""
+    """Parses one offset or range. Raises OffsetSyntaxError with examples."""
     text = text.strip()
     if text.startswith("@"):
         return _parse_times(text, now)
@@ -83,7 +83,7 @@ def parse_offsets(text: str, now: Millis) -> OffsetRange:
 
 
 def parse_position(text: str, now: Millis) -> OffsetPosition:
-    """Reads one offset; a range is refused."""
+    """Parses one offset. Raises OffsetSyntaxError for a range."""
     found = parse_offsets(text, now)
     if found.end is not None:
         raise OffsetSyntaxError(f"{text!r} is a range; one offset is needed here")
@@ -131,7 +131,7 @@ def _parse_time(part: str, text: str, now: Millis) -> int:
     if part.startswith("-"):
         return now - duration_ms(part[1:])
     if part.isdigit():
-        # Ten digits of seconds reach the year 2286; milliseconds have thirteen today.
+        # Seconds have ten digits until the year 2286; milliseconds have thirteen today.
         return int(part) * 1000 if len(part) <= 10 else int(part)
     try:
         moment = datetime.fromisoformat(part)
@@ -143,7 +143,7 @@ def _parse_time(part: str, text: str, now: Millis) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """`1h30m` as milliseconds."""
+    """Converts a duration such as `1h30m` to milliseconds."""
     if not re.fullmatch(_DURATION, text):
         raise OffsetSyntaxError(f"{text!r} is not a duration; try 500ms, 30s, 15m, 1h30m, 7d")
     parts = re.findall(r"(\d+)(ms|s|m|h|d)", text)
@@ -151,7 +151,7 @@ def duration_ms(text: str) -> int:
 
 
 def _check_order(start: OffsetPosition, end: OffsetPosition | None, text: str) -> None:
-    """Refuses what can be seen to be empty without asking a broker."""
+    """Refuses ranges that are empty whatever the log holds."""
     if end is None or start.anchor is not end.anchor:
         return
     backwards = start.value < end.value if start.anchor is Anchor.END else start.value > end.value

@@ -1,7 +1,7 @@
-"""Keeps work at a rate: so many a second, on average since the first of it.
+"""Limits work to an average rate per second, measured from its start.
 
-Time is the loop's. Work comes in portions; `portion` says how many fit in one, so that a low rate
-is even and a high one is not cut into crumbs.
+Time is that of the event loop. Work is done in batches of at most `portion`, so that a low rate is
+even and a high rate needs few waits.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ PORTION_MAX = 10_000
 
 
 class Pace:
-    """`await pace.wait(10)` before ten are done; None as the rate: never waits."""
+    """Rate limit: `await pace.wait(10)` before ten items; with None as rate it never waits."""
 
     def __init__(self, rate_per_s: float | None) -> None:
         assert rate_per_s is None or rate_per_s > 0
@@ -20,13 +20,13 @@ class Pace:
 
     @property
     def portion(self) -> int:
-        """About what a fifth of a second allows."""
+        """Number of items for about a fifth of a second."""
         if self._rate_per_s is None:
             return PORTION_MAX
         return max(1, min(PORTION_MAX, int(self._rate_per_s / 5)))
 
     async def wait(self, count: int) -> None:
-        """Returns when `count` more may be done."""
+        """Waits until `count` more items are allowed."""
         if self._rate_per_s is None:
             return
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""A schema registry's REST API from the other side, with whatever asks the web given from outside.
+"""Client of a schema registry's REST API; the caller passes the function that sends requests.
 
-Works with any registry that speaks Confluent's API. Calls wait for their answer. A registry that
-refuses is `Rejected` with its number; one that cannot be asked, or that is in trouble itself, is an
+Works with any registry that has Confluent's API. Calls block until the reply. A refused request
+raises `Rejected` with the registry's error code; an unreachable or failing registry raises an
 OSError.
 """
 
@@ -18,15 +18,15 @@ from penstock.state.registry.parsed_schemas import AVRO, Dependency, Reference, 
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 OK: Final = 200
-TROUBLE: Final = 500
+SERVER_ERROR: Final = 500
 TOO_MANY: Final = 429
 
 Ask: TypeAlias = Callable[[str, str, bytes | None, Mapping[str, str], float], tuple[int, bytes]]
-"""Method, URL, body, headers and seconds to wait; status and body come back."""
+"""Sends a request (method, URL, body, headers, timeout in seconds); returns status and body."""
 
 
 class Registered(NamedTuple):
-    """Where a schema is."""
+    """Subject, id and version of a registered schema."""
 
     subject: str
     id: int
@@ -53,7 +53,7 @@ class _Problem(msgspec.Struct):
 
 
 class RegistryApi:
-    """A registry, by its address."""
+    """Client of the registry at `url`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RegistryApi:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
-        """One request. Raises Rejected with the registry's number when it refuses."""
+        """Sends one request. Raises Rejected with the registry's error code if it is refused."""
         data = msgspec.json.encode(body) if body is not None else None
         status, answer = self._ask(method, self.url + path, data, self._headers, self._timeout_s)
         if status == OK:
@@ -85,12 +85,12 @@ class RegistryApi:
             problem = msgspec.json.decode(answer, type=_Problem)
         except msgspec.MsgspecError:
             problem = _Problem(message=answer[:200].decode("utf-8", "replace"))
-        told = f"{problem.message or 'the registry refused'} (HTTP {status})"
-        if status >= TROUBLE or status == TOO_MANY:
-            raise ConnectionError(f"the registry at {self.url} is in trouble: {told}")
+        reason = f"{problem.message or 'request refused'} (HTTP {status})"
+        if status >= SERVER_ERROR or status == TOO_MANY:
+            raise ConnectionError(f"registry at {self.url} failed: {reason}")
         known = problem.error_code in set(RegistryErrorCode)
         raise Rejected(
-            RegistryErrorCode(problem.error_code) if known else RegistryErrorCode.STORE, told
+            RegistryErrorCode(problem.error_code) if known else RegistryErrorCode.STORE, reason
         )
 
     def register(
@@ -110,13 +110,13 @@ class RegistryApi:
         return Registered(subject, answer.id, answer.version)
 
     def version(self, subject: str, version: int | None = None) -> tuple[Registered, SchemaSource]:
-        """A version of a subject, the latest unless told otherwise, with all that it needs."""
+        """Returns a version of a subject, by default the latest, with all referenced schemas."""
         answer = self._version(subject, version)
         found = Registered(subject, answer.id, answer.version)
         return found, self._source(answer)
 
     def schema(self, schema_id: int) -> SchemaSource:
-        """What an id stands for, with all that it needs."""
+        """Returns the schema of an id, with all referenced schemas."""
         answer = msgspec.json.decode(self.call("GET", f"/schemas/ids/{schema_id}"), type=_Answer)
         return self._source(answer)
 
@@ -127,30 +127,31 @@ class RegistryApi:
 
     def _source(self, answer: _Answer) -> SchemaSource:
         closure: dict[tuple[str, int], Dependency] = {}
-        self._gather(answer.references, closure, set())
+        self._collect(answer.references, closure, set())
         return SchemaSource(
             answer.schema_type, answer.schema, _references(answer), tuple(closure.values())
         )
 
-    def _gather(
+    def _collect(
         self,
         references: Sequence[_Named],
         found: dict[tuple[str, int], Dependency],
-        open_ones: set[tuple[str, int]],
+        pending: set[tuple[str, int]],
     ) -> None:
-        """What these need comes first, then they."""
+        """Collects references depth first: dependencies before the schemas that refer to them."""
         for one in references:
             key = (one.subject, one.version)
             if key in found:
                 continue
-            if key in open_ones or len(open_ones) + len(found) >= REFERENCED_MAX:
+            if key in pending or len(pending) + len(found) >= REFERENCED_MAX:
                 raise Rejected(
-                    RegistryErrorCode.INVALID_SCHEMA, f"the references of {one.subject} do not end"
+                    RegistryErrorCode.INVALID_SCHEMA,
+                    f"references of {one.subject} form a cycle, or are more than {REFERENCED_MAX}",
                 )
-            open_ones.add(key)
+            pending.add(key)
             answer = self._version(*key)
-            self._gather(answer.references, found, open_ones)
-            open_ones.discard(key)
+            self._collect(answer.references, found, pending)
+            pending.discard(key)
             found[key] = Dependency(
                 one.subject, one.version, answer.schema_type, answer.schema, _references(answer)
             )

@@ -1,7 +1,7 @@
-"""How a client gets in: `security.protocol` and its relatives, by the names that Kafka clients use.
+"""Security settings of a client: `security.protocol` and related names of Kafka clients.
 
-Takes Kafka's names and librdkafka's (`ssl.ca.location` beside `ssl.truststore.location`), since
-people bring the files that they have. A name that is not known is refused with the nearest one.
+Accepts the names of Kafka and of librdkafka (`ssl.ca.location` and `ssl.truststore.location`), so
+that existing config files work. An unknown name is refused with the most similar one.
 """
 
 import difflib
@@ -39,39 +39,41 @@ _JAAS = re.compile(r'(username|password)\s*=\s*"((?:\\.|[^"\\])*)"')
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """What connections need."""
+    """Parsed settings for connections."""
 
     tls: ssl.SSLContext | None = None
     authenticate: Authenticate | None = None
 
 
 def is_security(name: str) -> bool:
-    """Whether a setting is about this."""
+    """True if a setting is a security setting."""
     return name.startswith(PREFIXES)
 
 
 def parse_security(settings: Mapping[str, str], random: Random) -> SecuritySettings:
-    """From settings by name; raises ValueError or Refused, saying what to do."""
+    """Parses settings by name. Raises ValueError or Refused with advice."""
     values: dict[str, str] = {}
     for given, value in settings.items():
         name = ALIASES.get(given, given)
         if name not in NAMES:
             close = difflib.get_close_matches(name, NAMES, n=1)
             raise ValueError(
-                f"unknown setting {given!r}" + (f"; meant {close[0]!r}?" if close else "")
+                f"unknown setting {given!r}" + (f": did you mean {close[0]!r}?" if close else "")
             )
         values[name] = value
-    protocol = values.get("security.protocol", "").upper() or _guess(values)
+    protocol = values.get("security.protocol", "").upper() or _default_protocol(values)
     if protocol not in PROTOCOLS:
-        raise ValueError(f"security.protocol={protocol!r}; take one of {', '.join(PROTOCOLS)}")
-    tls = _context(values) if protocol.endswith("SSL") else None
+        raise ValueError(
+            f"unknown security.protocol {protocol!r}: use one of {', '.join(PROTOCOLS)}"
+        )
+    tls = _tls_context(values) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL"):
         return SecuritySettings(tls)
     return SecuritySettings(tls, authenticator(_credentials(values), random))
 
 
-def _guess(values: Mapping[str, str]) -> str:
-    """Whoever names a user wants to be somebody, and whoever names certificates wants TLS."""
+def _default_protocol(values: Mapping[str, str]) -> str:
+    """Derives the protocol: SASL if credentials are given, TLS if certificates are given."""
     has_sasl = any(name.startswith("sasl.") for name in values)
     has_tls = any(name.startswith("ssl.") for name in values)
     return ("SASL_" if has_sasl else "") + ("SSL" if has_tls else "PLAINTEXT")
@@ -85,16 +87,16 @@ def _credentials(values: Mapping[str, str]) -> Credentials:
     mechanism = values.get("sasl.mechanism") or (OAUTHBEARER if token else "SCRAM-SHA-256")
     if mechanism == OAUTHBEARER:
         if not token:
-            raise ValueError("OAUTHBEARER needs sasl.token")
+            raise ValueError("OAUTHBEARER needs sasl.token: set it")
     elif not user or not password:
         raise ValueError(f"{mechanism} needs sasl.username and sasl.password")
     return Credentials(mechanism, user, password, token)
 
 
-def _context(values: Mapping[str, str]) -> ssl.SSLContext:
+def _tls_context(values: Mapping[str, str]) -> ssl.SSLContext:
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
         if values.get(name, "PEM").upper() != "PEM":
-            raise ValueError(f"{name}: only PEM is read; keytool and openssl convert to it")
+            raise ValueError(f"{name} must be PEM: convert the file with keytool or openssl")
     ca_file = values.get("ssl.ca.location") or values.get("ssl.truststore.location")
     key_file = values.get("ssl.key.location") or values.get("ssl.keystore.location")
     certificate = values.get("ssl.certificate.location") or key_file
@@ -112,7 +114,7 @@ def _context(values: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """`name=value` by line, as Kafka's --command-config has it; # begins a comment."""
+    """Parses lines of `name=value`, as in Kafka's --command-config; # starts a comment."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()

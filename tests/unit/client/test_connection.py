@@ -63,7 +63,7 @@ async def test_the_highest_common_version_is_used(loop: SimLoop) -> None:
     assert connection.version_of(MetadataRequest) == 5
     assert connection.version_of(MetadataRequest, limit=4) == 4
     assert (await connection.call(ALL, MetadataResponse)).controller_id == 1
-    with pytest.raises(Refused, match=r"speaks ProduceRequest versions 0-2, this client 3-13"):
+    with pytest.raises(Refused, match=r"supports ProduceRequest versions 0-2, this client 3-13"):
         connection.version_of(ProduceRequest)
     connection.close()
 
@@ -188,17 +188,19 @@ def stranger(answer: bytes) -> Callable[[SimLoop], Any]:
 def test_another_protocol_is_recognised() -> None:
     answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     refused(
-        "it speaks HTTP, not Kafka's protocol; is this the Kafka port?", PeerError, stranger(answer)
+        "the peer speaks HTTP, not Kafka's protocol; is this the Kafka port?",
+        PeerError,
+        stranger(answer),
     )
 
 
 def test_a_length_beyond_the_maximum_is_not_believed() -> None:
-    refused("a frame of 2147483647 bytes", PeerError, stranger(b"\x7f\xff\xff\xff"))
-    refused("a frame of -2 bytes", PeerError, stranger(b"\xff\xff\xff\xfe"))
+    refused("frame of 2147483647 bytes", PeerError, stranger(b"\x7f\xff\xff\xff"))
+    refused("frame of -2 bytes", PeerError, stranger(b"\xff\xff\xff\xfe"))
 
 
 def test_a_reply_nobody_asked_for_breaks_the_protocol() -> None:
-    refused("a reply to request 1799 instead of 1", PeerError, stranger(b"\0\0\0\4\0\0\7\7"))
+    refused("got the reply to request 1799 instead of 1", PeerError, stranger(b"\0\0\0\4\0\0\7\7"))
 
 
 def test_a_malformed_reply_breaks_the_protocol() -> None:

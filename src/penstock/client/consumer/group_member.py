@@ -101,7 +101,7 @@ class GroupMember:
             reply = await self._call(JOIN)
         self._told = list(self._owned)
         self._epoch = reply.member_epoch
-        self._heartbeats.follow(reply.heartbeat_interval_ms)
+        self._heartbeats.set_interval(reply.heartbeat_interval_ms)
         if reply.assignment is not None:
             await self._reconcile(await self._named(reply.assignment))
 
@@ -115,7 +115,7 @@ class GroupMember:
             await self._listener.on_assigned(added)
         if self._told != self._owned:
             # The others wait for what was given up.
-            self._heartbeats.hurry()
+            self._heartbeats.beat_now()
 
     async def _named(self, assignment: ConsumerGroupHeartbeatAssignment) -> list[TopicPartition]:
         """Assignments name topics by id; ids are known once the metadata is."""
@@ -177,7 +177,7 @@ class GroupMember:
                 if refused.code not in _STALE or attempt == _COMMIT_TRIES - 1:
                     raise
             # The group moved on while this was under way; the next heartbeat says where to.
-            self._heartbeats.hurry()
+            self._heartbeats.beat_now()
             await self._cluster.backoff.wait(attempt)
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:

@@ -59,7 +59,7 @@ class ShareMember:
             self._epoch = JOIN
             reply = await self._call(JOIN, self._topics)
         self._epoch = reply.member_epoch
-        self._heartbeats.follow(reply.heartbeat_interval_ms)
+        self._heartbeats.set_interval(reply.heartbeat_interval_ms)
         if reply.assignment is not None:
             self._on_assigned(
                 [

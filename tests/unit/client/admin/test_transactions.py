@@ -223,7 +223,7 @@ async def test_a_refused_marker_is_said_and_a_lost_one_is_not_sent_again(
     (txn,) = await open_transactions(cluster, [ONE])
     answers: list[Any] = [marked(ErrorCode.INVALID_PRODUCER_EPOCH), CLOSE]
     broker.answers[WriteTxnMarkersRequest] = lambda request: answers.pop(0)
-    with pytest.raises(Refused, match=r"t\[0\]: a newer producer has taken its place"):
+    with pytest.raises(Refused, match=r"t\[0\]: a newer producer has fenced it"):
         await write_abort(cluster, txn)
     with pytest.raises(ConnectionLost):
         await write_abort(cluster, txn)
