@@ -90,11 +90,13 @@ def _pipelines() -> Iterator[Sample]:
     told = (stage.id, stage.group, stage.dlq, path_of("/root", stage))
     yield Sample("names of a stage", " ".join(told).encode())
     with tempfile.TemporaryDirectory() as root:
-        done = cdc.Applied(3, events=4, rows=5)
+        done = cdc.ApplyResult(3, events=4, rows=5)
         cdc._publish(LocalFileSystem(), root, done, "orders", {"0": 70_000, "1": 5})
         for path in sorted(Path(root).iterdir()):
             yield Sample(f"table: {path.name}", path.read_bytes())
-    yield Sample("topics of pipelines", f"{status_topic.TOPIC} {status_topic.CONTROL}".encode())
+    yield Sample(
+        "topics of pipelines", f"{status_topic.TOPIC} {status_topic.CONTROL_TOPIC}".encode()
+    )
 
 
 def _fields() -> list[str]:

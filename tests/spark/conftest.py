@@ -1,7 +1,7 @@
-"""One Spark session for all tests here, and small ways to fill topics and read them back.
+"""One Spark session for all tests here, and helpers that fill topics and read them back.
 
 The session is small on purpose: two cores, two shuffle partitions, no UI. Spark's own Kafka
-connector is on its class path where `make spark-connector` has brought it.
+connector is on its class path if `make spark-connector` has downloaded it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         SparkSession.builder.master("local[2]")
         .appName("penstock tests")
         .config("spark.ui.enabled", "false")
-        # Short-lived: compiling well would cost more than it saves.
+        # For short runs, optimizing compilation costs more than it saves.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
@@ -48,7 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config(map=ON_ONE_MACHINE)
     )
     with warnings.catch_warnings():
-        # PySpark leaves sockets to the garbage collector.
+        # PySpark leaves closing its sockets to the garbage collector.
         warnings.simplefilter("ignore")
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
@@ -58,7 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def _find_penstock(session: Any) -> None:
-    """Spark looks for sources once, and has none if that process is slow to start."""
+    """Registers the data source explicitly if Spark's one discovery process timed out."""
     from pyspark.errors import PySparkException
 
     from penstock.spark import PenstockDataSource
@@ -81,7 +81,7 @@ def topics(broker: Broker) -> Iterator[Topics]:
 
 @pytest.fixture
 def run_stream(tmp_path: Path) -> Callable[..., Any]:
-    """Runs a streaming DataFrame into a sink until what is there now is done."""
+    """Runs a streaming DataFrame into a sink until all available records are processed."""
 
     def run(frame: Any, name: str = "query", **options: str) -> Any:
         query = (

@@ -1,9 +1,9 @@
-"""A streaming job in a process of its own, to be killed: topic to topic, with a shuffle between.
+"""Streaming job from topic to topic with a shuffle, in its own process, to be killed.
 
-`python -m tests.spark.job BOOTSTRAP TOPIC OUT CHECKPOINT PER_BATCH` ends when it has read all.
-It runs as people run such jobs: when the query fails, it is started again. Each process deals the
-rows out to other tasks, as a plan does that has changed; where Spark speculates it may not, because
-a batch that an attempt has broken is repeated task by task.
+`python -m tests.spark.job BOOTSTRAP TOPIC OUT CHECKPOINT PER_BATCH` ends when it has read all
+records. As in production, a failed query is restarted. Each process distributes the rows to other
+tasks, as a changed plan does. It must not do so with speculation, because a batch that an attempt
+has broken is repeated task by task.
 """
 
 import os
@@ -24,7 +24,7 @@ def session() -> Any:
         SparkSession.builder.master(MASTER)
         .config("spark.executor.memory", "512m")
         .config("spark.ui.enabled", "false")
-        # Short-lived: compiling well would cost more than it saves.
+        # For short runs, optimizing compilation costs more than it saves.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.memory", "512m")
         .config("spark.driver.host", "127.0.0.1")

@@ -1,7 +1,7 @@
-"""Spark's own standalone cluster on this machine: a master and workers, from the pip package.
+"""Spark's standalone cluster on this machine: a master and workers, from the pip package.
 
-Each process has a session of its own, by which it is ended together with the executors it began.
-Ports are picked by the system; what is listened on is the loopback.
+Each process has its own session id, by which it is killed together with its executors. All listen
+on the loopback interface, on free ports.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ HOME = Path(pyspark.__file__).parent
 
 
 class SparkDaemon:
-    """One `spark-class`, until it is killed."""
+    """Process of `spark-class`, which runs until it is killed."""
 
     def __init__(self, arguments: Sequence[str], log: Path, memory: str = "192m") -> None:
         self.log = log
@@ -59,7 +59,7 @@ class SparkDaemon:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """With every process that it started, whatever groups they made themselves."""
+        """Kills the process and all its descendants, whatever process groups they created."""
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(ProcessLookupError):
@@ -69,7 +69,7 @@ class SparkDaemon:
 
 
 class SparkCluster:
-    """A master and so many workers with one core each."""
+    """Master and workers with one core each."""
 
     def __init__(self, folder: Path, workers: int, memory: str = "700m") -> None:
         ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]

@@ -1,4 +1,4 @@
-"""Batch reads and writes: what is in the topic is in the DataFrame, and the other way round."""
+"""Batch reads and writes between topics and DataFrames."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def read(spark: Any, topics: Topics, **options: Any) -> Any:
     return spark.read.format("penstock").options(**named, brokers=topics.bootstrap).load()
 
 
-def test_records_are_read_with_all_their_columns(spark: Any, topics: Topics, topic: str) -> None:
+def test_read_returns_all_columns(spark: Any, topics: Topics, topic: str) -> None:
     topics.create(topic, 2)
     topics.fill(topic, [Record(0, 1_700_000_000_123, b"k", b"v", (("h", b"x"), ("n", None)))], 0)
     topics.fill(topic, [Record(0, 1_700_000_000_456, None, None)], 1, Codec.ZSTD)
@@ -39,7 +39,7 @@ def test_records_are_read_with_all_their_columns(spark: Any, topics: Topics, top
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_codec_is_read(spark: Any, topics: Topics, topic: str, codec: Codec) -> None:
+def test_every_codec_is_decoded(spark: Any, topics: Topics, topic: str, codec: Codec) -> None:
     topics.fill(topic, [Record(0, -1, b"k%d" % n, b"v%d" % n) for n in range(500)], 0, codec)
     frame = read(spark, topics, subscribe=topic, columns="value,offset")
     assert frame.columns == ["value", "offset"]
@@ -48,7 +48,7 @@ def test_every_codec_is_read(spark: Any, topics: Topics, topic: str, codec: Code
     ]
 
 
-def test_ranges_are_cut_where_the_options_say(spark: Any, topics: Topics, topic: str) -> None:
+def test_start_and_end_options_limit_the_read(spark: Any, topics: Topics, topic: str) -> None:
     topics.create(topic, 2)
     for partition in (0, 1):
         records = [Record(0, 1_000 + n, None, b"%d" % n) for n in range(100)]
@@ -62,7 +62,7 @@ def test_ranges_are_cut_where_the_options_say(spark: Any, topics: Topics, topic:
     assert sorted({row.offset for row in timed.collect()}) == [90, 91, 92, 93, 94]
 
 
-def test_one_partition_is_read_by_several_tasks(spark: Any, topics: Topics, topic: str) -> None:
+def test_partition_is_split_into_several_tasks(spark: Any, topics: Topics, topic: str) -> None:
     topics.numbers(topic, 1_000)
     many = read(spark, topics, subscribe=topic, minPartitions=7)
     assert many.rdd.getNumPartitions() == 7
@@ -71,7 +71,7 @@ def test_one_partition_is_read_by_several_tasks(spark: Any, topics: Topics, topi
     assert small.rdd.getNumPartitions() == 4
 
 
-def test_filters_are_pushed_into_the_ranges(spark: Any, topics: Topics, topic: str) -> None:
+def test_pushed_filters_narrow_the_ranges(spark: Any, topics: Topics, topic: str) -> None:
     topics.create(topic, 3)
     topics.numbers(topic, 300, partitions=3)
     frame = read(spark, topics, subscribe=topic)
@@ -85,7 +85,7 @@ def test_filters_are_pushed_into_the_ranges(spark: Any, topics: Topics, topic: s
     assert {r.partition for r in mixed.collect()} == {0, 2}
 
 
-def test_filters_work_where_pushing_is_off(spark: Any, topics: Topics, topic: str) -> None:
+def test_filters_work_without_pushdown(spark: Any, topics: Topics, topic: str) -> None:
     topics.numbers(topic, 50)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
@@ -94,12 +94,12 @@ def test_filters_work_where_pushing_is_off(spark: Any, topics: Topics, topic: st
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
-def test_an_empty_topic_has_no_rows(spark: Any, topics: Topics, topic: str) -> None:
+def test_empty_topic_has_no_rows(spark: Any, topics: Topics, topic: str) -> None:
     topics.create(topic, 2)
     assert read(spark, topics, subscribe=topic).count() == 0
 
 
-def test_a_schema_of_ones_own_prunes_columns(spark: Any, topics: Topics, topic: str) -> None:
+def test_user_schema_prunes_columns(spark: Any, topics: Topics, topic: str) -> None:
     topics.numbers(topic, 5)
     frame = (
         spark.read.format("penstock")
@@ -113,7 +113,7 @@ def test_a_schema_of_ones_own_prunes_columns(spark: Any, topics: Topics, topic: 
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_rows_are_written_where_every_kafka_client_would(
+def test_written_rows_are_partitioned_like_kafka_clients_do(
     spark: Any, topics: Topics, topic: str, delivery: str
 ) -> None:
     topics.create(topic, 3)
@@ -125,7 +125,9 @@ def test_rows_are_written_where_every_kafka_client_would(
         assert message.partition == partition_for_key(message.key or b"", 3)
 
 
-def test_rows_say_topic_partition_headers_and_time(spark: Any, topics: Topics, topic: str) -> None:
+def test_row_columns_set_topic_partition_headers_and_timestamp(
+    spark: Any, topics: Topics, topic: str
+) -> None:
     other = f"{topic}-other"
     for name in (topic, other):
         topics.create(name, 2)
@@ -146,9 +148,7 @@ def test_rows_say_topic_partition_headers_and_time(spark: Any, topics: Topics, t
     assert (there.value, there.timestamp, there.headers) == (b"b", 6, (("h", b"x"),))
 
 
-def test_a_batch_under_a_name_is_written_once_to_each_topic(
-    spark: Any, topics: Topics, topic: str
-) -> None:
+def test_named_batch_is_written_once_to_each_topic(spark: Any, topics: Topics, topic: str) -> None:
     outs = [f"{topic}-1", f"{topic}-2"]
     rows = spark.range(20).selectExpr("cast(id as string) value").repartition(3)
     once = {"brokers": topics.bootstrap, "delivery": "exactly-once", "txnAppId": topic}

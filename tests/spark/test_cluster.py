@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 ROOT = Path(__file__).parents[2]
 ORDERS = 2_000
 PER_BATCH = 500
-PATIENCE_S = 400.0
+TIMEOUT_S = 400.0
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
 
 
 @pytest.mark.timeout(0)  # Every wait inside has its own end.
-def test_the_order_pipeline_survives_a_worker(
+def test_order_pipeline_survives_a_killed_worker(
     cluster: SparkCluster, fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     broker = fresh_broker(sets={"num.partitions": 2})
@@ -68,19 +68,22 @@ def test_the_order_pipeline_survives_a_worker(
     try:
         with topics_of(broker.bootstrap) as topics:
             topics.create("orders.valid", 2)
-            deadline = time.monotonic() + PATIENCE_S
-            # In the midst of it: some batches are through, others are not.
+            deadline = time.monotonic() + TIMEOUT_S
+            # Kill in the middle: some batches are written, others are not.
             while topics.written("orders.valid") < 2 * PER_BATCH:
                 assert driver.poll() is None, log.read_text()[-4_000:]
                 if time.monotonic() >= deadline:
                     raise TimeoutError(log.read_text()[-4_000:])
                 time.sleep(0.05)
             cluster.workers[0].kill()
-            assert topics.written("orders.valid") < ORDERS, "it was too late to be a test"
-            assert driver.wait(PATIENCE_S) == 0, log.read_text()[-4_000:]
+            assert topics.written("orders.valid") < ORDERS, "the worker was killed too late"
+            assert driver.wait(TIMEOUT_S) == 0, log.read_text()[-4_000:]
             reference = orders_data.expected(made, known)
             priced = [json.loads(message.value or b"") for message in topics.read("orders.priced")]
-            letters = len(topics.read("orders.validate.dlq")), len(topics.read("orders.price.dlq"))
+            dead_letters = (
+                len(topics.read("orders.validate.dlq")),
+                len(topics.read("orders.price.dlq")),
+            )
             totals = {
                 (message.key or b"").decode(): json.loads(message.value or b"")
                 for message in topics.read("orders.totals")
@@ -91,7 +94,7 @@ def test_the_order_pipeline_survives_a_worker(
             driver.wait()
     assert len(priced) == len(reference.priced), "each order once"
     assert {row["id"]: row["total_cents"] for row in priced} == reference.priced
-    assert letters == (reference.invalid, reference.unknown)
+    assert dead_letters == (reference.invalid, reference.unknown)
     assert {k: (row["orders"], row["cents"]) for k, row in totals.items()} == reference.totals
     loaded = [
         row
@@ -103,7 +106,7 @@ def test_the_order_pipeline_survives_a_worker(
 
 
 def committed_files(folder: Path) -> list[str]:
-    """The files that Spark's log of a file sink names; what a lost task left is not among them."""
+    """Files listed in the log of Spark's file sink, which excludes files of lost tasks."""
     entries = [
         json.loads(line)
         for batch in sorted((folder / "_spark_metadata").iterdir())

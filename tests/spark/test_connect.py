@@ -1,4 +1,4 @@
-"""A pipeline through Spark Connect: the session is in a server, the runner only has a client."""
+"""Pipeline through Spark Connect: the session is in a server, the runner has only a client."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).parent / "penstock")
 LINES = 400
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def remote(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(0)  # Every wait inside has its own end.
-def test_a_stage_runs_in_a_server_and_is_counted_here(
+def test_stage_runs_through_spark_connect(
     remote: str, fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     broker = fresh_broker(sets={"num.partitions": 2})
@@ -59,13 +59,13 @@ def test_a_stage_runs_in_a_server_and_is_counted_here(
     command += ["--once", "--stage", "parse", "-b", broker.bootstrap, "--remote", remote]
     command += ["--checkpoints", str(tmp_path / "checkpoints")]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ, timeout=PATIENCE_S, check=False
+        command, capture_output=True, text=True, env=os.environ, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     counts, bad = logs_data.expected(made)
     good = sum(counts.values())
-    told = (done.stdout + done.stderr).replace(",", "")
-    assert f"finished batch 0: {len(made)} in {good} out {bad} bad" in told, told
+    output = (done.stdout + done.stderr).replace(",", "")
+    assert f"finished batch 0: {len(made)} in {good} out {bad} bad" in output, output
     with topics_of(broker.bootstrap) as topics:
         assert len(topics.read("logs.parsed")) == good
         assert len(topics.read("logs.parse.dlq")) == bad

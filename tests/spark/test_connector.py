@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector against Penstock: batch, stream and sink, and ours beside it."""
+"""Spark's own Kafka connector against Penstock, compared with Penstock's: batch, stream, sink."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from tests.spark.topics import Topics
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(
-        not list(CONNECTOR.glob("*.jar")), reason="the jars are not here: make spark-connector"
+        not list(CONNECTOR.glob("*.jar")), reason="missing jars: run make spark-connector"
     ),
 ]
 
@@ -21,7 +21,7 @@ def read(spark: Any, topics: Topics, form: str, **options: str) -> Any:
     return spark.read.format(form).options(**options).load()
 
 
-def test_a_batch_is_the_same_through_either(spark: Any, topics: Topics, topic: str) -> None:
+def test_batch_reads_of_both_connectors_are_equal(spark: Any, topics: Topics, topic: str) -> None:
     topics.create(topic, 2)
     topics.numbers(topic, 200, partitions=2)
     rows = []
@@ -36,7 +36,7 @@ def test_a_batch_is_the_same_through_either(spark: Any, topics: Topics, topic: s
     assert len(rows[0]) == 200
 
 
-def test_its_sink_writes_what_we_read(spark: Any, topics: Topics, topic: str) -> None:
+def test_sparks_kafka_sink_writes_readable_records(spark: Any, topics: Topics, topic: str) -> None:
     topics.create(topic, 2)
     frame = spark.range(500).selectExpr("cast(id % 7 as string) key", "cast(id as string) value")
     writer = frame.write.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap)
@@ -44,7 +44,7 @@ def test_its_sink_writes_what_we_read(spark: Any, topics: Topics, topic: str) ->
     assert topics.values(topic) == list(range(500))
 
 
-def test_its_stream_reads_and_its_sink_writes(
+def test_sparks_kafka_stream_reads_and_writes(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     out = f"{topic}-out"
@@ -66,7 +66,7 @@ def test_its_stream_reads_and_its_sink_writes(
     assert topics.values(out) == list(range(330))
 
 
-def test_it_sees_only_what_our_exactly_once_sink_committed(
+def test_sparks_kafka_source_reads_only_committed_records(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     out = f"{topic}-out"

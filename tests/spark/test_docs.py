@@ -1,4 +1,4 @@
-"""The Spark examples of the documents, run one after another on the shared session."""
+"""Spark examples of the documentation, run one after another on the shared session."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from tests.spark.topics import Topics
 pytestmark = pytest.mark.spark
 
 
-def test_the_examples_run_as_shown(
+def test_documented_examples_run(
     spark: Any, broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     http = getattr(broker, "http", "")
@@ -26,4 +26,6 @@ def test_the_examples_run_as_shown(
         exec(compile(source.replace("/tmp/", f"{tmp_path}/"), block.page, "exec"), {})
     assert {message.value for message in topics.read("loud-orders")} >= {b"ORDER 0", b"ORDER 99"}
     assert {message.value for message in topics.read("loaded-orders")} >= {b"order 0", b"order 99"}
-    assert {letter.error_class for letter in topics.letters("orders.dlq")} == {"Unframed"}
+    assert {dead_letter.error_class for dead_letter in topics.dead_letters("orders.dlq")} == {
+        "Unframed"
+    }

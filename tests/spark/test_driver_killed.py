@@ -1,9 +1,8 @@
-"""A streaming job with a shuffle, its driver and workers killed at any moment, speculation on.
+"""Streaming job with shuffle and speculation, whose driver and workers are killed at random.
 
-What comes out is what went in, each record once. `PENSTOCK_SPARK_KILLS` says how often it is
-killed; how much it has written by then is drawn anew each time.
-`PENSTOCK_SPARK_MASTER=local-cluster[2,1,1024]` has executors of their own, and only there does
-Spark speculate.
+The output has every record once. `PENSTOCK_SPARK_KILLS` sets the number of kills, each after a
+random amount of output. `PENSTOCK_SPARK_MASTER=local-cluster[2,1,1024]` runs separate executors;
+Spark speculates only there.
 """
 
 import contextlib
@@ -25,11 +24,11 @@ ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "1"))
 RECORDS_PER_RUN = 600
 PER_BATCH = 60
-PATIENCE_S = 240.0 + 60.0 * KILLS
+TIMEOUT_S = 240.0 + 60.0 * KILLS
 
 
 class DriverProcess:
-    """The job in a session of its own, by which its JVM and Python workers are found."""
+    """Job in its own session, which identifies its JVM and Python workers."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self._log = log
@@ -51,7 +50,7 @@ class DriverProcess:
             return file.read().decode(errors="replace")
 
     def wait_for(self, word: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while word not in self.said():
             assert self._process.poll() is None or word in self.said(), self.said()[-4_000:]
             if time.monotonic() >= deadline:
@@ -60,14 +59,14 @@ class DriverProcess:
 
     def finish(self) -> None:
         self.wait_for("finished")
-        assert self._process.wait(PATIENCE_S) == 0
+        assert self._process.wait(TIMEOUT_S) == 0
 
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Driver, JVMs and Python workers, all at once, whatever groups they made themselves."""
+        """Kills driver, JVMs and Python workers, whatever process groups they created."""
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(ProcessLookupError):
@@ -77,7 +76,7 @@ class DriverProcess:
 
 
 @pytest.mark.timeout(0)  # Every wait inside has its own end.
-def test_a_killed_driver_loses_and_doubles_nothing(
+def test_killed_driver_neither_loses_nor_duplicates_records(
     topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     out = f"{topic}-out"
@@ -93,9 +92,9 @@ def test_a_killed_driver_loses_and_doubles_nothing(
         driver = DriverProcess(arguments, log)
         try:
             driver.wait_for("session")
-            # Somewhere in its work: after so many writes, and a moment more.
+            # Kill after a random number of writes and a random delay.
             enough = topics.written(out) + draw.uniform(0, 1.2 * RECORDS_PER_RUN)
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
             while driver.is_running and topics.written(out) < enough:
                 if time.monotonic() >= deadline:
                     raise TimeoutError(driver.said()[-4_000:])
@@ -104,7 +103,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
         finally:
             kills += driver.is_running
             driver.kill()
-        # What is open now is nobody's to see; what is seen is there once, at any moment.
+        # Open transactions are invisible; visible records are unique at any moment.
         seen = topics.values(out, settled_s=0.0)
         assert len(seen) == len(set(seen)), "a record was committed twice"
         print(f"kill {kills}: {written} records in, {len(seen)} seen, each once", flush=True)

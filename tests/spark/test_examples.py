@@ -1,4 +1,4 @@
-"""The examples, run as their readers would, and compared with references that use no Spark."""
+"""The examples, run as documented, compared with reference results computed without Spark."""
 
 import json
 from datetime import datetime
@@ -12,7 +12,7 @@ from examples.logs import data as logs_data
 from examples.orders import data as orders_data
 from penstock import SyncClient
 from penstock.cli.main import run as penstock
-from penstock.pipelines import Runner, Surroundings
+from penstock.pipelines import PipelineEnvironment, Runner
 from penstock.pipelines.loader import load
 from penstock.pipelines.progress import StageState
 from tests.conftest import FreshBroker
@@ -25,21 +25,23 @@ ORDERS = 2_000
 
 
 def run_once(spark: Any, file: str, brokers: str, folder: Path) -> dict[str, StageState]:
-    """As `penstock pipeline run FILE --once`, on the session that is there."""
+    """Runs a pipeline like `penstock pipeline run FILE --once`, in the shared session."""
     pipeline = load(str(ROOT / "examples" / file))
-    around = Surroundings(spark, brokers, str(folder / "checkpoints"))
-    return {state.stage: state for state in Runner(pipeline, around, restarts=0).run(once=True)}
+    environment = PipelineEnvironment(spark, brokers, str(folder / "checkpoints"))
+    return {
+        state.stage: state for state in Runner(pipeline, environment, restarts=0).run(once=True)
+    }
 
 
 def last_values(topics: Topics, name: str) -> dict[str, Any]:
-    """What a compacted topic says, once it is compacted."""
+    """Last value of each key, as compaction would keep it."""
     return {
         (message.key or b"").decode(): json.loads(message.value or b"null")
         for message in topics.read(name)
     }
 
 
-def test_orders_from_the_shop_to_the_warehouse(
+def test_orders_example_matches_its_reference(
     spark: Any,
     fresh_broker: FreshBroker,
     tmp_path: Path,
@@ -65,11 +67,11 @@ def test_orders_from_the_shop_to_the_warehouse(
     with topics_of(broker.bootstrap) as topics:
         _assert_orders(spark, topics, warehouse, reference)
 
-        # The customers are known at last: their orders come back, and are loaded once.
-        everybody = orders_data.customers(with_unknown=True)
+        # After the missing customers are added, their orders are redriven and loaded once.
+        all_customers = orders_data.customers(with_unknown=True)
         with SyncClient(broker.bootstrap) as client:
-            orders_data.send_customers(client, everybody)
-        page = tmp_path / "letters.html"
+            orders_data.send_customers(client, all_customers)
+        page = tmp_path / "dead_letters.html"
         chosen = ("--redrive", "error_class = 'NotFound'", "--yes")
         found = _triage(broker.bootstrap, capsys, "--report", str(page), *chosen)
         assert "<svg" in page.read_text()
@@ -78,7 +80,7 @@ def test_orders_from_the_shop_to_the_warehouse(
         states = run_once(spark, "orders/pipeline.py", broker.bootstrap, tmp_path)
         assert states["validate"].rows_in == 0
         assert states["price"].rows_in == reference.unknown
-        whole = orders_data.expected(made, everybody)
+        whole = orders_data.expected(made, all_customers)
         assert whole.unknown == 0
         _assert_orders(spark, topics, warehouse, whole)
 
@@ -104,7 +106,9 @@ def _assert_orders(
     assert {row["id"]: row["total_cents"] for row in loaded} == reference.priced
 
 
-def test_lines_of_logs_are_counted(spark: Any, fresh_broker: FreshBroker, tmp_path: Path) -> None:
+def test_logs_example_matches_its_reference(
+    spark: Any, fresh_broker: FreshBroker, tmp_path: Path
+) -> None:
     broker = fresh_broker(sets={"num.partitions": 2})
     made = logs_data.lines(2_000, seed=3, start_ms=1_790_000_000_000)
     with SyncClient(broker.bootstrap) as client:
@@ -122,7 +126,9 @@ def test_lines_of_logs_are_counted(spark: Any, fresh_broker: FreshBroker, tmp_pa
     assert reasons == {b"there is no level LOUD", b"not TIME LEVEL [SERVICE] MESSAGE"}
 
 
-def test_clicks_become_visits(spark: Any, fresh_broker: FreshBroker, tmp_path: Path) -> None:
+def test_activity_example_matches_its_reference(
+    spark: Any, fresh_broker: FreshBroker, tmp_path: Path
+) -> None:
     broker = fresh_broker(sets={"num.partitions": 2})
     made = activity_data.clicks(100, seed=5, start_ms=1_790_000_000_000)
     with SyncClient(broker.bootstrap) as client:

@@ -1,4 +1,4 @@
-"""The jobs that are ready to use, each on real topics, against what plain Python makes of them."""
+"""The ready-to-use jobs on real topics, compared with results computed in plain Python."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,9 @@ from penstock.client.producer.partitioner import partition_for_key
 from penstock.jobs.archive import archive_topics, merge_small, read_archive
 from penstock.jobs.archive_layout import Archive
 from penstock.jobs.audit import audit
-from penstock.jobs.cdc import Applied, apply_changes, read_table
+from penstock.jobs.cdc import ApplyResult, apply_changes, read_table
 from penstock.jobs.event_sourcing import rebuild
-from penstock.jobs.inputs import Side, parse_side
+from penstock.jobs.inputs import JobInput, parse_input
 from penstock.jobs.replay import RecordFilter, replay_archive
 from penstock.jobs.skew import find_skew, report_of
 from penstock.spark.option_values import OptionError
@@ -28,14 +28,16 @@ NOON_MS = 1_790_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
 
 
 def days(count: int, first: int = 0) -> list[Record]:
-    """Records of two days with keys, headers and values that tell them apart."""
+    """Records of two days with distinct values and headers."""
     return [
         Record(0, NOON_MS + n % 2 * DAY_MS, b"k%d" % (n % 5), b"%d" % n, (("n", b"%d" % n),))
         for n in range(first, first + count)
     ]
 
 
-def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_path: Path) -> None:
+def test_archive_is_complete_and_replayable(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
     root = str(tmp_path / "archive")
     again = f"{topic}-again"
     topics.create(topic, 2)
@@ -53,7 +55,7 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     assert len(files) == done.files > 6
     assert {file.date for file in files} == {"2026-09-21", "2026-09-22"}
 
-    # Only what is new; merged, there is one file for each partition and day.
+    # Archives only new records; after the merge there is one file per partition and day.
     topics.fill(topic, days(100, first=300))
     done = archive_topics(spark, **options)
     assert done.rows == 100
@@ -62,11 +64,11 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     files = Archive(root).files(topic)
     assert len(files) == len({file[:3] for file in files})
 
-    # Readers that know nothing of Spark see the same.
+    # Readers other than Spark see the same records.
     table = pq.read_table(f"{root}/topic={topic}")
     assert sorted(int(value) for value in table["value"].to_pylist()) == list(range(400))
 
-    here, there = Side(topic), parse_side(f"archive:{root}:{topic}")
+    here, there = JobInput(topic), parse_input(f"archive:{root}:{topic}")
     found = audit(spark, cluster={"brokers": topics.bootstrap}, left=here, right=there)
     assert found.is_clean, found
     assert found.left_records == found.right_records == 400
@@ -84,9 +86,9 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     original = [m for m in topics.read(topic) if m.key in (b"k1", b"k2") and m.timestamp == NOON_MS]
     copies = topics.read(again)
     assert count == len(copies) == len(original)
-    # Keys, headers, timestamps, partitions and order as they were.
+    # Keys, headers, timestamps, partitions and order are unchanged.
     assert [m[1:2] + m[3:7] for m in copies] == [m[1:2] + m[3:7] for m in original]
-    # Under the same name once more: nothing is written twice.
+    # A repeated replay with the same name writes nothing.
     replay_archive(
         spark,
         cluster={"brokers": topics.bootstrap},
@@ -100,19 +102,19 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     assert topics.read(again) == copies
 
 
-def test_audit_finds_what_is_wrong(spark: Any, topics: Topics, topic: str) -> None:
+def test_audit_finds_every_kind_of_difference(spark: Any, topics: Topics, topic: str) -> None:
     out = f"{topic}-out"
     topics.create(topic, 1)
     topics.create(out, 1)
     topics.fill(topic, [Record(0, -1, b"k", b"%d" % n) for n in range(20)])
-    # 3 is lost, 5 is there twice, 99 is nobody's, 11 comes before 10.
+    # 3 is lost, 5 is duplicated, 99 is foreign, 11 precedes 10.
     order = [0, 1, 2, 4, 5, 5, 6, 7, 8, 9, 11, 10, *range(12, 20), 99]
     topics.fill(out, [Record(0, -1, b"k", b"%d" % n) for n in order])
     found = audit(
         spark,
         cluster={"brokers": topics.bootstrap},
-        left=Side(topic),
-        right=Side(out),
+        left=JobInput(topic),
+        right=JobInput(out),
         identity="value",
     )
     assert (found.lost, found.doubled, found.foreign, found.out_of_order) == (1, 1, 1, 1)
@@ -125,7 +127,7 @@ def test_audit_finds_what_is_wrong(spark: Any, topics: Topics, topic: str) -> No
     }
 
 
-def test_skew_names_the_hot_key_and_a_salting_that_helps(
+def test_skew_finds_the_hot_key_and_recommends_salting(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     topics.create(topic, 4)
@@ -144,7 +146,7 @@ def test_skew_names_the_hot_key_and_a_salting_that_helps(
         report_of(found).write(str(tmp_path / "skew.pdf"))
 
 
-def test_change_events_become_a_table_and_go_on(
+def test_change_events_are_applied_to_a_table(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     topics.create(topic, 1)
@@ -155,7 +157,7 @@ def test_change_events_become_a_table_and_go_on(
         value = json.dumps({"op": op, "before": None, "after": row}).encode()
         return Record(0, -1, b"%d" % key, value)
 
-    done: list[Applied] = []
+    done: list[ApplyResult] = []
 
     def run(end: int) -> dict[int, str]:
         applied = apply_changes(
@@ -176,7 +178,7 @@ def test_change_events_become_a_table_and_go_on(
     assert run(6) == {3: "cyd"}
     assert run(6) == {3: "cyd"}
 
-    # With its schema around it, as Kafka Connect writes by default; and what is no event at all.
+    # Events wrapped with their schema, as Kafka Connect writes by default, and invalid events.
     wrapped = {
         "schema": {"type": "struct"},
         "payload": json.loads(change("c", 4, "dan").value or b""),
@@ -214,7 +216,7 @@ def test_state_is_rebuilt_as_of_a_time(spark: Any, topics: Topics, topic: str) -
         rows = rebuild(
             spark,
             cluster={"brokers": topics.bootstrap},
-            side=Side(topic),
+            side=JobInput(topic),
             fold=add,
             until_ms=until_ms,
         ).collect()
@@ -224,7 +226,7 @@ def test_state_is_rebuilt_as_of_a_time(spark: Any, topics: Topics, topic: str) -
         }
 
 
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_job_errors_are_one_line(
     spark: Any, topics: Topics, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, brokers = str(tmp_path / "archive"), ["-b", topics.bootstrap]
@@ -238,12 +240,12 @@ def test_what_cannot_be_done_is_told_in_one_line(
         return line
 
     for form in ("delta", "iceberg"):
-        told = fails("archive", topic, "--to", root, "--to-format", form)
-        assert f"this Spark has no {form}" in told
+        error = fails("archive", topic, "--to", root, "--to-format", form)
+        assert f"Spark lacks the format {form}" in error
     assert penstock(["job", "archive", topic, "--to", root, *brokers]) == 0
-    told = fails("replay", root, topic, "--to", topic, "--where", "payloads = '1'", "--yes")
-    assert "`payloads` cannot be resolved" in told
-    # Records that were deleted before the next run.
+    error = fails("replay", root, topic, "--to", topic, "--where", "payloads = '1'", "--yes")
+    assert "`payloads` cannot be resolved" in error
+    # Records deleted before the next run.
     topics.numbers(topic, 10, start=10)
     topics.trim(topic, 0, 15)
     assert "--allow-loss" in fails("archive", topic, "--to", root)
@@ -252,8 +254,8 @@ def test_what_cannot_be_done_is_told_in_one_line(
     assert sorted(row["n"] for row in found) == [*range(10), *range(15, 20)]
 
 
-def test_an_archive_that_is_none_is_refused(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="no archive"):
+def test_invalid_archive_is_refused(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="not an archive"):
         read_archive(spark, str(tmp_path))
     assert merge_small(spark, Archive(str(tmp_path)), ["t"], 1) == 0
     (tmp_path / "_delta_log").mkdir()

@@ -1,4 +1,4 @@
-"""Pipelines: stopping, going on, changing stages, failing, and what the board says meanwhile."""
+"""Pipelines: stop and resume, new versions of stages, failures, and the published status."""
 
 import io
 import itertools
@@ -18,10 +18,10 @@ from penstock.pipelines import (
     Files,
     Latest,
     Pipeline,
+    PipelineEnvironment,
     PipelineError,
     Queue,
     Runner,
-    Surroundings,
     Topic,
     aggregate,
     dedup,
@@ -49,11 +49,13 @@ def numbers(first: int, count: int) -> list[Record]:
 
 
 def runner(pipeline: Pipeline, spark: Any, topics: Topics, folder: Path, **options: Any) -> Runner:
-    around = Surroundings(spark, topics.bootstrap, str(folder / "checkpoints"), per_batch=40)
-    return Runner(pipeline, around, restarts=0, **options)
+    environment = PipelineEnvironment(
+        spark, topics.bootstrap, str(folder / "checkpoints"), per_batch=40
+    )
+    return Runner(pipeline, environment, restarts=0, **options)
 
 
-def test_a_pipeline_that_is_stopped_goes_on_where_it_was(
+def test_stopped_pipeline_resumes_at_its_checkpoint(
     spark: Any,
     topics: Topics,
     topic: str,
@@ -70,15 +72,15 @@ def test_a_pipeline_that_is_stopped_goes_on_where_it_was(
     brokers = ["-b", topics.bootstrap]
     topics.create(topic, 2)
     topics.fill(topic, numbers(0, 100))
-    asked: list[int] = []
+    requests: list[int] = []
 
-    def told(state: StageState) -> None:
-        """Somebody asks it to stop when it has got on."""
-        if state.rows_in >= 40 and not asked:
-            asked.append(penstock(["pipeline", "stop", name, "--no-wait", *brokers]))
+    def on_change(state: StageState) -> None:
+        """Requests a stop after the first batch."""
+        if state.rows_in >= 40 and not requests:
+            requests.append(penstock(["pipeline", "stop", name, "--no-wait", *brokers]))
 
-    states = runner(pipeline, spark, topics, tmp_path, told=told).run()
-    assert asked == [0]
+    states = runner(pipeline, spark, topics, tmp_path, on_change=on_change).run()
+    assert requests == [0]
     assert [state.state for state in states] == [STOPPED]
     assert penstock(["pipeline", "stop", name, *brokers]) == 1
     assert "is not running" in capsys.readouterr().err
@@ -100,7 +102,7 @@ def test_a_pipeline_that_is_stopped_goes_on_where_it_was(
     assert f"did you mean '{name}'" in capsys.readouterr().err
 
 
-def test_a_stage_with_other_state_says_what_to_do_and_begins_where_it_stopped(
+def test_incompatible_state_needs_a_new_version_which_resumes(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     topics.create(topic, 1)
@@ -130,16 +132,16 @@ def test_a_stage_with_other_state_says_what_to_do_and_begins_where_it_stopped(
     with pytest.raises(PipelineError, match="version=2"):
         runner(made(["k", "n"], 1), spark, topics, tmp_path).run(once=True)
     (state,) = runner(made(["k", "n"], 2), spark, topics, tmp_path).run(once=True)
-    assert state.rows_in == 6, "what came after version 1, once"
+    assert state.rows_in == 6, "the records after version 1, once"
     values = [json.loads(message.value or b"") for message in topics.read(out)]
     assert sum(row["rows"] for row in values if "n" not in row) == 30
     assert sorted(row["n"] for row in values if "n" in row) == list(range(30, 36))
 
 
-def test_a_new_version_leaves_out_what_the_old_one_wrote_as_it_died(
+def test_new_version_skips_a_batch_committed_before_the_crash(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """The old one died after the last commit, before Spark noted it in its log."""
+    """The old version died after the last commit, before Spark's commit log entry."""
     out = f"{topic}-out"
 
     def made(version: int) -> Pipeline:
@@ -163,10 +165,10 @@ def test_a_new_version_leaves_out_what_the_old_one_wrote_as_it_died(
     assert sorted(int(message.key or b"") for message in topics.read(out)) == list(range(107))
 
 
-def test_a_new_version_of_a_stage_that_writes_files_needs_a_folder_of_its_own(
+def test_new_version_of_a_file_stage_needs_a_new_folder(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    """Spark numbers its batches from 0 again, and leaves out those that the folder's log has."""
+    """Spark numbers batches from 0 again, and skips those in the log of the folder."""
 
     def made(version: int, folder: str) -> Pipeline:
         pipeline = Pipeline("filing")
@@ -184,15 +186,13 @@ def test_a_new_version_of_a_stage_that_writes_files_needs_a_folder_of_its_own(
     topics.fill(topic, numbers(0, 10))
     runner(made(1, "one"), spark, topics, tmp_path).run(once=True)
     topics.fill(topic, numbers(10, 10))
-    with pytest.raises(PipelineError, match="needs a folder of its own"):
+    with pytest.raises(PipelineError, match=r"to=Files\(...\)"):
         runner(made(2, "one"), spark, topics, tmp_path).run(once=True)
     runner(made(2, "two"), spark, topics, tmp_path).run(once=True)
     assert (loaded("one"), loaded("two")) == (list(range(10)), list(range(10, 20)))
 
 
-def test_a_stage_that_fails_is_started_again(
-    spark: Any, topics: Topics, topic: str, tmp_path: Path
-) -> None:
+def test_failed_stage_is_restarted(spark: Any, topics: Topics, topic: str, tmp_path: Path) -> None:
     topics.create(topic, 1)
     topics.fill(topic, numbers(0, 10))
     seen: list[int] = []
@@ -211,21 +211,21 @@ def test_a_stage_that_fails_is_started_again(
 
     with pytest.raises(PipelineError, match="the warehouse is closed"):
         runner(pipeline, spark, topics, tmp_path).run(once=True)
-    # Its letters may be further; the group says how far the rows are.
+    # The dead-letter query may be ahead; the group has the offsets of the rows.
     assert set(topics.committed("failing.load").values()) <= {0}
-    around = Surroundings(spark, topics.bootstrap, str(tmp_path / "checkpoints"))
+    environment = PipelineEnvironment(spark, topics.bootstrap, str(tmp_path / "checkpoints"))
     fails.append(True)
-    (state,) = Runner(pipeline, around, restarts=1).run(once=True)
+    (state,) = Runner(pipeline, environment, restarts=1).run(once=True)
     assert (state.state, state.restarts, state.error) == (FINISHED, 1, None)
     assert sorted(seen) == list(range(10))
     assert topics.committed("failing.load") == {(topic, 0): 10}
 
 
 @pytest.mark.parametrize("keeps_state", [False, True])
-def test_a_table_that_changes_all_the_time_is_one_table_to_all_of_a_batch(
+def test_changing_table_is_consistent_within_a_batch(
     spark: Any, topics: Topics, topic: str, tmp_path: Path, keeps_state: bool
 ) -> None:
-    """A row that is looked up is found or rejected: never both, never neither."""
+    """Every row is either found or rejected."""
     name = f"known-{keeps_state}"
     table, out, dlq = f"{topic}-table", f"{topic}-out", f"{name}.know.dlq"
     pipeline = Pipeline(name)
@@ -243,7 +243,7 @@ def test_a_table_that_changes_all_the_time_is_one_table_to_all_of_a_batch(
     stop = threading.Event()
 
     def change() -> None:
-        """A newcomer every few milliseconds, for as long as the batch takes."""
+        """Changes the table every few milliseconds while the batch runs."""
         with SyncClient(topics.bootstrap) as client:
             for n in itertools.cycle(range(3_000)):
                 if stop.wait(0.003):
@@ -254,8 +254,8 @@ def test_a_table_that_changes_all_the_time_is_one_table_to_all_of_a_batch(
     writer = threading.Thread(target=change)
     writer.start()
     try:
-        around = Surroundings(spark, topics.bootstrap, str(tmp_path / "checkpoints"))
-        (state,) = Runner(pipeline, around, restarts=0).run(once=True)
+        environment = PipelineEnvironment(spark, topics.bootstrap, str(tmp_path / "checkpoints"))
+        (state,) = Runner(pipeline, environment, restarts=0).run(once=True)
     finally:
         stop.set()
         writer.join()
@@ -267,7 +267,7 @@ def test_a_table_that_changes_all_the_time_is_one_table_to_all_of_a_batch(
     assert sorted(found + missed) == list(range(3_000))
 
 
-def test_what_is_missing_is_told_before_anything_runs(
+def test_invalid_stages_are_refused_before_the_start(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     pipeline = Pipeline("missing")
@@ -276,7 +276,7 @@ def test_what_is_missing_is_told_before_anything_runs(
     def nothing(rows: Any) -> Any:
         return None
 
-    with pytest.raises(PipelineError, match="which does not exist"):
+    with pytest.raises(PipelineError, match="does not exist"):
         runner(pipeline, spark, topics, tmp_path).run(once=True)
     topics.create(topic)
     with pytest.raises(PipelineError, match="must return a DataFrame"):
@@ -292,30 +292,30 @@ def test_what_is_missing_is_told_before_anything_runs(
     def know(rows: Any, known: Any) -> Any:
         return lookup(rows, known, ["n"])
 
-    with pytest.raises(PipelineError, match="write to a topic, and load that"):
+    with pytest.raises(PipelineError, match="must write to a topic"):
         runner(changing, spark, topics, tmp_path).run(once=True)
 
 
-def test_a_registry_that_is_away_is_waited_for(
+def test_unreachable_registry_is_retried(
     spark: Any, topics: Topics, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_cache, "PAUSE_S", 0.01)
+    monkeypatch.setattr(schema_cache, "BACKOFF_S", 0.01)
     pipeline = Pipeline("waiting")
 
-    @pipeline.extract(topic, subject="nobody", to=f"{topic}-out")
+    @pipeline.extract(topic, subject="missing", to=f"{topic}-out")
     def copy(rows: Any) -> Any:
         return rows
 
     topics.create(topic)
     nowhere = f"http://127.0.0.1:{free_port()}"
-    around = Surroundings(spark, topics.bootstrap, str(tmp_path), registry=nowhere)
-    waiting = Runner(pipeline, around, restarts=1)
-    with pytest.raises(PipelineError, match="cannot be asked"):
+    environment = PipelineEnvironment(spark, topics.bootstrap, str(tmp_path), registry=nowhere)
+    waiting = Runner(pipeline, environment, restarts=1)
+    with pytest.raises(PipelineError, match="is not reachable"):
         waiting.run(once=True)
     assert waiting.states[0].restarts == 1
 
 
-def test_a_queue_with_registered_schemas(
+def test_queue_stage_decodes_registered_schemas(
     spark: Any, broker: Broker, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     http = getattr(broker, "http", "")
@@ -345,11 +345,13 @@ def test_a_queue_with_registered_schemas(
     topics.create(topic, 1)
     good = [Record(0, -1, b"g", framed(n)) for n in range(20)]
     topics.fill(topic, [*good, Record(0, -1, b"bad", b"no schema at all")])
-    around = Surroundings(spark, topics.bootstrap, str(tmp_path / "checkpoints"), registry=http)
-    (state,) = Runner(pipeline, around, restarts=0).run(once=True)
+    environment = PipelineEnvironment(
+        spark, topics.bootstrap, str(tmp_path / "checkpoints"), registry=http
+    )
+    (state,) = Runner(pipeline, environment, restarts=0).run(once=True)
     assert (state.rows_in, state.rows_out, state.bad_rows, state.lag) == (21, 20, 1, 0)
     rows = [json.loads(message.value or b"") for message in topics.read(f"{topic}-out")]
     assert sorted(row["n"] for row in rows) == list(range(20))
-    (letter,) = topics.read("queued.keep.dlq")
-    assert letter.key == b"bad"
-    assert dict(letter.headers)["penstock-dlq-topic"] == topic.encode()
+    (dead_letter,) = topics.read("queued.keep.dlq")
+    assert dead_letter.key == b"bad"
+    assert dict(dead_letter.headers)["penstock-dlq-topic"] == topic.encode()

@@ -1,4 +1,4 @@
-"""A queue as a stream: leased, acknowledged when the batch is done, given back when it is not."""
+"""A queue as a stream: records are leased, then acknowledged or released with their batch."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ Offset = dict[str, Any]
 
 
 class Query:
-    """What Spark does with a source, batch by batch."""
+    """Calls a source batch by batch, as Spark does."""
 
     def __init__(
         self, topics: Topics, topic: str, start: Offset | None = None, **more: Any
@@ -36,7 +36,7 @@ class Query:
         self.at = start or self.reader.initialOffset()
 
     def plan(self) -> Offset:
-        """The next batch; it is `self.at` if there is none."""
+        """Plans the next batch; returns `self.at` if there is none."""
         return self.reader.latestOffset(self.at, ReadMaxRows(10_000))
 
     def read(self, end: Offset) -> list[int]:
@@ -48,14 +48,14 @@ class Query:
         )
 
     def batch(self) -> list[int]:
-        """One whole batch; the queue hears of it when the next one is planned."""
+        """Runs one batch, which is acknowledged when the next one is planned."""
         end = self.plan()
         found = self.read(end) if end != self.at else []
         self.at = end
         return found
 
     def drain(self, count: int) -> list[int]:
-        """Batches until so many records have come, and one more."""
+        """Runs batches until `count` records are read, and one more batch."""
         found: list[int] = []
         deadline = time.monotonic() + WAIT_S
         while len(found) < count and time.monotonic() < deadline:
@@ -77,7 +77,7 @@ def query(topics: Topics, topic: str) -> Iterator[Callable[..., Query]]:
     close_clients()
 
 
-def test_every_record_is_given_once_and_acknowledged(
+def test_queue_records_are_read_once_and_acknowledged(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
     topics.create(topic, 2)
@@ -90,7 +90,7 @@ def test_every_record_is_given_once_and_acknowledged(
     assert query().batch() == []
 
 
-def test_a_batch_that_is_not_done_goes_back(
+def test_records_of_an_unfinished_batch_are_released(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
     topics.numbers(topic, 20)
@@ -101,10 +101,10 @@ def test_a_batch_that_is_not_done_goes_back(
     assert query().drain(20) == list(range(20))
 
 
-def test_a_batch_done_and_not_acknowledged_is_not_run_again(
+def test_finished_but_unacknowledged_batch_is_not_repeated(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
-    """The driver died after the commit: the checkpoint knows what the queue does not."""
+    """The driver died after the commit, before the acknowledgement: only the checkpoint has it."""
     topics.numbers(topic, 20)
     first = query()
     assert len(first.batch()) == 20
@@ -116,7 +116,7 @@ def test_a_batch_done_and_not_acknowledged_is_not_run_again(
     assert query().batch() == []
 
 
-def test_a_batch_that_is_run_again_has_the_same_records(
+def test_repeated_queue_batch_has_the_same_records(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
     topics.numbers(topic, 20)
@@ -128,21 +128,21 @@ def test_a_batch_that_is_run_again_has_the_same_records(
     assert len(second.reader.partitions(first.at, end)) == 3
 
 
-def test_records_that_others_hold_are_left_out(
+def test_records_leased_by_other_consumers_are_skipped(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
     topics.numbers(topic, 12)
     with SyncClient(topics.bootstrap) as client:
         held = client.poll(topic, f"{topic}-group", max=3, wait=WAIT_S)
-        theirs = sorted(int(message.payload or b"") for message in held)
+        leased = sorted(int(message.payload or b"") for message in held)
         held[1].ack()
         ours = query()
-        assert ours.drain(9) == sorted(set(range(12)) - set(theirs))
+        assert ours.drain(9) == sorted(set(range(12)) - set(leased))
         held[0].nack(0)
         assert ours.drain(1) == [int(held[0].payload or b"")]
 
 
-def test_records_are_held_for_as_long_as_their_batch_runs(
+def test_leases_are_renewed_while_the_batch_runs(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
     topics.numbers(topic, 5)
@@ -151,13 +151,13 @@ def test_records_are_held_for_as_long_as_their_batch_runs(
         slow = query()
         end = slow.plan()
         assert end != slow.at
-        # Three leases long nobody else is given them.
+        # For three lease durations, no other consumer receives them.
         assert client.poll(topic, f"{topic}-group", max=5, wait=3.0) == []
         slow.at = end
         assert slow.batch() == []
 
 
-def test_available_now_ends_where_the_queue_ended(
+def test_available_now_reads_up_to_the_queue_end_at_start(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
     topics.numbers(topic, 5)
@@ -169,7 +169,7 @@ def test_available_now_ends_where_the_queue_ended(
     assert query().drain(5) == [5, 6, 7, 8, 9]
 
 
-def test_the_checkpoint_of_a_topic_is_refused(
+def test_checkpoint_of_a_topic_is_refused(
     topics: Topics, topic: str, query: Callable[..., Query]
 ) -> None:
     topics.create(topic)
@@ -179,7 +179,7 @@ def test_the_checkpoint_of_a_topic_is_refused(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["records", "ranges"])
-def test_a_query_moves_a_queue_to_a_topic_once(
+def test_query_moves_a_queue_to_a_topic_once(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any], how: str
 ) -> None:
     out = f"{topic}-out"
@@ -198,7 +198,7 @@ def test_a_query_moves_a_queue_to_a_topic_once(
 
 
 @pytest.mark.spark
-def test_a_query_that_fails_gives_its_records_back_and_loses_none(
+def test_failing_query_releases_all_records(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     topics.numbers(topic, 10)

@@ -1,4 +1,4 @@
-"""Schemas of a registry in Spark: bad rows become dead letters once, and come back once."""
+"""Schemas of a registry in Spark: bad rows are dead-lettered once, and redriven once."""
 
 import io
 import json
@@ -42,7 +42,7 @@ BAD = 10
 @pytest.fixture
 def registry(broker: Broker) -> str:
     if not isinstance(broker, PenstockProcess):
-        pytest.skip("the registry is Penstock's")
+        pytest.skip("needs Penstock's schema registry")
     return broker.http
 
 
@@ -52,7 +52,7 @@ def avro(schema_id: int, schema: dict[str, Any], row: dict[str, Any]) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + stream.getvalue()
 
 
-def test_one_percent_of_bad_rows_go_to_the_dead_letters_once_and_come_back_once(
+def test_bad_rows_are_dead_lettered_once_and_redriven_once(
     spark: Any, topics: Topics, topic: str, registry: str, run_stream: Callable[..., Any]
 ) -> None:
     subject, out, dlq = f"{topic}-value", f"{topic}-out", f"{topic}.dlq"
@@ -93,25 +93,32 @@ def test_one_percent_of_bad_rows_go_to_the_dead_letters_once_and_come_back_once(
     good = [n for n in range(ROWS) if n % (ROWS // BAD) != 5]
     assert topics.values(out) == good
 
-    letters = topics.letters(dlq)
-    assert sorted(int(letter.key or b"") for letter in letters) == list(range(5, ROWS, 100))
-    assert {letter.error_class for letter in letters} == {"UnknownSchema", "Unframed"}
-    assert {letter.group for letter in letters} == {"loader"}
-    assert all(letter.source and letter.source.topic == topic for letter in letters)
-    assert all(letter.own_headers == (("trace", b"t"),) for letter in letters)
+    dead_letters = topics.dead_letters(dlq)
+    assert sorted(int(dead_letter.key or b"") for dead_letter in dead_letters) == list(
+        range(5, ROWS, 100)
+    )
+    assert {dead_letter.error_class for dead_letter in dead_letters} == {
+        "UnknownSchema",
+        "Unframed",
+    }
+    assert {dead_letter.group for dead_letter in dead_letters} == {"loader"}
+    assert all(
+        dead_letter.source and dead_letter.source.topic == topic for dead_letter in dead_letters
+    )
+    assert all(dead_letter.own_headers == (("trace", b"t"),) for dead_letter in dead_letters)
 
-    # The fix: the values as they should have been. Sent back, and loaded once.
+    # Redrives the dead letters with corrected values, which are loaded once.
     fixed = {b"%d" % n: avro(new, SECOND, {"id": n, "note": "y"}) for n in range(5, ROWS, 100)}
-    assert topics.redrive(dlq, lambda letter: fixed[letter.key or b""]) == BAD
+    assert topics.redrive(dlq, lambda dead_letter: fixed[dead_letter.key or b""]) == BAD
     run_stream(routed, brokers=topics.bootstrap)
     assert topics.values(out) == list(range(ROWS))
-    assert topics.letters(dlq) == []
+    assert topics.dead_letters(dlq) == []
 
 
 @pytest.mark.parametrize(
     ("kind", "text"), [("AVRO", json.dumps(SECOND)), ("JSON", JSON_TEXT), ("PROTOBUF", PROTO_TEXT)]
 )
-def test_what_is_encoded_is_decoded(
+def test_encoded_rows_are_decoded(
     spark: Any, topic: str, registry: str, kind: str, text: str
 ) -> None:
     subject = f"{topic}-value"
@@ -125,16 +132,14 @@ def test_what_is_encoded_is_decoded(
     assert {bytes(row.value[:5]) for row in read} == {b"\0" + schema_id.to_bytes(4, "big")}
 
 
-def test_what_cannot_be_decoded_at_all_is_told_before_anything_runs(
-    spark: Any, topic: str, registry: str
-) -> None:
+def test_invalid_decode_is_refused_before_the_start(spark: Any, topic: str, registry: str) -> None:
     frame = spark.range(1).selectExpr("cast('x' as binary) value", "id")
     with pytest.raises(OptionError, match=r"Subject 'nothing' not found"):
         decode(frame, subject="nothing", registry=registry)
     Registry(registry).register(f"{topic}-value", json.dumps(FIRST))
     with pytest.raises(OptionError, match="did you mean 'value'"):
         decode(frame, subject=f"{topic}-value", registry=registry, column="valu")
-    with pytest.raises(OptionError, match="is bigint, not binary"):
+    with pytest.raises(OptionError, match="must be binary, not bigint"):
         decode(frame, subject=f"{topic}-value", registry=registry, column="id")
-    with pytest.raises(ConnectionError, match="cannot be asked"):
+    with pytest.raises(ConnectionError, match="is not reachable"):
         decode(frame, subject="x", registry="http://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""Streams: every record once, groups that show how far, restarts that go on where they were."""
+"""Streams: every record once, offsets committed to the group, resumption after a restart."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ def source(spark: Any, how: str, topics: Topics, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", ["records", "ranges"])
-def test_a_stream_moves_every_record_once(
+def test_stream_copies_every_record_once(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any], how: str
 ) -> None:
     out = f"{topic}-out"
@@ -37,10 +37,10 @@ def test_a_stream_moves_every_record_once(
         assert sum(batches) == 900
     assert len(batches) >= 3
     assert topics.values(out) == list(range(900))
-    # Every batch was decided before it was committed.
-    decided = topics.committed(f"penstock-spark-{query.id}-decided")
-    assert decided == {("penstock-spark-ledger", 0): query.lastProgress["batchId"] + 1}
-    # The group stands at the end after the last batch too, so its lag is 0 everywhere.
+    # Every batch had a commit intent.
+    intents = topics.committed(f"penstock-spark-{query.id}-decided")
+    assert intents == {("penstock-spark-ledger", 0): query.lastProgress["batchId"] + 1}
+    # The group's offsets are at the end even after the last batch, so its lag is 0.
     assert topics.committed(topic) == {(topic, partition): 300 for partition in range(3)}
     if how == "ranges":
         topics.numbers(topic, 90, start=900, partitions=3)
@@ -48,7 +48,7 @@ def test_a_stream_moves_every_record_once(
         assert topics.values(out) == list(range(990))
 
 
-def test_both_ways_to_read_give_the_same_rows(
+def test_records_and_ranges_give_the_same_rows(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     topics.create(topic, 2)
@@ -62,7 +62,7 @@ def test_both_ways_to_read_give_the_same_rows(
     assert len(found[0]) == 100
 
 
-def test_a_checkpoint_may_be_written_in_turns_as_spark_does_and_as_we_do(
+def test_checkpoint_works_with_both_file_managers(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     frame = source(spark, "ranges", topics, subscribe=topic).select("value")
@@ -70,9 +70,9 @@ def test_a_checkpoint_may_be_written_in_turns_as_spark_does_and_as_we_do(
     name = "spark.sql.streaming.checkpointFileManagerClass"
     ours = spark.conf.get(name)
     assert ours == ON_ONE_MACHINE[name]
-    theirs = ours.replace("FileSystemBased", "FileContextBased")
+    sparks = ours.replace("FileSystemBased", "FileContextBased")
     try:
-        for turn, way in enumerate((theirs, ours, theirs)):
+        for turn, way in enumerate((sparks, ours, sparks)):
             spark.conf.set(name, way)
             topics.numbers(topic, 10, start=10 * turn)
             run_stream(frame, **sink)
@@ -81,7 +81,7 @@ def test_a_checkpoint_may_be_written_in_turns_as_spark_does_and_as_we_do(
         spark.conf.set(name, ours)
 
 
-def test_a_pattern_finds_topics_that_come_later(
+def test_pattern_matches_topics_created_later(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     out = f"out-{topic}"
@@ -94,7 +94,7 @@ def test_a_pattern_finds_topics_that_come_later(
     assert topics.values(out) == list(range(20))
 
 
-def test_records_that_are_gone_fail_the_query_unless_it_may_go_on(
+def test_data_loss_fails_the_query_unless_allowed(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     out = f"{topic}-out"
@@ -111,7 +111,7 @@ def test_records_that_are_gone_fail_the_query_unless_it_may_go_on(
     assert topics.values(out) == [*range(10), *range(15, 30)]
 
 
-def test_an_at_least_once_sink_is_a_choice(
+def test_at_least_once_delivery(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     out = f"{topic}-out"
@@ -121,7 +121,7 @@ def test_an_at_least_once_sink_is_a_choice(
     assert topics.values(out) == list(range(50))
 
 
-def test_a_checkpoint_of_another_query_is_refused(
+def test_checkpoint_of_another_query_is_refused(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     topics.numbers(topic, 5)
@@ -133,7 +133,7 @@ def test_a_checkpoint_of_another_query_is_refused(
         run_stream(other, format="noop")
 
 
-def test_a_shuffle_between_source_and_sink_keeps_every_row(
+def test_shuffle_between_source_and_sink_keeps_every_row(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:
     out = f"{topic}-out"

@@ -1,4 +1,4 @@
-"""Topics of a test, filled and read by our own client: the other side of what Spark does."""
+"""Topics of a test, filled and read by Penstock's client."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from penstock.wire.compression import Codec
 from penstock.wire.records import Record
 
 SETTLED_S = 20.0
-"""How long markers of ended transactions may take."""
+"""Maximum wait for the markers of ended transactions."""
 
 
 class Topics:
@@ -73,13 +73,13 @@ class Topics:
         self._loop.run_until_complete(send())
 
     def numbers(self, name: str, count: int, start: int = 0, partitions: int = 1) -> None:
-        """Records whose value is their number, dealt out over the partitions."""
+        """Writes records whose value is their number, distributed over the partitions."""
         for partition in range(partitions):
             mine = range(start + partition, start + count, partitions)
             self.fill(name, [Record(0, -1, None, b"%d" % n) for n in mine], partition)
 
     def read(self, name: str, *, settled_s: float = SETTLED_S) -> list[FetchedRecord]:
-        """Everything committed, partition by partition; waits for transactions that are ending."""
+        """All committed records, by partition; waits for transactions that are ending."""
 
         async def consume() -> list[FetchedRecord]:
             info = await self._cluster.topic(name)
@@ -105,9 +105,9 @@ class Topics:
     async def _settled(
         self, places: list[TopicPartition], settled_s: float
     ) -> dict[TopicPartition, FoundOffset]:
-        """The last stable offsets, once the markers of transactions that have ended are there.
+        """Last stable offsets after the markers of ended transactions are written.
 
-        A broker answers the end of a transaction when it is decided, and writes markers then.
+        A broker answers EndTxn before it writes the markers.
         """
         asked = dict.fromkeys(places, LATEST)
         deadline = self._loop.time() + settled_s
@@ -119,7 +119,7 @@ class Topics:
             await asyncio.sleep(0.05)
 
     def written(self, name: str) -> int:
-        """How many offsets are taken, by whatever: records, markers, aborted or open."""
+        """Number of used offsets, including markers, aborted and open transactions."""
 
         async def look() -> int:
             info = await self._cluster.topic(name)
@@ -129,26 +129,26 @@ class Topics:
         return self._loop.run_until_complete(look())
 
     def values(self, name: str, *, settled_s: float = SETTLED_S) -> list[int]:
-        """The numbers in a topic, sorted."""
+        """Numbers in a topic, sorted."""
         found = self.read(name, settled_s=settled_s)
         return sorted(int(message.value or b"") for message in found)
 
-    def letters(self, name: str) -> list[DeadLetterMessage]:
-        """The open dead letters of a topic of them."""
+    def dead_letters(self, name: str) -> list[DeadLetterMessage]:
+        """Open dead letters of a dead-letter queue."""
 
         async def look() -> list[DeadLetterMessage]:
-            return [letter async for letter in open_dead_letters(self._cluster, name)]
+            return [dead_letter async for dead_letter in open_dead_letters(self._cluster, name)]
 
         return self._loop.run_until_complete(look())
 
     def redrive(self, name: str, payload: Callable[[DeadLetterMessage], bytes]) -> int:
-        """Sends all dead letters back with another payload; how many that were."""
+        """Redrives all dead letters with another payload; returns their number."""
 
         async def send() -> int:
-            errand = RedriveRequest(
+            request = RedriveRequest(
                 name, "test", "tests", revise=lambda one: replace(one, payload=payload(one))
             )
-            report = await Redriver(self._cluster, SystemClock(), errand).run()
+            report = await Redriver(self._cluster, SystemClock(), request).run()
             return report.settled
 
         return self._loop.run_until_complete(send())
@@ -160,7 +160,7 @@ class Topics:
 
 @contextmanager
 def topics_of(bootstrap: str) -> Iterator[Topics]:
-    """Topics of a broker that is not the shared one."""
+    """Topics of a broker other than the shared one."""
     loop = asyncio.new_event_loop()
     helper = Topics(loop, bootstrap)
     yield helper

@@ -1,5 +1,5 @@
-"""Jobs on Spark that are ready to use: archive, replay, audit, skew, triage, tables, state.
+"""Ready-to-use Spark jobs: archive, replay, audit, skew, triage, tables, event sourcing.
 
-Each is a function that takes a session and says what it did; `penstock job` calls them. See
+Each is a function that takes a session and returns its result; `penstock job` calls them. See
 docs/how-to/spark-jobs.md.
 """

@@ -1,8 +1,8 @@
-"""The job `archive`: topics to Parquet by day, exactly once; small files merged afterwards.
+"""Job `archive`: copies topics to Parquet by day, exactly once, and merges small files.
 
-A stream of offset ranges, as `read_stream` has it, whose tasks write files named by their range
-(`archives`). The checkpoint says which ranges are planned; a batch that runs again writes the same
-files again. Delta and Iceberg have transactions of their own, so there Spark's sink does it.
+A stream of offset ranges, as in `read_stream`, whose tasks write files named by their range
+(`archive_layout`). The checkpoint holds the planned ranges; a repeated batch writes the same files
+again. Delta and Iceberg have their own transactions, so Spark's sink writes those.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from penstock.jobs.archive_layout import (
     Archive,
-    ArchiveFile,
     RangeWriter,
     merge,
     plan_merges,
@@ -42,13 +41,13 @@ _WRITTEN: Final = "topic string, partition int, rows bigint, bytes bigint, files
 
 @dataclass(slots=True)
 class ArchiveResult:
-    """What a run did."""
+    """Result of a run."""
 
     rows: int = 0
     bytes: int = 0
     files: int = 0
     merged: int = 0
-    """Small files that were made parts of larger ones."""
+    """Small files that were merged into larger ones."""
 
     def document(self) -> dict[str, int]:
         return {"rows": self.rows, "bytes": self.bytes, "files": self.files, "merged": self.merged}
@@ -65,14 +64,14 @@ def archive_topics(
     rows_per_file: int = ROWS_PER_FILE,
     merged_bytes: int = MERGED_BYTES,
     allows_loss: bool = False,
-    told: Callable[[int], None] = lambda rows: None,
+    on_progress: Callable[[int], None] = lambda rows: None,
 ) -> ArchiveResult:
-    """Everything that came since the last run. `told` is called with rows done.
+    """Archives all records since the last run. `on_progress` gets the number of archived rows.
 
-    `allows_loss`: goes on where records were deleted before they could be archived.
+    `allows_loss`: continues if records were deleted before they were archived.
     """
     if format not in FORMATS:
-        raise OptionError(f"an archive is one of {', '.join(FORMATS)}, not {format!r}")
+        raise OptionError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
     options = {
         **cluster,
         "subscribe": ",".join(topics),
@@ -85,7 +84,7 @@ def archive_topics(
     }
     checkpoint = f"{root.rstrip('/')}/_checkpoints/{'-'.join(sorted(topics))}"
     if format != "parquet":
-        return _into_table(spark, options, root, format, checkpoint, told)
+        return _archive_to_table(spark, options, root, format, checkpoint, on_progress)
     archive = Archive(root)
     repair(archive, topics)
     done = ArchiveResult()
@@ -108,9 +107,9 @@ def archive_topics(
         done.rows += metrics.get("rows", 0)
         done.bytes += metrics.get("bytes", 0)
         done.files += metrics.get("files", 0)
-        told(metrics.get("rows", 0))
+        on_progress(metrics.get("rows", 0))
 
-    _follow(query, take)
+    _follow_query(query, take)
     if merged_bytes:
         done.merged = merge_small(spark, archive, topics, merged_bytes)
     return done
@@ -147,15 +146,15 @@ def _file_writer(
     return write
 
 
-def _into_table(
+def _archive_to_table(
     spark: Any,
     options: dict[str, str],
     root: str,
     format: str,
     checkpoint: str,
-    told: Callable[[int], None],
+    on_progress: Callable[[int], None],
 ) -> ArchiveResult:
-    """Through the table format's own sink, which knows which batches it has."""
+    """Archives through the table format's sink, which skips batches that it already has."""
     done = ArchiveResult()
     rows = (
         read_stream(spark, **options)
@@ -165,7 +164,7 @@ def _into_table(
 
     def take(metrics: dict[str, int]) -> None:
         done.rows += metrics.get("rows", 0)
-        told(metrics.get("rows", 0))
+        on_progress(metrics.get("rows", 0))
 
     try:
         query = (
@@ -176,31 +175,31 @@ def _into_table(
             .start(root)
         )
     except (PySparkException, Py4JJavaError) as error:
-        # PySpark has no class of its own for this one, and hands Java's on.
+        # PySpark has no exception class for this error and passes Java's on.
         if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
         raise OptionError(
-            f"this Spark has no {format}: add its package with --conf spark.jars.packages=..., or "
-            "choose --to-format parquet"
+            f"Spark lacks the format {format}: add its package with "
+            "--conf spark.jars.packages=..., or choose --to-format parquet"
         ) from None
-    _follow(query, take)
+    _follow_query(query, take)
     return done
 
 
-def _follow(query: Any, take: Callable[[dict[str, int]], None]) -> None:
+def _follow_query(query: Any, take: Callable[[dict[str, int]], None]) -> None:
     try:
         follow(query, "archived", take)
     except StreamingQueryException as error:
         if "DataLoss: " not in str(error):
             raise
         raise OptionError(
-            "records were deleted from the topic before they were archived; --allow-loss goes on "
-            f"without them ({reason_of(str(error))})"
+            "records were deleted from the topic before they were archived; pass --allow-loss to "
+            f"continue without them ({reason_of(str(error))})"
         ) from None
 
 
 def merge_small(spark: Any, archive: Archive, topics: Sequence[str], target_bytes: int) -> int:
-    """Merges neighbours until files have about this size; how many went into larger ones."""
+    """Merges adjacent files up to about the target size; returns the number of merged files."""
     merges = [
         parts for topic in topics for parts in plan_merges(archive.files(topic), target_bytes)
     ]
@@ -220,30 +219,21 @@ def merge_small(spark: Any, archive: Archive, topics: Sequence[str], target_byte
 
 
 def read_archive(spark: Any, root: str, topics: Sequence[str] = ()) -> Any:
-    """The records of an archive, with the columns of a topic and `date`."""
+    """Records of an archive, with the columns of a topic and `date`."""
     archive = Archive(root)
     if (format := archive.table_format()) is not None:
         raise OptionError(
-            f"{root} is a table of {format}: read it with Spark; only archives of Parquet can be "
-            "replayed and audited here"
+            f"{root} is a table of {format}; replay and audit need an archive in Parquet: read "
+            "this one with Spark"
         )
     there = sorted({file.topic for file in archive.files()})
     for topic in topics:
         if topic not in there:
             raise OptionError(
-                f"the archive {root} has no topic {topic!r}; it has {', '.join(there) or 'none'}"
+                f"archive {root} has no topic {topic!r}; topics: {', '.join(there) or 'none'}"
             )
     base = root.rstrip("/")
     paths = [f"{base}/topic={topic}" for topic in (topics or there)]
     if not paths:
-        raise OptionError(f"{root} is no archive, or an empty one")
+        raise OptionError(f"{root} is empty or not an archive")
     return spark.read.schema(SCHEMA).option("basePath", base).parquet(*paths)
-
-
-def covered(files: Iterable[ArchiveFile]) -> dict[tuple[str, int], int]:
-    """By topic and partition: the offset up to which there are files."""
-    ends: dict[tuple[str, int], int] = {}
-    for file in files:
-        place = (file.topic, file.partition)
-        ends[place] = max(ends.get(place, 0), file.end)
-    return ends

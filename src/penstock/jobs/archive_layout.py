@@ -1,17 +1,17 @@
-"""How an archive lies on disk, and what its file names say. No Spark in here.
+"""Layout and file names of an archive. Independent of Spark.
 
     <root>/topic=orders/date=2026-11-16/p00003-00000000000000001000-00000000000000002000.parquet
 
-A file holds the records of one partition and day from the first offset up to, not including, the
-second, in order. So a task that is run again writes the same file again, and whoever lists the
-folder knows what is archived. Readers of Parquet skip names that begin with `_`.
+A file holds the records of one partition and day from the first offset (inclusive) to the second
+(exclusive), in order. So a repeated task writes the same file again, and a listing of the folder
+shows the archived offsets. Parquet readers skip names that begin with `_`.
 
-Merging small files: the merged one is written under a name with `_merged-`, then the small ones
-are deleted, then it gets its name. Whoever finds `_merged-` finishes that. A file that lies within
-the range of another is what a straggler wrote after the merge: it is deleted. So are files that a
-task which was killed had begun (`_writing-`, `_merging-`). One job at a time works on a topic.
+Merging small files: the merged file is written with the prefix `_merged-`, then the small files are
+deleted, then the prefix is removed. `repair` finishes an interrupted merge, and deletes a file
+within the range of another one, which a straggling task wrote after the merge, and unfinished files
+of killed tasks (`_writing-`, `_merging-`). Only one job at a time may work on a topic.
 
-Bounds: `WRITERS_MAX` files are open at a time; a range with more days writes several files a day.
+Bounds: at most `OPEN_FILES_MAX` open files; a range with more days writes several files per day.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs as filesystems
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
-"""Of a file; topic and date are in its path."""
+"""Columns of a file; topic and date are in its path."""
 CODEC: Final = "zstd"
-WRITERS_MAX: Final = 64
+OPEN_FILES_MAX: Final = 64
 MERGED: Final = "_merged-"
 MERGING: Final = "_merging-"
 _WRITING: Final = "_writing-"
@@ -37,7 +37,7 @@ _TABLE_LOGS: Final = {"Delta": "_delta_log", "Iceberg": "metadata"}
 
 
 class ArchiveFile(NamedTuple):
-    """What a path says."""
+    """File of an archive, as encoded in its path."""
 
     topic: str
     date: str
@@ -45,7 +45,7 @@ class ArchiveFile(NamedTuple):
     start: int
     end: int
     part: int
-    """0, or the number of a file for the same range and day."""
+    """0, or the number of a further file for the same range and day."""
     path: str = ""
     size: int = 0
 
@@ -66,23 +66,23 @@ class ArchiveFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A folder, on whatever file system its address names."""
+    """Folder on the file system of its URI or path."""
 
     root: str
 
     def system(self) -> tuple[Any, str]:
-        """The file system, and the root's path on it."""
+        """File system, and the path of the root on it."""
         if "://" in self.root:
             found, path = filesystems.FileSystem.from_uri(self.root)
             return found, path.rstrip("/")
         return filesystems.LocalFileSystem(), self.root.rstrip("/")
 
     def files(self, topic: str | None = None) -> list[ArchiveFile]:
-        """Every file of the archive, or of one topic, in order."""
+        """All files of the archive, or of one topic, sorted."""
         return [one for one in self._listed(topic) if one.path.rsplit("/", 1)[-1][0] != "_"]
 
     def table_format(self) -> str | None:
-        """What wrote the folder, if not us: a format with a log of its own."""
+        """Table format that owns the folder (detected by its log); None for an archive."""
         system, path = self.system()
         for name, log in _TABLE_LOGS.items():
             if system.get_file_info(f"{path}/{log}").type == filesystems.FileType.Directory:
@@ -90,11 +90,11 @@ class Archive:
         return None
 
     def unfinished(self, topic: str) -> list[ArchiveFile]:
-        """Merged files whose parts are perhaps still there."""
+        """Merged files whose parts may not be deleted yet."""
         return [one for one in self._listed(topic) if f"/{MERGED}" in one.path]
 
     def begun(self, topic: str) -> list[str]:
-        """Paths of files that nobody finished."""
+        """Paths of files that a task has started and not finished."""
         paths = [info.path for info in self._infos(topic)]
         return [path for path in paths if path.rsplit("/", 1)[-1].startswith((_WRITING, MERGING))]
 
@@ -111,7 +111,7 @@ class Archive:
 
 
 def parse(path: str, size: int = 0) -> ArchiveFile | None:
-    """A file of an archive by its path; None for any other."""
+    """Parses the path of an archive file; None for any other path."""
     parts = PurePosixPath(path).parts
     if len(parts) < 3 or not path.endswith(_SUFFIX):
         return None
@@ -129,7 +129,7 @@ def parse(path: str, size: int = 0) -> ArchiveFile | None:
 
 
 class RangeWriter:
-    """Writes the records of one range, a file for each day, all at once when it is closed."""
+    """Writes the records of one range, one file per day; all become visible with `finish`."""
 
     def __init__(self, archive: Archive, topic: str, partition: int, span: tuple[int, int]) -> None:
         self._system, self._root = archive.system()
@@ -140,7 +140,7 @@ class RangeWriter:
         self.rows = 0
 
     def add(self, batch: Any, attempt: str) -> None:
-        """`attempt` tells tasks apart that write the same range at the same time."""
+        """Adds records; `attempt` distinguishes tasks that write the same range concurrently."""
         days = pc.strftime(batch.column("timestamp").cast(pa.timestamp("us", "UTC")), "%Y-%m-%d")
         self.rows += batch.num_rows
         columns = batch.select(list(COLUMNS))
@@ -150,7 +150,7 @@ class RangeWriter:
             )
 
     def finish(self) -> list[ArchiveFile]:
-        """Gives every file its name; now it is part of the archive."""
+        """Renames all files to their final names, which adds them to the archive."""
         while self._open:
             self._close(next(iter(self._open)))
         done = []
@@ -162,7 +162,7 @@ class RangeWriter:
 
     def _writer(self, day: str, schema: Any, attempt: str) -> Any:
         if day not in self._open:
-            if len(self._open) >= WRITERS_MAX:
+            if len(self._open) >= OPEN_FILES_MAX:
                 self._close(next(iter(self._open)))
             topic, partition, (start, end) = self._about
             part = self._parts.get(day, 0)
@@ -184,28 +184,28 @@ class RangeWriter:
 
 
 def plan_merges(files: Iterable[ArchiveFile], target_bytes: int) -> list[list[ArchiveFile]]:
-    """Neighbours of one partition and day that together make one file of about this size."""
+    """Runs of adjacent files of one partition and day that merge to about the target size."""
     merges: list[list[ArchiveFile]] = []
     run: list[ArchiveFile] = []
     for one in sorted(files):
         if one.size >= target_bytes or one.part:
-            run = _finished(merges, run)
+            run = _end_run(merges, run)
             continue
         if run and (one[:3] != run[0][:3] or sum(f.size for f in run) + one.size > target_bytes):
-            run = _finished(merges, run)
+            run = _end_run(merges, run)
         run.append(one)
-    _finished(merges, run)
+    _end_run(merges, run)
     return merges
 
 
-def _finished(merges: list[list[ArchiveFile]], run: list[ArchiveFile]) -> list[ArchiveFile]:
+def _end_run(merges: list[list[ArchiveFile]], run: list[ArchiveFile]) -> list[ArchiveFile]:
     if len(run) > 1:
         merges.append(run)
     return []
 
 
 def merge(archive: Archive, parts: Sequence[ArchiveFile]) -> ArchiveFile:
-    """One file instead of these."""
+    """Merges files into one."""
     system, root = archive.system()
     whole = parts[0]._replace(end=parts[-1].end, path="", size=0)
     folder = f"{root}/{whole.folder}"
@@ -226,7 +226,7 @@ def merge(archive: Archive, parts: Sequence[ArchiveFile]) -> ArchiveFile:
 
 
 def finish_merge(archive: Archive, ready: ArchiveFile) -> ArchiveFile:
-    """Deletes what a merged file replaces, and gives it its name."""
+    """Deletes the files that a merged file replaces, then renames it to its final name."""
     system, root = archive.system()
     for one in archive.files(ready.topic):
         if one.is_within(ready):
@@ -237,8 +237,10 @@ def finish_merge(archive: Archive, ready: ArchiveFile) -> ArchiveFile:
 
 
 def repair(archive: Archive, topics: Iterable[str]) -> int:
-    """Finishes merges that were interrupted, and deletes what killed tasks and stragglers left;
-    how many files."""
+    """Finishes interrupted merges, and deletes files left by killed and straggling tasks.
+
+    Returns the number of repaired files.
+    """
     count = 0
     system, _ = archive.system()
     for topic in topics:
@@ -254,7 +256,7 @@ def repair(archive: Archive, topics: Iterable[str]) -> int:
 
 
 def superseded(files: Sequence[ArchiveFile]) -> Iterator[ArchiveFile]:
-    """Files that lie within the range of another of the same day."""
+    """Files within the range of another file of the same day."""
     widest: ArchiveFile | None = None
     for one in sorted(files, key=lambda file: (*file[:4], -file.end)):
         if widest is not None and one.is_within(widest):

@@ -1,10 +1,10 @@
-"""The job `audit`: is everything that went in also out, once, and in order?
+"""Job `audit`: checks that an output has every record of an input, once and in order.
 
-Records of both sides are told apart by an id: their place for an archive of the same topic, else
-an expression of SQL that the user gives, or the header message_id, or key and value together. An
-id that is there more often on the left is *lost*, more often on the right is *doubled* (or
-*foreign*, where the left has none). Order is judged for each key: records of one key and partition
-on the left, once each on the right, must not come the other way round there.
+An id identifies records on both sides: partition and offset for an archive of the same topic, else
+a SQL expression of the user, or the header message_id, or key and value together. An id with more
+records on the left is *lost*, with more on the right *doubled* (*foreign* if the left has none).
+Order is checked per key: records of one key and partition on the left, each once on the right, must
+have the same order there.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from typing import Any, Final
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from penstock.jobs.inputs import Side, chosen, read_side
+from penstock.jobs.inputs import JobInput, filter_records, read_input
 
-SAMPLES: Final = 10
+SAMPLES_MAX: Final = 10
 _HEADER_ID: Final = "get(filter(headers, h -> h.key = 'message_id'), 0).value"
 _IDS: Final = {
     "place": "concat(partition, '/', `offset`)",
@@ -26,8 +26,8 @@ _IDS: Final = {
 
 
 @dataclass(slots=True)
-class Audit:
-    """What was found."""
+class AuditResult:
+    """Counts and samples of differences between the two sides."""
 
     left: str
     right: str
@@ -39,7 +39,7 @@ class Audit:
     foreign: int = 0
     out_of_order: int = 0
     changed: int = 0
-    """Of the same place, with another key or value."""
+    """Records with the same partition and offset, but another key or value."""
     without_id: int = 0
     samples: dict[str, list[str]] = field(default_factory=dict)
 
@@ -58,27 +58,27 @@ def audit(
     spark: Any,
     *,
     cluster: Mapping[str, str],
-    left: Side,
-    right: Side,
+    left: JobInput,
+    right: JobInput,
     identity: str | None = None,
     until_ms: int | None = None,
     where: str | None = None,
-) -> Audit:
-    """`identity` is one of place, message_id, content, or an expression of SQL.
+) -> AuditResult:
+    """Compares two inputs; `identity` is place, message_id, content, or a SQL expression.
 
-    Only records of the left before `until_ms` count, and for which `where` is true on either side.
+    Includes records of the left before `until_ms`, and records of both sides that match `where`.
     """
     same_places = left.topic == right.topic and (left.archive or right.archive)
     named = identity or ("place" if same_places else "content")
-    # The left first: what is written meanwhile is then at worst on the right only.
-    before = _named(read_side(spark, left, cluster), named, where, until_ms).cache()
-    report = Audit(str(left), str(right), named)
+    # Reads the left first: records written meanwhile then can only be missing on the left.
+    before = _identified(read_input(spark, left, cluster), named, where, until_ms).cache()
+    report = AuditResult(str(left), str(right), named)
     try:
         report.left_records = int(before.count())
-        after = _named(read_side(spark, right, cluster), named, where, None).cache()
+        after = _identified(read_input(spark, right, cluster), named, where, None).cache()
         try:
             report.right_records = int(after.count())
-            _compare(report, before, after, until_ms)
+            _compare_records(report, before, after, until_ms)
         finally:
             after.unpersist()
     finally:
@@ -86,9 +86,9 @@ def audit(
     return report
 
 
-def _named(rows: Any, named: str, where: str | None, until_ms: int | None) -> Any:
-    """Id, place, key and a digest of every record; in expressions key and value are text."""
-    kept = chosen(rows, until_ms=until_ms, where=where)
+def _identified(rows: Any, named: str, where: str | None, until_ms: int | None) -> Any:
+    """Id, offset, key and digest of every record; expressions see key and value as text."""
+    kept = filter_records(rows, until_ms=until_ms, where=where)
     expression = _IDS.get(named)
     if expression is None:
         text = kept.withColumns(
@@ -110,7 +110,7 @@ def _named(rows: Any, named: str, where: str | None, until_ms: int | None) -> An
     )
 
 
-def _compare(report: Audit, before: Any, after: Any, until_ms: int | None) -> None:
+def _compare_records(report: AuditResult, before: Any, after: Any, until_ms: int | None) -> None:
     report.without_id = int(before.filter("id is null").count())
     left = _by_id(before, "left")
     right = _by_id(after, "right")
@@ -122,7 +122,7 @@ def _compare(report: Audit, before: Any, after: Any, until_ms: int | None) -> No
         report.doubled = _total(doubled, "right_count - left_count")
         foreign = both.filter("left_count = 0")
         if until_ms is not None:
-            # Younger ones were left out on the left, so they may be here.
+            # The left excludes newer records, so the right may have them.
             foreign = foreign.filter(F.unix_millis("right_first") < until_ms)
         report.foreign = _total(foreign, "right_count")
         if report.identity == "place":
@@ -159,15 +159,17 @@ def _by_id(rows: Any, side: str) -> Any:
 
 
 def _out_of_order(once: Any) -> Any:
-    """Records that come before one on the right which they follow on the left."""
-    # Without a key, order is that of the partition.
-    lane = (
+    """Records whose order on the right differs from that on the left."""
+    # Records without key are ordered by partition.
+    ordered_by = (
         F.col("left_partition"),
         F.col("right_partition"),
         F.coalesce("left_key", F.lit(b"")),
     )
     earlier = (
-        Window.partitionBy(*lane).orderBy("right_offset").rowsBetween(Window.unboundedPreceding, -1)
+        Window.partitionBy(*ordered_by)
+        .orderBy("right_offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
     )
     return once.withColumn("_before", F.max("left_offset").over(earlier)).filter(
         "left_offset < _before"
@@ -179,5 +181,5 @@ def _total(rows: Any, expression: str) -> int:
 
 
 def _sample(rows: Any) -> list[str]:
-    found = rows.select("id").orderBy("id").limit(SAMPLES).collect()
+    found = rows.select("id").orderBy("id").limit(SAMPLES_MAX).collect()
     return [str(row["id"]) for row in found]

@@ -1,13 +1,13 @@
-"""The job `cdc`: change events, or an outbox's, as the table that they describe.
+"""Job `cdc`: applies change events, or events of an outbox, to a table.
 
-A table is a folder of versions. A version holds all rows as of some offsets, which are part of
-it; the file `_current` names the one that counts, and is replaced as a whole. So a run that dies
-leaves the old version, and one that is repeated reads the same events again: every event counts
-once. The last `KEPT` versions are there for those who are still reading them.
+A table is a folder of versions. A version holds all rows as of certain offsets; the file `_current`
+names the valid version and its offsets, and is replaced atomically. So a run that dies leaves the
+old version, and a repeated run reads the same events again: every event is applied once. The last
+`VERSIONS_KEPT` versions remain for readers that still use them.
 
-Events are JSON values: Debezium's envelope (`op`, `before`, `after`), or the row itself, either of
-them with its schema around it (`schema`, `payload`); a record without value, or `op` d, deletes the
-row of its key. What is none of this, or has no key, changes nothing and is told.
+Events are JSON values: Debezium's envelope (`op`, `before`, `after`) or the row itself, both
+optionally wrapped with a schema (`schema`, `payload`). A record without value, or `op` d, deletes
+the row of its key. Other records, and records without key, are skipped and reported.
 """
 
 import json
@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
-from penstock.jobs.inputs import Side, read_side
+from penstock.jobs.inputs import JobInput, read_input
 from penstock.spark.option_values import OptionError
 
-KEPT: Final = 3
+VERSIONS_KEPT: Final = 3
 KEY: Final = "_key"
-SAMPLES: Final = 3
+SAMPLES_MAX: Final = 3
 _CURRENT: Final = "_current"
 _WRAPPED: Final = "schema string, payload string"
 _ENVELOPE: Final = "op string, before string, after string"
@@ -33,17 +33,17 @@ _CORRUPT: Final = "_corrupt"
 
 
 @dataclass(slots=True)
-class Applied:
-    """What a run did."""
+class ApplyResult:
+    """Result of a run."""
 
     version: int
     events: int = 0
     rows: int = 0
     path: str = ""
     left_out: int = 0
-    """Events that cannot be applied."""
+    """Number of skipped events, which cannot be applied."""
     samples: list[str] = field(default_factory=list)
-    """Some of them: partition and offset."""
+    """Partition and offset of some skipped events."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -64,23 +64,26 @@ def apply_changes(
     schema: str,
     path: str,
     ends: dict[str, int],
-) -> Applied:
-    """Events up to `ends` (by partition, as text) that the table does not have yet."""
+) -> ApplyResult:
+    """Applies events up to `ends` (offset by partition number) that the table does not have yet."""
     system, root = _system(path)
     current = _read_current(system, root)
     offsets: dict[str, int] = current.get("offsets", {}) if current else {}
     if current and current.get("topic") != topic:
-        raise OptionError(f"{path} is the table of topic {current.get('topic')!r}, not {topic!r}")
+        raise OptionError(
+            f"{path} is the table of topic {current.get('topic')!r}, not {topic!r}: choose another "
+            "path"
+        )
     version = int(current["version"]) if current else 0
-    done = Applied(version, path=f"{path.rstrip('/')}/v{version:08}")
+    done = ApplyResult(version, path=f"{path.rstrip('/')}/v{version:08}")
     if all(offsets.get(part, 0) >= end for part, end in ends.items()):
         done.rows = int(current["rows"]) if current else 0
         return done
     begins = {part: offsets.get(part, -2) for part in ends}
     events = _events(
-        read_side(
+        read_input(
             spark,
-            Side(topic),
+            JobInput(topic),
             cluster,
             columns=("partition", "offset", "key", "value"),
             startingOffsets=json.dumps({topic: begins}),
@@ -89,7 +92,7 @@ def apply_changes(
         schema,
     )
     done.events = int(events.count())
-    _leave_out(events.filter("not is_good"), done)
+    _report_skipped(events.filter("not is_good"), done)
     events = events.filter("is_good")
     newest = Window.partitionBy(KEY).orderBy(F.desc("partition"), F.desc("offset"))
     last = events.withColumn("_rank", F.row_number().over(newest)).filter("_rank = 1")
@@ -100,7 +103,7 @@ def apply_changes(
         table = untouched.unionByName(table, allowMissingColumns=True)
     done.version = version + 1
     done.path = f"{path.rstrip('/')}/v{done.version:08}"
-    # What a run left behind that died here has no `_current`: it is written anew.
+    # Overwrites the folder of a run that died before it replaced `_current`.
     table.write.mode("overwrite").parquet(done.path)
     done.rows = int(spark.read.parquet(done.path).count())
     _publish(system, root, done, topic, {**offsets, **ends})
@@ -133,19 +136,19 @@ def _events(rows: Any, schema: str) -> Any:
     )
 
 
-def _leave_out(bad: Any, done: Applied) -> None:
+def _report_skipped(bad: Any, done: ApplyResult) -> None:
     done.left_out = int(bad.count())
     if done.left_out:
-        first = bad.orderBy("partition", "offset").limit(SAMPLES).collect()
+        first = bad.orderBy("partition", "offset").limit(SAMPLES_MAX).collect()
         done.samples = [f"{one['partition']}/{one['offset']}" for one in first]
 
 
 def read_table(spark: Any, path: str) -> Any:
-    """The rows of the version that counts."""
+    """Rows of the current version."""
     system, root = _system(path)
     current = _read_current(system, root)
     if current is None:
-        raise OptionError(f"{path} is no table of this job: run it first")
+        raise OptionError(f"{path} is not a table of this job: run the job first")
     return spark.read.parquet(f"{path.rstrip('/')}/v{current['version']:08}")
 
 
@@ -165,7 +168,9 @@ def _read_current(system: Any, root: str) -> dict[str, Any] | None:
         return found
 
 
-def _publish(system: Any, root: str, done: Applied, topic: str, offsets: dict[str, int]) -> None:
+def _publish(
+    system: Any, root: str, done: ApplyResult, topic: str, offsets: dict[str, int]
+) -> None:
     document = {
         "version": done.version,
         "topic": topic,
@@ -176,6 +181,6 @@ def _publish(system: Any, root: str, done: Applied, topic: str, offsets: dict[st
     with system.open_output_stream(temporary) as file:
         file.write(json.dumps(document).encode())
     system.move(temporary, f"{root}/{_CURRENT}")
-    stale = f"{root}/v{done.version - KEPT:08}"
+    stale = f"{root}/v{done.version - VERSIONS_KEPT:08}"
     if system.get_file_info(stale).type == filesystems.FileType.Directory:
         system.delete_dir(stale)

@@ -1,4 +1,4 @@
-"""Pictures for reports, as SVG: bars, and lines over time. Needs matplotlib (an extra)."""
+"""SVG charts of reports: bars, and lines over time. Needs matplotlib (an extra)."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _LABEL_CHARS: Final = 40
 def bars(
     title: str, names: Sequence[str], series: Mapping[str, Sequence[float]], unit: str
 ) -> bytes:
-    """Lying bars, a group of them for every name."""
+    """Horizontal bar chart, one group of bars per name."""
     figure, axes = _figure(max(2.0, 0.32 * len(names) * max(1, len(series)) + 1.2))
     height = 0.8 / max(1, len(series))
     for index, (label, values) in enumerate(series.items()):
@@ -32,7 +32,7 @@ def bars(
 def lines(
     title: str, moments: Sequence[str], series: Mapping[str, Sequence[float]], unit: str
 ) -> bytes:
-    """Lines over time; `moments` are the labels below."""
+    """Line chart over time; `moments` are the labels of the x-axis."""
     figure, axes = _figure(3.2)
     for index, (label, values) in enumerate(series.items()):
         colour = _COLOURS[index % len(_COLOURS)]
@@ -66,6 +66,6 @@ def _svg(figure: Any, axes: Any, title: str) -> bytes:
 
 
 def _short(text: str) -> str:
-    # A dollar sign would begin a formula.
+    # An unescaped dollar sign would start a formula.
     plain = " ".join(text.replace("$", "\\$").split())
     return plain if len(plain) <= _LABEL_CHARS else plain[: _LABEL_CHARS - 1] + "…"

@@ -1,9 +1,9 @@
-"""The job `event-sourcing`: the state that events add up to, as of a time.
+"""Job `event-sourcing`: folds events to the state of each key as of a time.
 
-Events of a key are folded in the order of their offsets: `fold(state, event) -> state`, where both
-are dicts made of JSON and the first state is None; a fold that returns None ends the key. Without
-a fold of the user's, fields of later events replace those of earlier ones. Keys are worked on side
-by side, the events of one key by one process.
+Events of a key are folded in offset order: `fold(state, event) -> state`, where both are JSON
+dicts and the first state is None; a fold that returns None deletes the key. The default fold
+replaces fields of earlier events by those of later ones. Keys are processed in parallel, the events
+of one key by one process.
 """
 
 import json
@@ -12,17 +12,17 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql import functions as F
 
-from penstock.jobs.inputs import Side, chosen, read_side
+from penstock.jobs.inputs import JobInput, filter_records, read_input
 
 Event: TypeAlias = dict[str, Any]
 Fold: TypeAlias = Callable[[Event | None, Event], Event | None]
 SCHEMA: Final = "key string, state string, events bigint, last_ms bigint"
 EVENTS_MAX: Final = 10_000_000
-"""Of one key: more than this is no entity, but a key that was left out."""
+"""Maximum events of one key; a key with more is a constant, not the id of an entity."""
 
 
 def merge_fields(state: Event | None, event: Event) -> Event | None:
-    """Later fields win; a field that is null is removed."""
+    """Default fold: later fields win, null removes a field."""
     merged = {**(state or {}), **event}
     return {name: value for name, value in merged.items() if value is not None}
 
@@ -31,12 +31,12 @@ def rebuild(
     spark: Any,
     *,
     cluster: Mapping[str, str],
-    side: Side,
+    side: JobInput,
     fold: Fold = merge_fields,
     until_ms: int | None = None,
 ) -> Any:
-    """A row for every key: its state as JSON, how many events, and when the last one was."""
-    rows = chosen(read_side(spark, side, cluster), until_ms=until_ms)
+    """One row per key: its state as JSON, number of events, and time of the last one."""
+    rows = filter_records(read_input(spark, side, cluster), until_ms=until_ms)
     ordered = (
         rows.filter("key is not null")
         .select(
@@ -56,7 +56,7 @@ def rebuild(
         names = ("key", "state", "events", "last_ms")
         types = (pa.string(), pa.string(), pa.int64(), pa.int64())
         schema = pa.schema(list(zip(names, types, strict=True)))
-        for done in _folded(fold, _rows(batches)):
+        for done in _fold_sorted(fold, _rows(batches)):
             yield pa.RecordBatch.from_pylist([dict(zip(names, done, strict=True))], schema=schema)
 
     return ordered.mapInArrow(fold_all, SCHEMA)
@@ -68,10 +68,10 @@ def _rows(batches: Iterator[Any]) -> Iterator[tuple[str, str | None, int]]:
             yield row["key"], row["value"], row["at_ms"]
 
 
-def _folded(
+def _fold_sorted(
     fold: Fold, rows: Iterator[tuple[str, str | None, int]]
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Rows sorted by key in, one row for each key that has a state out."""
+    """Folds rows sorted by key to one row per key with a state."""
     key: str | None = None
     state: Event | None = None
     events = last_ms = 0
@@ -82,7 +82,7 @@ def _folded(
             key, state, events, last_ms = one, None, 0, 0
         events += 1
         last_ms = max(last_ms, at_ms)
-        # A tombstone ends the key; it may begin anew.
+        # A tombstone deletes the key; later events may create it again.
         state = None if value is None else fold(state, json.loads(value))
         if events > EVENTS_MAX:
             raise ValueError(f"key {key!r} has more than {EVENTS_MAX:,} events")

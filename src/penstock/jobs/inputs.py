@@ -1,4 +1,4 @@
-"""What a job reads: a topic, or an archive of one, in the same columns; and choosing records.
+"""Inputs of jobs: a topic or its archive, with the same columns, and filters of records.
 
 `orders` is a topic, `archive:/data/archive:orders` is the topic orders in an archive.
 """
@@ -17,8 +17,8 @@ _ARCHIVE: Final = "archive:"
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A topic, here or in an archive."""
+class JobInput:
+    """Topic in the cluster or in an archive."""
 
     topic: str
     archive: str | None = None
@@ -27,24 +27,24 @@ class Side:
         return self.topic if self.archive is None else f"{self.topic} in {self.archive}"
 
 
-def parse_side(text: str) -> Side:
+def parse_input(text: str) -> JobInput:
     if not text.startswith(_ARCHIVE):
-        return Side(text)
+        return JobInput(text)
     root, colon, topic = text.removeprefix(_ARCHIVE).rpartition(":")
     if not colon or not root or "/" in topic:
-        raise OptionError(f"{text!r} is not archive:FOLDER:TOPIC")
-    return Side(topic, root)
+        raise OptionError(f"invalid input {text!r}: pass TOPIC or archive:FOLDER:TOPIC")
+    return JobInput(topic, root)
 
 
-def read_side(
+def read_input(
     spark: Any,
-    side: Side,
+    side: JobInput,
     cluster: Mapping[str, str],
     *,
     columns: tuple[str, ...] = COLUMNS,
     **options: str,
 ) -> Any:
-    """Its committed records, as they are now."""
+    """Current committed records of an input."""
     if side.archive is not None:
         return read_archive(spark, side.archive, [side.topic]).select(*columns)
     return (
@@ -56,7 +56,7 @@ def read_side(
     )
 
 
-def chosen(
+def filter_records(
     rows: Any,
     *,
     from_ms: int | None = None,
@@ -64,9 +64,9 @@ def chosen(
     key: str | None = None,
     where: str | None = None,
 ) -> Any:
-    """Records of a time, of a key, and for which a condition of SQL is true.
+    """Filters records by time, key and SQL condition.
 
-    In the condition `key` and `value` are text; what comes out has them as they were.
+    The condition sees `key` and `value` as text; the result has them unchanged.
     """
     moment = F.unix_millis("timestamp")
     if from_ms is not None:

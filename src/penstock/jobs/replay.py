@@ -1,9 +1,9 @@
-"""The job `replay`: records of an archive back into a topic, by time, key or condition.
+"""Job `replay`: writes records of an archive to a topic, by time, key or condition.
 
-Key, value, headers and timestamp stay as they were. A partition's records go in the order of
-their offsets, and to the partition of the same number where the target has it; otherwise keys
-decide. All of it is seen at once or not at all, in one transaction for each task. With a name,
-a replay that was interrupted between two commits and is run again writes only what is missing.
+Key, value, headers and timestamp stay unchanged. Records of a partition are written in offset
+order, to the partition of the same number if the target has enough partitions, otherwise by key.
+Each task writes one transaction, and all of them are committed together. A named replay that was
+interrupted between two commits and is repeated writes only the missing records.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,13 +13,13 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from penstock.jobs.archive import read_archive
-from penstock.jobs.inputs import chosen
+from penstock.jobs.inputs import filter_records
 from penstock.spark.option_values import OptionError
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records."""
+    """Filter of archived records."""
 
     from_ms: int | None = None
     until_ms: int | None = None
@@ -39,10 +39,13 @@ def replay_archive(
     name: str | None = None,
     approve: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """How many records went. `partitions` is how many the target has; `approve` may raise."""
+    """Replays records to a topic with `partitions` partitions; returns their number.
+
+    Calls `approve` with the number before it writes; `approve` may raise to cancel.
+    """
     if partitions < 1:
         raise OptionError(f"topic {to!r} has no partitions")
-    rows = chosen(
+    rows = filter_records(
         read_archive(spark, root, [topic]),
         from_ms=choice.from_ms,
         until_ms=choice.until_ms,
@@ -56,14 +59,14 @@ def replay_archive(
     there = int(rows.agg(F.max("partition")).first()[0]) + 1
     keeps = there <= partitions
     own = F.col("partition") if keeps else F.lit(None).cast("int")
-    # One task for each partition, so that its records go in order and in one transaction.
-    outgoing = (
+    # One task per partition, so that its records are in order and in one transaction.
+    output_rows = (
         rows.repartition(there, F.col("partition"))
         .sortWithinPartitions("partition", "offset")
         .select("key", "value", "headers", "timestamp", own.alias("partition"))
     )
     writer = (
-        outgoing.write.format("penstock")
+        output_rows.write.format("penstock")
         .options(**cluster, topic=to, delivery="exactly-once", includeTimestamp="true")
         .mode("append")
     )

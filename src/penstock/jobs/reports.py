@@ -1,6 +1,6 @@
-"""Reports for people: headings, text, tables and pictures, as one HTML page or as Markdown.
+"""Reports with headings, text, tables and charts, as one HTML page or as Markdown.
 
-HTML has its pictures inside; Markdown has them in files beside it.
+HTML embeds its charts; Markdown has them in separate files next to it.
 """
 
 import html
@@ -23,7 +23,7 @@ pre { padding: .8rem; overflow: auto } svg { max-width: 100%; height: auto }
 
 @dataclass
 class Report:
-    """Parts in the order in which they were added."""
+    """Parts of a report in the order of their addition."""
 
     title: str
     _parts: list[tuple[str, Any]] = field(default_factory=list)
@@ -38,17 +38,17 @@ class Report:
         self._parts.append(("code", text))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Columns whose name ends in a space are numbers."""
+        """Adds a table; columns with a trailing space in their name are numeric."""
         self._parts.append(("table", (list(columns), [list(map(str, row)) for row in rows])))
 
     def picture(self, name: str, svg: bytes) -> None:
         self._parts.append(("picture", (name, svg)))
 
     def write(self, path: str) -> None:
-        """As HTML or as Markdown, by the name's ending."""
+        """Writes HTML or Markdown, by the suffix of the file name."""
         target = Path(path)
         if target.suffix not in (".html", ".md"):
-            raise OptionError(f"a report is .html or .md, not {target.name!r}")
+            raise OptionError(f"report file must end in .html or .md, not {target.name!r}")
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.suffix == ".html":
             target.write_text(self._html(), encoding="utf-8")

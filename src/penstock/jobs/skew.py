@@ -1,9 +1,8 @@
-"""The job `skew`: which keys and partitions have more than their share, and the salting for it.
+"""Job `skew`: finds hot keys and overloaded partitions, and recommends salting.
 
-Counts records and bytes by key and partition. A key is hot when it alone has more than
-`HOT_SHARE` of what a partition would have if all had the same. The advice is tried out before it
-is given: what partitions would hold with `penstock.app.salting` is computed with the very
-functions that producers use.
+Counts records and bytes by key and partition. A key is hot if it alone exceeds `HOT_SHARE` of a
+partition's fair share. The recommendation is verified: the distribution with
+`penstock.app.salting` is computed with the same functions that producers use.
 """
 
 import math
@@ -16,13 +15,13 @@ from pyspark.sql import functions as F
 from penstock.app.salting import BUCKETS_MAX, salted
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.jobs import charts
-from penstock.jobs.inputs import Side, read_side
+from penstock.jobs.inputs import JobInput, read_input
 from penstock.jobs.reports import Report
 
 HOT_SHARE: Final = 0.5
 KEYS_MAX: Final = 20
 _SLACK: Final = 4
-"""Buckets for each fair share of a key: fewer would often fall together."""
+"""Buckets per fair share of a key: with fewer, several often hash to the same partition."""
 
 
 @dataclass(slots=True)
@@ -31,13 +30,13 @@ class KeyShare:
     records: int
     bytes: int
     share: float
-    """Of all records."""
+    """Fraction of all records."""
     partition: int
 
 
 @dataclass(slots=True)
 class Skew:
-    """What was found, and what to do."""
+    """Distribution of a topic's records, and recommended salting."""
 
     topic: str
     partitions: int
@@ -47,13 +46,13 @@ class Skew:
     hot: list[KeyShare] = field(default_factory=list)
     top: list[KeyShare] = field(default_factory=list)
     buckets: int = 0
-    """0: nothing has to be salted."""
+    """Buckets per hot key; 0: salting is not needed."""
     salted: list[int] = field(default_factory=list)
-    """What partitions would hold."""
+    """Records by partition with salting."""
 
     @property
     def imbalance(self) -> float:
-        """The fullest partition, in fair shares: 1.0 is perfect."""
+        """Size of the largest partition in fair shares: 1.0 is perfect."""
         return _imbalance(self.by_partition)
 
     @property
@@ -61,7 +60,7 @@ class Skew:
         return _imbalance(self.salted)
 
     def code(self) -> str:
-        """What producers would write."""
+        """Example code for producers."""
         keys = ", ".join(repr(one.key) for one in self.hot)
         return (
             "from penstock.app.salting import Salting\n\n"
@@ -77,8 +76,8 @@ class Skew:
             "keys": self.keys,
             "imbalance": round(self.imbalance, 3),
             "by_partition": self.by_partition,
-            "hot": [_shown(one) for one in self.hot],
-            "top": [_shown(one) for one in self.top],
+            "hot": [_key_document(one) for one in self.hot],
+            "top": [_key_document(one) for one in self.top],
             "buckets": self.buckets,
             "imbalance_salted": round(self.imbalance_salted, 3) if self.salted else None,
             "salted": self.salted,
@@ -94,10 +93,10 @@ def find_skew(
     sample: float = 1.0,
     **options: str,
 ) -> Skew:
-    """`sample` looks at a part of the records only, and says everything in full numbers."""
+    """Measures the distribution; a `sample` below 1 counts only this fraction of the records."""
     found = Skew(topic, partitions)
     columns = ("partition", "key", "value")
-    rows = read_side(spark, Side(topic), cluster, columns=columns, **options)
+    rows = read_input(spark, JobInput(topic), cluster, columns=columns, **options)
     if sample < 1.0:
         rows = rows.sample(sample, seed=1)
     size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
@@ -135,7 +134,7 @@ def find_skew(
 
 
 def advise(found: Skew) -> None:
-    """Which keys to salt, how widely, and what partitions would hold then."""
+    """Sets the keys to salt, the number of buckets, and the resulting distribution."""
     fair = 1 / max(1, found.partitions)
     found.hot = [one for one in found.top if one.share > HOT_SHARE * fair]
     if not found.hot or found.partitions < 2:
@@ -150,7 +149,7 @@ def report_of(found: Skew) -> Report:
     report = Report(f"Skew of {found.topic}")
     report.text(
         f"{found.records:,} records of {found.keys:,} keys in {found.partitions} partitions. The "
-        f"fullest partition has {found.imbalance:.2f} times its fair share."
+        f"largest partition has {found.imbalance:.2f} times its fair share."
     )
     names = [str(index) for index in range(found.partitions)]
     held: dict[str, list[int]] = {"now": found.by_partition}
@@ -163,16 +162,16 @@ def report_of(found: Skew) -> Report:
     if found.buckets:
         report.heading("What to do")
         report.text(
-            f"Salt {len(found.hot)} hot keys in {found.buckets} buckets: the fullest partition "
+            f"Salt {len(found.hot)} hot keys in {found.buckets} buckets: the largest partition "
             f"would have {found.imbalance_salted:.2f} fair shares. Order is then kept per key and "
-            "salt."
+            "salt only."
         )
         report.code(found.code())
     return report
 
 
 def spread(by_partition: list[int], hot: Mapping[bytes, KeyShare], buckets: int) -> list[int]:
-    """The partitions with hot keys salted; the others are taken to stay where they are."""
+    """Records by partition with hot keys salted; other keys stay in their partitions."""
     held = list(by_partition)
     count = len(held)
     for key, one in hot.items():
@@ -188,7 +187,7 @@ def _imbalance(held: list[int]) -> float:
     return max(held) * len(held) / total if total else 1.0
 
 
-def _shown(one: KeyShare) -> dict[str, Any]:
+def _key_document(one: KeyShare) -> dict[str, Any]:
     return {
         "key": one.key.decode("utf-8", "replace"),
         "records": one.records,

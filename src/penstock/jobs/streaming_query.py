@@ -1,4 +1,4 @@
-"""Follows a streaming query to its end, telling what it observed of every batch."""
+"""Follows a streaming query to its end and reports the observed metrics of every batch."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ POLL_S: Final = 0.2
 
 
 def follow(query: Any, metric: str, take: Callable[[dict[str, int]], None]) -> None:
-    """Calls `take` once for every batch. Raises what ended the query, if something did."""
+    """Calls `take` once per batch. Raises the exception that ended the query, if any."""
     seen: set[int] = set()
 
     def look() -> None:

@@ -1,8 +1,8 @@
-"""The job `triage`: dead letters grouped by what went wrong, as a report, and redriven by choice.
+"""Job `triage`: groups dead letters by cause, reports them, and selects some for redrive.
 
-Spark reads the letters; only open ones count, as everywhere. Messages that differ in numbers,
-quoted words and ids are one kind. What a condition of SQL selects is redriven by the client's
-redriver, with its promises: each letter once, in order, recorded.
+Spark reads the dead letters; only open ones count, as elsewhere. Messages that differ only in
+numbers, quoted words and ids are one kind. The client's redriver redrives the dead letters that a
+SQL condition selects, with its guarantees: each once, in order, recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,36 +13,36 @@ from pyspark.sql import functions as F
 
 from penstock.client.dead_letters.message import DeadLetterFilter
 from penstock.jobs import charts
-from penstock.jobs.inputs import Side, read_side
+from penstock.jobs.inputs import JobInput, read_input
 from penstock.jobs.reports import Report
-from penstock.state.queues import dead_letter_format as letters
+from penstock.state.queues import dead_letter_format
 
 KINDS_MAX: Final = 50
-LINES_MAX: Final = 5
+SERIES_MAX: Final = 5
 SELECTED_MAX: Final = 100_000
-"""Letters that one redrive may name."""
+"""Maximum dead letters selected for one redrive."""
 _HOUR: Final = "yyyy-MM-dd HH:00"
-_SHOWN: Final = 160
+_SHOWN_CHARS_MAX: Final = 160
 _HEADERS: Final = {
-    "error_class": letters.ERROR_CLASS,
-    "error_message": letters.ERROR_MESSAGE,
-    "source_topic": letters.TOPIC,
-    "source_partition": letters.PARTITION,
-    "source_offset": letters.OFFSET,
-    "group": letters.GROUP,
-    "attempts": letters.ATTEMPTS,
-    "last_failure": letters.LAST_FAILURE,
+    "error_class": dead_letter_format.ERROR_CLASS,
+    "error_message": dead_letter_format.ERROR_MESSAGE,
+    "source_topic": dead_letter_format.TOPIC,
+    "source_partition": dead_letter_format.PARTITION,
+    "source_offset": dead_letter_format.OFFSET,
+    "group": dead_letter_format.GROUP,
+    "attempts": dead_letter_format.ATTEMPTS,
+    "last_failure": dead_letter_format.LAST_FAILURE,
 }
 COLUMNS: Final = (*_HEADERS, "failed_at", "key", "value", "partition", "offset", "kind")
-"""What a condition may be about; all are text but failed_at, partition and offset."""
+"""Columns for conditions; all are text except failed_at, partition and offset."""
 
 Runs = Mapping[int, Sequence[tuple[int, int]]]
-"""By partition: first and last offset of letters that are open."""
+"""First and last offset of runs of open dead letters, by partition."""
 
 
 @dataclass(slots=True)
 class FailureKind:
-    """Letters that died of the same thing."""
+    """Dead letters with the same cause."""
 
     error_class: str
     kind: str
@@ -52,7 +52,7 @@ class FailureKind:
     groups: list[str]
     sources: list[str]
     sample: str
-    """Partition and offset of one, as `penstock dlq show` takes it."""
+    """Partition and offset of one of them, in the format of `penstock dlq show`."""
     message: str
     value: str
 
@@ -64,7 +64,7 @@ class Triage:
     kinds: list[FailureKind] = field(default_factory=list)
     hours: list[str] = field(default_factory=list)
     by_hour: dict[str, list[int]] = field(default_factory=dict)
-    """By error class, for every hour."""
+    """Counts per hour, by error class."""
     keys: list[tuple[str, int]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
@@ -73,10 +73,10 @@ class Triage:
         return asdict(self)
 
 
-def read_letters(spark: Any, cluster: Mapping[str, str], topic: str, open_runs: Runs) -> Any:
-    """Open letters with `COLUMNS`."""
+def read_dead_letters(spark: Any, cluster: Mapping[str, str], topic: str, open_runs: Runs) -> Any:
+    """Open dead letters with `COLUMNS`."""
     columns = ("partition", "offset", "timestamp", "key", "value", "headers")
-    raw = read_side(spark, Side(topic), cluster, columns=columns)
+    raw = read_input(spark, JobInput(topic), cluster, columns=columns)
     runs = [
         {"partition": partition, "first": first, "last": last}
         for partition, spans in open_runs.items()
@@ -89,8 +89,8 @@ def read_letters(spark: Any, cluster: Mapping[str, str], topic: str, open_runs: 
         & (raw["offset"] >= is_open["first"])
         & (raw["offset"] <= is_open["last"])
     )
-    told = {name: _header(header) for name, header in _HEADERS.items()}
-    rows = raw.join(is_open, same, "left_semi").withColumns(told)
+    columns_by_name = {name: _header(header) for name, header in _HEADERS.items()}
+    rows = raw.join(is_open, same, "left_semi").withColumns(columns_by_name)
     moment = F.expr("try_cast(last_failure as bigint)")
     kind = F.col("error_message")
     for pattern, put in (("'[^']*'|\"[^\"]*\"", "'…'"), (r"[0-9a-fA-F-]{16,}", "#"), (r"\d+", "#")):
@@ -101,7 +101,7 @@ def read_letters(spark: Any, cluster: Mapping[str, str], topic: str, open_runs: 
             "key": F.col("key").cast("string"),
             "value": F.col("value").cast("string"),
             "error_class": F.coalesce("error_class", F.lit("unknown")),
-            "kind": F.substring(F.coalesce(kind, F.lit("")), 1, _SHOWN),
+            "kind": F.substring(F.coalesce(kind, F.lit("")), 1, _SHOWN_CHARS_MAX),
         }
     ).select(*COLUMNS)
 
@@ -112,7 +112,7 @@ def _header(name: str) -> Any:
 
 
 def triage(rows: Any, topic: str) -> Triage:
-    """What `read_letters` read, counted in every way that helps."""
+    """Counts the rows of `read_dead_letters` by kind, hour and key."""
     found = Triage(topic)
     grouped = rows.groupBy("error_class", "kind").agg(
         F.count(F.lit(1)).alias("count"),
@@ -122,7 +122,7 @@ def triage(rows: Any, topic: str) -> Triage:
         F.sort_array(F.collect_set("source_topic")).alias("sources"),
         F.min_by(F.concat_ws(":", "partition", "offset"), "failed_at").alias("sample"),
         F.min_by("error_message", "failed_at").alias("message"),
-        F.min_by(F.substring("value", 1, _SHOWN), "failed_at").alias("value"),
+        F.min_by(F.substring("value", 1, _SHOWN_CHARS_MAX), "failed_at").alias("value"),
     )
     for row in grouped.orderBy(F.desc("count"), "error_class", "kind").limit(KINDS_MAX).collect():
         found.kinds.append(
@@ -135,7 +135,7 @@ def triage(rows: Any, topic: str) -> Triage:
                 list(row["groups"]),
                 list(row["sources"]),
                 row["sample"] or "",
-                (row["message"] or "")[:_SHOWN],
+                (row["message"] or "")[:_SHOWN_CHARS_MAX],
                 row["value"] or "",
             )
         )
@@ -154,14 +154,14 @@ def triage(rows: Any, topic: str) -> Triage:
 
 def report_of(found: Triage) -> Report:
     report = Report(f"Dead letters of {found.topic}")
-    report.text(f"{found.letters:,} open letters of {len(found.kinds)} kinds.")
+    report.text(f"{found.letters:,} open dead letters of {len(found.kinds)} kinds.")
     if not found.letters:
         return report
     names = [f"{kind.error_class}: {kind.kind}" for kind in found.kinds[:15]]
-    counts = {"letters": [kind.count for kind in found.kinds[:15]]}
-    report.picture("kinds", charts.bars("Letters by kind", names, counts, "letters"))
-    largest = sorted(found.by_hour.items(), key=lambda pair: -sum(pair[1]))[:LINES_MAX]
-    report.picture("hours", charts.lines("By hour", found.hours, dict(largest), "letters"))
+    counts = {"dead letters": [kind.count for kind in found.kinds[:15]]}
+    report.picture("kinds", charts.bars("Dead letters by kind", names, counts, "dead letters"))
+    largest = sorted(found.by_hour.items(), key=lambda pair: -sum(pair[1]))[:SERIES_MAX]
+    report.picture("hours", charts.lines("By hour", found.hours, dict(largest), "dead letters"))
     report.heading("Kinds")
     report.table(
         ["count ", "error", "message", "groups", "from", "first", "last", "sample"],
@@ -179,17 +179,17 @@ def report_of(found: Triage) -> Report:
             for kind in found.kinds
         ],
     )
-    report.heading("One of each")
+    report.heading("Samples")
     report.table(
         ["sample", "message", "payload"],
         [(kind.sample, kind.message, kind.value) for kind in found.kinds],
     )
-    report.heading("Keys with most letters")
+    report.heading("Keys with the most dead letters")
     report.table(["key", "count "], found.keys)
     return report
 
 
 def select(rows: Any, where: str) -> DeadLetterFilter:
-    """The letters for which a condition is true, named one by one."""
+    """Selects the dead letters that match a condition, by partition and offset."""
     ids = rows.filter(where).select("partition", "offset").limit(SELECTED_MAX).collect()
     return DeadLetterFilter(ids=frozenset((row["partition"], row["offset"]) for row in ids))

@@ -1,7 +1,7 @@
 """Pipelines on Spark: stages between topics, each a function from DataFrame to DataFrame.
 
-What users import is here; see docs/how-to/pipelines.md. PySpark is loaded with the steps, which
-need it, and not with `Pipeline`, which does not.
+The public names; see docs/how-to/pipelines.md. Importing the steps loads PySpark, importing
+`Pipeline` does not.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from penstock.pipelines.endpoints import (
 from penstock.pipelines.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from penstock.pipelines.query_builder import Surroundings
+    from penstock.pipelines.query_builder import PipelineEnvironment
     from penstock.pipelines.runner import Runner
     from penstock.pipelines.steps import (
         aggregate,
@@ -36,11 +36,11 @@ __all__ = [
     "Files",
     "Latest",
     "Pipeline",
+    "PipelineEnvironment",
     "PipelineError",
     "Queue",
     "Runner",
     "Stored",
-    "Surroundings",
     "Topic",
     "aggregate",
     "dedup",
@@ -53,9 +53,9 @@ __all__ = [
 ]
 
 _STEPS = "penstock.pipelines.steps"
-_HOMES = {
+_MODULES = {
     "Runner": "penstock.pipelines.runner",
-    "Surroundings": "penstock.pipelines.query_builder",
+    "PipelineEnvironment": "penstock.pipelines.query_builder",
     **dict.fromkeys(
         (
             "aggregate",
@@ -73,9 +73,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads PySpark only when something that needs it is asked for."""
-    if name not in _HOMES:
+    """Imports PySpark only when an exported name that needs it is used."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

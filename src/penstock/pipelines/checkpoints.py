@@ -1,9 +1,9 @@
-"""Checkpoints of stages: whether there is one, and how far the one of an older version came.
+"""Checkpoints of stages: existence, and end offsets of the previous version.
 
-A new version of a stage that keeps other state has a folder of its own and begins where the older
-one stopped: at the end of its last committed batch, which only its checkpoint knows exactly. A
-batch that was planned and is not in the log of commits may be in the topic all the same: that the
-driver died, or was stopped, between the two is what `is_written` is asked about.
+A new version of a stage with changed state has its own folder and starts where the previous one
+stopped: at the end of its last committed batch, which only its checkpoint knows exactly. A batch
+that is planned but not in the commit log may still be in the topic, if the driver died or was
+stopped in between; `is_written` checks that.
 """
 
 import json
@@ -18,12 +18,12 @@ from penstock.pipelines.pipeline import Stage
 from penstock.spark.range_planning import ForeignOffsets, from_json
 
 IsWritten: TypeAlias = Callable[[str, int], bool]
-"""Whether a batch of a query, told by its id and number, is in the topics it goes to."""
+"""True if a batch, given by query id and batch number, is committed in its output topics."""
 
 _HEADER_LINES: Final = 2
-"""Of an entry in the offset log: its version, and the batch's metadata."""
+"""Header lines of an offset log entry: its version and the batch's metadata."""
 _FILE_LOG: Final = "_spark_metadata"
-"""In a folder that Spark writes a stream to: which files of which batches count."""
+"""Log in the output folder of a stream, where Spark lists the valid files of each batch."""
 
 
 def path_of(root: str, stage: Stage) -> str:
@@ -31,12 +31,14 @@ def path_of(root: str, stage: Stage) -> str:
 
 
 def last_batch(checkpoint: str) -> int | None:
-    """The number of the last committed batch, or None where there is none."""
+    """Number of the last committed batch; None if there is none."""
     return _last(f"{checkpoint}/commits")
 
 
-def end_of(checkpoint: str, is_written: IsWritten = lambda query_id, batch: False) -> str | None:
-    """Where its last written batch ended, as startingOffsets takes it; None: nowhere yet."""
+def end_offsets(
+    checkpoint: str, is_written: IsWritten = lambda query_id, batch: False
+) -> str | None:
+    """End of the last written batch, in the format of startingOffsets; None: no batch yet."""
     batch = last_batch(checkpoint)
     planned = _last(f"{checkpoint}/offsets")
     if planned is not None and planned != batch and is_written(_query_id(checkpoint), planned):
@@ -44,7 +46,7 @@ def end_of(checkpoint: str, is_written: IsWritten = lambda query_id, batch: Fals
     if batch is None:
         return None
     lines = _text(f"{checkpoint}/offsets/{batch}").splitlines()[_HEADER_LINES:]
-    # A source that is read by two branches is there twice, at the same place.
+    # A source that two branches read has two entries with the same offsets.
     for line in lines:
         try:
             offsets = json.loads(line)
@@ -56,43 +58,43 @@ def end_of(checkpoint: str, is_written: IsWritten = lambda query_id, batch: Fals
     return None
 
 
-def older_end(
+def end_of_previous_version(
     root: str,
     stage: Stage,
     part: str = "",
     is_written: IsWritten = lambda query_id, batch: False,
 ) -> str | None:
-    """Where the newest older version of the stage stopped, if this one has not begun yet.
+    """End offsets of the newest previous version of a stage; None if this one has started.
 
-    `part` is what the checkpoint of the stage's second query has behind its name.
+    `part` is the suffix of the checkpoint of the stage's second query.
     """
     if last_batch(path_of(root, stage) + part) is not None:
         return None
     for version in range(stage.version - 1, 0, -1):
         older = f"{root.rstrip('/')}/{stage.pipeline}/{stage.name}/v{version}{part}"
-        found = end_of(older, is_written)
+        found = end_offsets(older, is_written)
         if found is not None:
             return found
     return None
 
 
-def check_folder(stage: Stage, folder: str, checkpoint: str) -> None:
-    """Refuses a folder whose log says of batches still to come that they are written."""
+def check_output_folder(stage: Stage, folder: str, checkpoint: str) -> None:
+    """Refuses an output folder whose log already lists batch numbers of a new checkpoint."""
     try:
         is_new = _last(f"{checkpoint}/offsets") is None
         has_log = _last(f"{folder}/{_FILE_LOG}") is not None
-    except PipelineError:  # Spark may know this file system; we do not.
+    except PipelineError:  # Spark may support a file system that PyArrow does not.
         return
     if is_new and has_log:
         raise PipelineError(
-            f"stage {stage.name!r} begins a new checkpoint, and Spark's log in {folder} is of "
-            "another one: the first batches would be taken for written, and left out. Version "
-            f"{stage.version} needs a folder of its own: to=Files(...)"
+            f"stage {stage.name!r} starts a new checkpoint, but Spark's log in {folder} belongs to "
+            "another one: Spark would skip the first batches as already written. Set another "
+            f"folder for version {stage.version}: to=Files(...)"
         )
 
 
 def _last(folder: str) -> int | None:
-    """The highest number among a folder's files; Spark gives some of them an ending."""
+    """Highest number among the file names of a folder; Spark adds a suffix to some."""
     system, path = _system(folder)
     selector = filesystems.FileSelector(path, allow_not_found=True)
     names = [info.base_name.removesuffix(".compact") for info in system.get_file_info(selector)]
@@ -117,7 +119,7 @@ def _system(path: str) -> tuple[Any, str]:
         found: tuple[Any, str] = filesystems.FileSystem.from_uri(path)
     except ArrowInvalid as error:
         raise PipelineError(
-            f"the checkpoint of the older version cannot be looked at: {error}; set begin to "
-            "'committed' to go on where the group stands"
+            f"the checkpoint of the previous version cannot be read: {error}; set begin to "
+            "'committed' to start at the group's committed offsets"
         ) from None
     return found

@@ -1,6 +1,6 @@
-"""Where a stage's rows come from and go to: topics, queues, files, a function of the user's.
+"""Sources and targets of stages: topics, queues, files, or a function of the user.
 
-Plain descriptions, checked when they are made; `building` turns them into Spark's words.
+Plain descriptions, validated when created; `query_builder` translates them to Spark.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,23 +9,23 @@ from typing import Any, TypeAlias
 
 
 class PipelineError(ValueError):
-    """A pipeline that cannot be run; the message says what is wrong and what would be right."""
+    """Invalid or failed pipeline; the message names the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic. Partitions and configs are for one that has to be created."""
+    """Topic; partitions and configs apply only if the pipeline creates it."""
 
     name: str
     partitions: int = -1
-    """-1: as many as the broker gives by default."""
+    """Number of partitions; -1 is the broker's default."""
     compact: bool = False
-    """Only the last record of each key is kept: a table."""
+    """True for a table: compaction keeps only the last record of each key."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise PipelineError("a topic needs a name")
+            raise PipelineError("the name of a topic is empty")
 
     def __str__(self) -> str:
         return self.name
@@ -37,7 +37,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A topic that is read as a queue: records are leased, and settled with the checkpoint."""
+    """Topic read as a queue: records are leased, and acknowledged after the checkpoint."""
 
     name: str
 
@@ -47,7 +47,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A folder of files, each row once for whoever reads the folder with Spark."""
+    """Folder of files, which Spark readers see with each row exactly once."""
 
     path: str
     format: str = "parquet"
@@ -59,10 +59,10 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class EachBatch:
-    """A function that is given every batch and its number.
+    """Function that receives every batch and its number.
 
-    A batch may come again after a crash, with the same number and the same rows: whoever writes
-    it elsewhere notes the number with the rows, or writes in a way that may be repeated.
+    After a crash a batch may be repeated with the same number and rows. So a function that writes
+    to another system stores the number with the rows, or writes idempotently.
     """
 
     function: Callable[[Any, int], None]
@@ -73,16 +73,16 @@ class EachBatch:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """A table that changes: the last value of every key of a topic, as of each batch."""
+    """Changing table: the last value of every key of a topic, read for each batch."""
 
     topic: str
     schema: str
-    """The fields of the JSON values, as Spark writes them: `id string, name string`."""
+    """Fields of the JSON values in Spark's notation: `id string, name string`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A table that lies in files, as of the start of the stage."""
+    """Table in files, read at the start of the stage."""
 
     path: str
     format: str = "parquet"

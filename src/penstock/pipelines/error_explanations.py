@@ -1,7 +1,7 @@
-"""What Spark's errors mean for a stage, and what to do: one line instead of a page of Java.
+"""Explanations of Spark's errors: one line with the remedy instead of a Java stack trace.
 
-Spark names its errors (`STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE`); where a name says that a restart
-cannot help, the stage is not started again.
+Spark names its errors (`STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE`). For errors that a restart cannot
+fix, the stage is not restarted.
 """
 
 import re
@@ -9,20 +9,20 @@ from typing import Final, NamedTuple
 
 from penstock.pipelines.pipeline import Stage
 
-_SHOWN: Final = 500
+_SHOWN_CHARS_MAX: Final = 500
 _PYTHON = re.compile(
-    # Classes of Java have such names as well; what they say is Spark's, not the reason.
+    # Java exceptions have such names as well; their messages are Spark's, not the cause.
     r"^(?!org\.|java\.|py4j\.)(?:\w+\.)*"
     r"(\w*(?:Error|Exception|Refused|DataLoss|ForeignOffsets)): (.+)$",
     re.MULTILINE,
 )
 
 _STATE_CHANGED: Final = (
-    "its new version keeps other state than the checkpoint holds. Either bring the old version "
-    "back, or set version={next} on the stage: it begins with empty state where the old one "
-    "stopped, and no record is lost or read twice. To fill the state again as well, set "
-    "begin to how far back it should read, for instance begin='2h'; what it then writes again is "
-    "right where keys are compacted, and double elsewhere"
+    "the state of the new version is incompatible with the checkpoint. Restore the old version, or "
+    "set version={next} on the stage: it starts with empty state where the old one stopped, and no "
+    "record is lost or read twice. To rebuild the state, also set begin to the time to read back, "
+    "for example begin='2h'; then rows are written again, which is correct for compacted topics "
+    "and creates duplicates elsewhere"
 )
 
 
@@ -31,7 +31,7 @@ class ErrorExplanation(NamedTuple):
     can_restart: bool
 
 
-_KNOWN: Final[tuple[tuple[str, str], ...]] = (
+_KNOWN_ERRORS: Final[tuple[tuple[str, str], ...]] = (
     ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", _STATE_CHANGED),
     ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", _STATE_CHANGED),
     ("STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION", _STATE_CHANGED),
@@ -41,43 +41,43 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
     ("StateSchemaNotCompatible", _STATE_CHANGED),
     (
         "CANNOT_READ_DELTA_FILE_NOT_EXISTS",
-        "the state of an earlier batch is not in its checkpoint: files were deleted, or a step "
-        "behind the one that keeps state read nothing, as an inner join with an empty table does "
-        "(use lookup). Set version={next}: it begins with empty state where this one stopped",
+        "the checkpoint lacks the state of an earlier batch: files were deleted, or a step after "
+        "the stateful one read no rows, as an inner join with an empty table does (use lookup). "
+        "Set version={next}: it starts with empty state where this one stopped",
     ),
     (
         "ForeignOffsets",
-        "its checkpoint is of another topic. Set version={next} to begin anew where the group "
-        "{group!r} stands, or read the old topic again",
+        "the checkpoint belongs to another topic. Set version={next} to start at the committed "
+        "offsets of group {group!r}, or read the old topic again",
     ),
     (
         "CONCURRENT_STREAM_LOG_UPDATE",
-        "somebody else runs it with the same checkpoint. Stop one of them",
+        "another process runs it with the same checkpoint. Stop one of them",
     ),
     (
         "DataLoss",
-        "records are gone that it should have read. Set options={{'failOnDataLoss': 'false'}} on "
-        "the stage to go on without them",
+        "records were deleted before the stage has read them. Set "
+        "options={{'failOnDataLoss': 'false'}} on the stage to continue without them",
     ),
 )
 
 
 def explain(stage: Stage, error: str) -> ErrorExplanation:
-    """The line for people, and whether starting the stage again can help."""
-    for mark, advice in _KNOWN:
+    """Explanation of an error, and True if a restart of the stage can help."""
+    for mark, advice in _KNOWN_ERRORS:
         if mark in error:
-            told = advice.format(next=stage.version + 1, group=stage.group)
+            text = advice.format(next=stage.version + 1, group=stage.group)
             return ErrorExplanation(
-                f"stage {stage.name!r}: {told} ({mark}: {reason_of(error)})", False
+                f"stage {stage.name!r}: {text} ({mark}: {reason_of(error)})", False
             )
     return ErrorExplanation(reason_of(error), True)
 
 
 def reason_of(error: str) -> str:
-    """What the Python at the bottom of it said, or else the first line."""
+    """Message of the last Python exception in the error, else its first line."""
     raised = _PYTHON.findall(error)
     if raised:
         name, text = raised[-1]
-        return f"{name}: {text}"[:_SHOWN]
+        return f"{name}: {text}"[:_SHOWN_CHARS_MAX]
     lines = [line.strip() for line in error.splitlines() if line.strip()]
-    return (lines[0] if lines else "no reason given")[:_SHOWN]
+    return (lines[0] if lines else "no reason given")[:_SHOWN_CHARS_MAX]

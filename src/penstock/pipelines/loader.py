@@ -1,6 +1,6 @@
-"""Finds the pipeline that a command means: a file of Python, or `module:name`.
+"""Loads the pipeline of a command from a Python file or from `module:name`.
 
-What the file defines goes to Spark's workers by value, so that they need not have the file.
+Functions of the file are pickled by value, so that Spark's workers do not need the file.
 """
 
 import difflib
@@ -15,10 +15,10 @@ from penstock.pipelines.pipeline import Pipeline
 
 
 def load(target: str) -> Pipeline:
-    """`shop/orders.py`, `shop/orders.py:pipeline`, `shop.orders:pipeline`."""
+    """Loads `shop/orders.py`, `shop/orders.py:pipeline` or `shop.orders:pipeline`."""
     place, _, name = target.partition(":")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
-    _travel_with(module)
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    _pickle_by_value(module)
     found = {key: one for key, one in vars(module).items() if isinstance(one, Pipeline)}
     if name:
         if name not in found:
@@ -28,16 +28,16 @@ def load(target: str) -> Pipeline:
         return found[name]
     distinct = {id(one): key for key, one in found.items()}
     if not distinct:
-        raise PipelineError(f"{place} makes no Pipeline")
+        raise PipelineError(f"{place} does not define a Pipeline")
     if len(distinct) > 1:
         names = ", ".join(sorted(distinct.values()))
-        raise PipelineError(f"{place} has several pipelines: write {place}:NAME, one of {names}")
+        raise PipelineError(f"{place} has several pipelines: pass {place}:NAME, one of {names}")
     return found[next(iter(distinct.values()))]
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise PipelineError(f"there is no file {path}")
+        raise PipelineError(f"file not found: {path}")
     sys.path.insert(0, str(path.resolve().parent))
     name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
@@ -49,19 +49,19 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _from_path(name: str) -> ModuleType:
+def _from_module(name: str) -> ModuleType:
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
             raise PipelineError(
-                f"there is no module {error.name!r} here or on the path; a file ends in .py"
+                f"module not found here or on the path: {error.name!r}; a file must end in .py"
             ) from None
         raise
 
 
-def _travel_with(module: ModuleType) -> None:
+def _pickle_by_value(module: ModuleType) -> None:
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)

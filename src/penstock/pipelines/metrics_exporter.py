@@ -1,7 +1,6 @@
 """Prometheus metrics of a running pipeline, on a port of its own process.
 
-The broker does not serve them: it knows nothing of pipelines. Values are read from the states when
-somebody scrapes.
+The broker does not serve them: it does not know pipelines. Each scrape reads the current states.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,19 +11,19 @@ from penstock.pipelines.progress import FAILED, RUNNING, StageState
 
 METRICS: Final[tuple[tuple[str, str, str, Callable[[StageState], float]], ...]] = (
     ("rows_in", "counter", "Rows that the stage has read in this run.", lambda s: s.rows_in),
-    ("rows_out", "counter", "Rows that it has written.", lambda s: s.rows_out),
-    ("bad_rows", "counter", "Rows that went to its dead letters.", lambda s: s.bad_rows),
+    ("rows_out", "counter", "Rows that the stage has written.", lambda s: s.rows_out),
+    ("bad_rows", "counter", "Rows written to the dead-letter queue.", lambda s: s.bad_rows),
     ("late_rows", "counter", "Rows dropped behind the watermark.", lambda s: s.late_rows),
-    ("restarts", "counter", "How often its query was started again.", lambda s: s.restarts),
-    ("batch", "gauge", "The number of its last batch.", lambda s: s.batch),
-    ("lag_records", "gauge", "Records that wait for it; -1: not known.", lambda s: s.lag),
-    ("running", "gauge", "1 while its query runs.", lambda s: s.state == RUNNING),
-    ("failed", "gauge", "1 when it has failed for good.", lambda s: s.state == FAILED),
+    ("restarts", "counter", "Restarts of the query after a failure.", lambda s: s.restarts),
+    ("batch", "gauge", "Number of the last batch.", lambda s: s.batch),
+    ("lag_records", "gauge", "Records not read yet; -1: unknown.", lambda s: s.lag),
+    ("running", "gauge", "1 while the query runs.", lambda s: s.state == RUNNING),
+    ("failed", "gauge", "1 after the stage has failed permanently.", lambda s: s.state == FAILED),
 )
 
 
 class StageCollector:
-    """What prometheus-client asks for samples."""
+    """Collector of the stages' metrics for prometheus-client."""
 
     def __init__(self, states: Callable[[], Sequence[StageState]]) -> None:
         self._states = states
@@ -44,7 +43,10 @@ class StageCollector:
 def serve(
     port: int, states: Callable[[], Sequence[StageState]], host: str = "127.0.0.1"
 ) -> tuple[int, Callable[[], None]]:
-    """Serves /metrics; returns the port, which 0 leaves to the system, and how to end it."""
+    """Serves /metrics; returns the bound port and a function that stops the server.
+
+    Port 0 selects a free port.
+    """
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ModuleNotFoundError:

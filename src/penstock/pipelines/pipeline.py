@@ -1,4 +1,4 @@
-"""A pipeline: stages declared by decorators, checked and put in order. No Spark in here.
+"""Pipelines: stages declared by decorators, validated and ordered. Independent of Spark.
 
     pipeline = Pipeline("orders")
 
@@ -6,11 +6,11 @@
     def validate(orders):
         return reject(orders, "amount <= 0", "amount must be positive")
 
-A stage is a function from DataFrame to DataFrame with an input, an output, and what Structured
-Streaming needs to go on where it stopped. The four kinds differ in what they must have: an extract
-names its input, an enrich has tables, a load ends outside of the topics. Everything that is not
-said has a name made of the pipeline's and the stage's, so that it can be found: the group
-`orders.validate`, the dead letters `orders.validate.dlq`, the checkpoint `orders/validate/v1`.
+A stage is a function from DataFrame to DataFrame with an input, an output, and the settings that
+Structured Streaming needs to resume it. The four kinds differ in their requirements: an extract
+names its input, an enrich has tables, a load writes outside of topics. Default names consist of the
+pipeline's and the stage's name: the group `orders.validate`, the dead-letter queue
+`orders.validate.dlq`, the checkpoint `orders/validate/v1`.
 """
 
 import difflib
@@ -44,7 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One query: what it reads, what it does, where it writes, and where it keeps its place."""
+    """Source, function, target and checkpoint of one query."""
 
     pipeline: str
     name: str
@@ -56,16 +56,16 @@ class Stage:
     dlq: str
     version: int
     schema: str | None
-    """The fields of JSON values; None: as the stage before wrote them, or raw records."""
+    """Fields of JSON values; None: those of the stage that writes the source, or raw records."""
     subject: str | None
-    """Values have the registry's schemas of this subject."""
+    """Subject in the schema registry whose schemas decode the values."""
     key: str | None
-    """An expression for the keys of what is written."""
+    """SQL expression for the key of written records."""
     mode: str
     every: str
     per_batch: int
     begin: str | None
-    """Where a new checkpoint begins; None: where an older version stopped, or at the start."""
+    """Start of a new checkpoint; None: the end of the previous version, or the earliest offset."""
     tables: Mapping[str, Table] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,43 +75,45 @@ class Stage:
 
     @property
     def checkpoint(self) -> str:
-        """Below the folder for checkpoints."""
+        """Path below the folder of all checkpoints."""
         return f"{self.pipeline}/{self.name}/v{self.version}"
 
 
 class Pipeline:
-    """Stages by name, in the order in which their records flow."""
+    """Named stages that are connected by topics."""
 
     def __init__(self, name: str, *, about: str = "") -> None:
         if not _NAME.fullmatch(name):
-            raise PipelineError(f"{name!r} is no name for a pipeline; letters, digits, - _ . are")
+            raise PipelineError(
+                f"invalid pipeline name {name!r}: use letters, digits, '-', '_' and '.'"
+            )
         self.name = name
         self.about = about
         self.stages: dict[str, Stage] = {}
         self._last: Target | None = None
 
-    # -- declaring ----------------------------------------------------------------------------
+    # -- declarations -------------------------------------------------------------------------
 
     def extract(self, source: "str | Topic | Queue", **options: Any) -> Callable[[F], F]:
-        """Brings records in: what they are is said by `schema` or `subject`."""
+        """Reads records of a topic or queue; `schema` or `subject` describes their values."""
         return self._stage("extract", source, options)
 
     def transform(
         self, source: "str | Topic | Queue | None" = None, **options: Any
     ) -> Callable[[F], F]:
-        """Rows in, rows out; without a source, the output of the stage before."""
+        """Transforms rows; the default source is the target of the previous stage."""
         return self._stage("transform", source, options)
 
     def enrich(
         self, source: "str | Topic | Queue | None" = None, **options: Any
     ) -> Callable[[F], F]:
-        """As transform, with `tables={"customers": ...}` given to the function by name."""
+        """Transforms rows with `tables={"customers": ...}`, passed to the function by name."""
         if not options.get("tables"):
-            raise PipelineError('an enrich stage has tables: tables={"customers": Latest(...)}')
+            raise PipelineError('an enrich stage needs tables={"customers": Latest(...)}')
         return self._stage("enrich", source, options)
 
     def load(self, source: "str | Topic | Queue | None" = None, **options: Any) -> Callable[[F], F]:
-        """Takes rows out: to a topic, to `Files`, or to a function of your own."""
+        """Writes rows to a topic, to `Files`, or to a function of the user."""
         return self._stage("load", source, options)
 
     def _stage(
@@ -147,22 +149,24 @@ class Pipeline:
         stage_name = name or function.__name__
         where = f"stage {stage_name!r}"
         if not _NAME.fullmatch(stage_name):
-            raise PipelineError(f"{stage_name!r} is no name for a stage")
+            raise PipelineError(
+                f"invalid stage name {stage_name!r}: use letters, digits, '-', '_' and '.'"
+            )
         if stage_name in self.stages:
-            raise PipelineError(f"{where} is there twice")
+            raise PipelineError(f"{where} is defined twice")
         if len(self.stages) >= STAGES_MAX:
-            raise PipelineError(f"{where} is one too many: a pipeline has at most {STAGES_MAX}")
+            raise PipelineError(f"{where} exceeds the limit of {STAGES_MAX} stages")
         if schema is not None and subject is not None:
-            raise PipelineError(f"{where}: values have a schema or a subject, not both")
+            raise PipelineError(f"{where}: schema and subject exclude each other")
         if mode not in MODES:
-            raise PipelineError(f"{where}: mode is one of {', '.join(MODES)}, not {mode!r}")
+            raise PipelineError(f"{where}: mode must be one of {', '.join(MODES)}, not {mode!r}")
         if version < 1 or per_batch < 1:
-            raise PipelineError(f"{where}: version and per_batch are at least 1")
+            raise PipelineError(f"{where}: version and per_batch must be at least 1")
         read_from = self._source(where, source)
         self._check_times(where, every, begin)
         target = target_of(to)
         if isinstance(target, Topic) and str(read_from) == target.name:
-            raise PipelineError(f"{where} would read what it writes: {target.name!r}")
+            raise PipelineError(f"{where} reads and writes the same topic {target.name!r}")
         self.stages[stage_name] = Stage(
             pipeline=self.name,
             name=stage_name,
@@ -189,10 +193,10 @@ class Pipeline:
         if source is not None:
             return source_of(source)
         if self._last is None:
-            raise PipelineError(f"{where} is the first: what does it read? Name a topic")
+            raise PipelineError(f"{where} is the first and has no source: name a topic")
         if not isinstance(self._last, Topic):
             raise PipelineError(
-                f"{where} follows one that writes to {self._last}: name the topic it reads"
+                f"{where} follows a stage that writes to {self._last}: name a source topic"
             )
         return self._last
 
@@ -204,18 +208,18 @@ class Pipeline:
         except (ValueError, TypeError) as error:
             raise PipelineError(f"{where}: {error}") from None
 
-    # -- asking -------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def stage(self, name: str) -> Stage:
-        """The stage of this name; a typo is answered with the nearest one."""
+        """Stage of this name; the error for an unknown name suggests the nearest one."""
         if name not in self.stages:
             close = difflib.get_close_matches(name, self.stages, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {_listed(self.stages)}"
+            hint = f"did you mean {close[0]!r}?" if close else f"stages: {_listed(self.stages)}"
             raise PipelineError(f"pipeline {self.name!r} has no stage {name!r}; {hint}")
         return self.stages[name]
 
     def in_order(self) -> list[Stage]:
-        """Whoever writes a topic before whoever reads it."""
+        """Stages in topological order: the writer of a topic before its readers."""
         if not self.stages:
             raise PipelineError(f"pipeline {self.name!r} has no stages")
         writers: dict[str, list[Stage]] = {}
@@ -223,22 +227,22 @@ class Pipeline:
             if isinstance(stage.target, Topic):
                 writers.setdefault(stage.target.name, []).append(stage)
         ordered: list[Stage] = []
-        under_way: list[str] = []
+        visiting: list[str] = []
 
         def visit(stage: Stage) -> None:
             if stage in ordered:
                 return
-            if stage.name in under_way:
-                circle = " -> ".join([*under_way[under_way.index(stage.name) :], stage.name])
-                raise PipelineError(f"the stages of {self.name!r} feed each other: {circle}")
-            under_way.append(stage.name)
+            if stage.name in visiting:
+                cycle = " -> ".join([*visiting[visiting.index(stage.name) :], stage.name])
+                raise PipelineError(f"the stages of {self.name!r} form a cycle: {cycle}")
+            visiting.append(stage.name)
             needed = [str(stage.source)]
             for table in stage.tables.values():
                 needed += [getattr(table, "topic", "")]
             for topic in needed:
                 for writer in writers.get(topic, ()):
                     visit(writer)
-            under_way.pop()
+            visiting.pop()
             ordered.append(stage)
 
         for stage in self.stages.values():
@@ -246,7 +250,7 @@ class Pipeline:
         return ordered
 
     def writer_of(self, topic: str) -> Stage | None:
-        """The stage whose output a topic is, if one is."""
+        """Stage that writes a topic; None if there is none."""
         for stage in self.stages.values():
             if isinstance(stage.target, Topic) and stage.target.name == topic:
                 return stage

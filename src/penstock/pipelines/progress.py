@@ -1,7 +1,7 @@
-"""How far a stage is: what Spark's progress says, added up and in the words of the status.
+"""Progress of a stage: Spark's progress events aggregated to its status.
 
-Pure: progress events in, a `StageState` out. Spark's own count of input rows is not used: a stream
-of offset ranges counts ranges. Rows are counted by metrics that `building` observes.
+Pure: progress events in, a `StageState` out. Spark's own count of input rows is not used, because a
+stream of offset ranges counts ranges. Metrics observed by `query_builder` count the rows.
 """
 
 import json
@@ -22,12 +22,12 @@ ENDED: Final = frozenset({STOPPED, FINISHED, FAILED})
 
 ROWS_IN: Final = "penstock_in"
 ROWS_OUT: Final = "penstock_out"
-_SEEN_MAX: Final = 200
+_SEEN_EVENTS_MAX: Final = 200
 
 
 @dataclass(slots=True)
 class StageState:
-    """One line of the status. Counts are of this run."""
+    """Status of a stage. Counters start at 0 with each run."""
 
     pipeline: str
     stage: str
@@ -38,9 +38,9 @@ class StageState:
     rows_out: int = 0
     bad_rows: int = 0
     late_rows: int = 0
-    """Dropped by Spark behind the watermark."""
+    """Rows that Spark dropped behind the watermark."""
     lag: int = -1
-    """Records that wait; -1: not known yet."""
+    """Records not read yet; -1: unknown."""
     updated_ms: int = 0
     restarts: int = 0
     error: str | None = None
@@ -58,21 +58,21 @@ class StageState:
 
 
 class ProgressCounter:
-    """Adds up a query's progress events into its state, each event once."""
+    """Adds a query's progress events to its state, each event once."""
 
     def __init__(self, state: StageState) -> None:
         self.state = state
         self.done: PartitionOffsets = {}
-        """How far the query has read."""
+        """Offsets up to which the query has read."""
         self._seen: dict[tuple[str, int, str], None] = {}
 
     def take(self, event: Mapping[str, Any], *, is_first: bool = True) -> None:
-        """`is_first` is whether it is of the stage's first query: what comes in counts there."""
+        """Adds an event; `is_first` is True for the stage's first query, which counts the input."""
         mark = (str(event["runId"]), int(event["batchId"]), str(event["timestamp"]))
         if mark in self._seen:
             return
         self._seen[mark] = None
-        while len(self._seen) > _SEEN_MAX:
+        while len(self._seen) > _SEEN_EVENTS_MAX:
             del self._seen[next(iter(self._seen))]
         state = self.state
         metrics = event.get("observedMetrics") or {}
@@ -86,14 +86,14 @@ class ProgressCounter:
             state.late_rows += int(_get(operator, "numRowsDroppedByWatermark", 0))
         for source in (event.get("sources") or ()) if is_first else ():
             end = _get(source, "endOffset", None)
-            # Spark hands it on as text.
+            # Spark passes the offset as text.
             offsets = json.loads(end) if isinstance(end, str) and end.startswith("{") else end
-            # A queue has no position: what it says is which records a batch got.
+            # The offset of a queue lists the records of a batch instead.
             if isinstance(offsets, Mapping) and "taken" not in offsets:
                 self.done.update(from_json(offsets))
 
     def measure(self, latest: Mapping[TopicPartition, int]) -> None:
-        """Sets the lag, given where the partitions end now."""
+        """Sets the lag, from the current end offsets of the partitions."""
         self.state.lag = count_between(self.done, latest)
 
 
@@ -103,11 +103,11 @@ def _metric(metrics: Mapping[str, Any], name: str, column: str) -> int:
 
 
 def _get(row: Any, name: str, default: Any) -> Any:
-    """From a dict, or from one of Spark's own rows."""
+    """Field of a dict or of a Spark row."""
     if isinstance(row, Mapping):
         return row.get(name, default)
     schema = getattr(row, "schema", None)
-    if isinstance(schema, Mapping):  # Spark Connect keeps the values and their names apart.
+    if isinstance(schema, Mapping):  # Spark Connect stores values and names separately.
         names = [field["name"] for field in schema["fields"]]
         return dict(zip(names, row.values, strict=True)).get(name, default)
     return getattr(row, name, default)

@@ -1,12 +1,11 @@
-"""Makes streaming queries of stages: read, parse, the user's function, write.
+"""Builds streaming queries of stages: read, parse, apply the user's function, write.
 
-One query a stage. What it writes and what it turns away are rows of one stream with a column
-`topic`, so both are in the same transaction of the sink, and a batch that is repeated after a
-crash repeats neither. A stage that writes files has a second query for its dead letters: each is
-exactly once on its own.
+A stage has one query. Its output and its rejected rows are one stream with a column `topic`, so
+both are in the same transaction of the sink, and a batch repeated after a crash duplicates neither.
+A stage that writes files has a second query for its dead letters; each of the two is exactly once.
 
-A stage that can turn rows away has two branches from its source, and reads its records twice:
-Spark's streams have no way to split one.
+A stage that can reject rows has two branches from its source, and reads its records twice: Spark
+cannot split a stream.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,22 +16,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.app.durations import ms_of
-from penstock.pipelines.checkpoints import check_folder, older_end, path_of
+from penstock.pipelines.checkpoints import check_output_folder, end_of_previous_version, path_of
 from penstock.pipelines.endpoints import EachBatch, Files, Latest, PipelineError, Queue, Topic
-from penstock.pipelines.lookup_tables import table_of
+from penstock.pipelines.lookup_tables import load_table
 from penstock.pipelines.pipeline import Pipeline, Stage
 from penstock.pipelines.progress import ROWS_IN, ROWS_OUT
 from penstock.pipelines.record_columns import (
     COLUMNS,
     RECORD,
+    dead_letters_of,
     is_raw,
-    letters_of,
-    outgoing,
+    output_records,
     parse_json,
     parse_subject,
     with_record,
 )
-from penstock.pipelines.rejects import collecting, split
+from penstock.pipelines.rejects import collect_rejected, split_failures
 from penstock.runtime.clock import SystemClock
 from penstock.spark.connection import blocking_client
 from penstock.spark.schemas.schema_cache import RegistryAddress
@@ -41,65 +40,65 @@ from penstock.spark.sink.commit import finish_intended_commit
 from penstock.spark.source.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
 from penstock.spark.source.ranged_stream import read_queue, read_stream
 
-LETTERS = ".dlq"
-"""Behind the checkpoint of a stage: that of the query for its dead letters, where it has one."""
+DLQ_SUFFIX = ".dlq"
+"""Suffix of the checkpoint of a stage's dead-letter query, if it has one."""
 _CLIENT_ID = "penstock-pipeline"
 _RETRY_TIMEOUT_MS = 60_000
 _QUERY_PROPERTY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Where a pipeline runs: the session, the brokers, and the folder for checkpoints."""
+class PipelineEnvironment:
+    """Environment of a pipeline: the Spark session, the brokers, the folder of checkpoints."""
 
     spark: Any
     brokers: str
     checkpoints: str
     per_batch: int | None = None
-    """At most so many records in a batch, whatever the stages say."""
+    """Maximum records in a batch; overrides the stages' settings."""
     registry: str | RegistryAddress | None = field(default=None, repr=False)
-    """Where the schema registry is, for stages with a subject; may have a password."""
+    """Schema registry of stages with a subject; may contain a password."""
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of TLS and SASL, by the names of Kafka's clients; has secrets."""
+    """TLS and SASL settings by the names of Kafka's clients; contains secrets."""
 
     def options(self) -> dict[str, str]:
         secured = {f"kafka.{name}": value for name, value in self.security.items()}
         return {"brokers": self.brokers, **secured}
 
     def access(self) -> ClusterAddress:
-        """The way to the brokers for what is asked outside of Spark."""
+        """Cluster address for requests outside of Spark."""
         security = tuple(sorted(self.security.items()))
         return ClusterAddress(self.brokers, _CLIENT_ID, _RETRY_TIMEOUT_MS, security)
 
 
 @dataclass(slots=True)
-class Built:
-    """A stage as DataFrames, not started yet."""
+class BuiltStage:
+    """DataFrames of a stage that has not been started."""
 
     stage: Stage
     good: Any
     bad: Any | None
-    """Letters, or None where the stage turns nothing away."""
+    """Dead letters; None if the stage rejects no rows."""
 
 
-class Builder:
-    def __init__(self, pipeline: Pipeline, around: Surroundings) -> None:
+class QueryBuilder:
+    def __init__(self, pipeline: Pipeline, environment: PipelineEnvironment) -> None:
         self._pipeline = pipeline
-        self._around = around
+        self._environment = environment
         self._schemas: dict[str, StructType] = {}
-        """By topic: what stages of this pipeline write there as JSON."""
+        """Schema of the JSON values that stages of this pipeline write, by topic."""
 
-    def build(self, stage: Stage, part: str = "") -> Built:
-        """`part` is what its checkpoint has behind the name, for the query of its letters."""
+    def build(self, stage: Stage, part: str = "") -> BuiltStage:
+        """Builds a stage; `part` is the checkpoint suffix of its dead-letter query."""
         source = self._read(stage, part)
         rows = source.observe(ROWS_IN, F.count(F.lit(1)).alias("rows"))
-        options = self._around.options()
+        options = self._environment.options()
         tables = {
-            name: table_of(self._around.spark, table, options)
+            name: load_table(self._environment.spark, table, options)
             for name, table in stage.tables.items()
         }
-        with collecting() as rejected:
-            shaped = self._parsed(stage, with_record(rows))
+        with collect_rejected() as rejected:
+            shaped = self._parse(stage, with_record(rows))
             result = stage.function(shaped, **tables)
         if result is None or not hasattr(result, "columns"):
             raise PipelineError(
@@ -107,26 +106,26 @@ class Builder:
             )
         bad = None
         for branch in rejected:
-            letters = letters_of(branch, stage)
-            bad = letters if bad is None else bad.unionByName(letters)
+            dead = dead_letters_of(branch, stage)
+            bad = dead if bad is None else bad.unionByName(dead)
         if bad is not None and not isinstance(stage.target, Topic):
             _check_tables(stage)
-        return Built(stage, result, bad)
+        return BuiltStage(stage, result, bad)
 
-    # -- in -----------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------
 
     def _read(self, stage: Stage, part: str) -> Any:
-        per_batch = self._around.per_batch or stage.per_batch
+        per_batch = self._environment.per_batch or stage.per_batch
         if isinstance(stage.source, Queue):
             if not isinstance(stage.target, Topic):
                 raise PipelineError(
-                    f"stage {stage.name!r} reads a queue, so it writes to a topic: letters "
-                    "need the same query, and a record of a queue goes to one query only"
+                    f"stage {stage.name!r} reads a queue and must write to a topic: its dead "
+                    "letters need the same query, because a queue delivers a record to one query"
                 )
             return read_queue(
-                self._around.spark,
+                self._environment.spark,
                 **{
-                    **self._around.options(),
+                    **self._environment.options(),
                     "queue": stage.source.name,
                     "columns": COLUMNS,
                     "group": stage.group,
@@ -134,24 +133,25 @@ class Builder:
                     **stage.options,
                 },
             )
-        # How far the stage is, is how far its rows are: the query of its letters says nothing.
-        tells = not part or stage.begin == "committed"
+        # Only the first query commits offsets to the group: the progress of a stage is that of its
+        # rows, not of its dead letters.
+        commits_offsets = not part or stage.begin == "committed"
         return read_stream(
-            self._around.spark,
+            self._environment.spark,
             **{
-                **self._around.options(),
+                **self._environment.options(),
                 "subscribe": stage.source.name,
                 "columns": COLUMNS,
                 "isolation.level": "read_committed",
-                **({"group": stage.group} if tells else {}),
+                **({"group": stage.group} if commits_offsets else {}),
                 "maxOffsetsPerTrigger": per_batch,
-                **self._beginning(stage, part),
+                **self._starting_options(stage, part),
                 **stage.options,
             },
         )
 
-    def _beginning(self, stage: Stage, part: str) -> dict[str, str]:
-        """Where a checkpoint that does not exist yet begins."""
+    def _starting_options(self, stage: Stage, part: str) -> dict[str, str]:
+        """Options for the start of a new checkpoint."""
         if stage.begin in ("earliest", "latest", "committed"):
             return {"startingOffsets": stage.begin}
         if stage.begin is not None:
@@ -159,37 +159,41 @@ class Builder:
             strategy = {"startingOffsetsByTimestampStrategy": "latest"}
             return {"startingTimestamp": str(max(0, at_ms)), **strategy}
         if stage.version > 1:
-            end = older_end(self._around.checkpoints, stage, part, self._is_written)
+            end = end_of_previous_version(
+                self._environment.checkpoints, stage, part, self._is_written
+            )
             if end is not None:
                 return {"startingOffsets": end}
         return {"startingOffsets": "earliest"}
 
     def _is_written(self, query_id: str, batch: int) -> bool:
-        """Whether a batch is in the topics though Spark has not noted it; finishes one that is to
-        be."""
-        client = blocking_client(self._around.access())
+        """True if a batch is committed though Spark's commit log lacks it.
+
+        Finishes the commit of a batch with a stored commit intent.
+        """
+        client = blocking_client(self._environment.access())
         try:
             return client.run(finish_intended_commit(client, query_id, batch)) is not None
         except ConnectionAbortedError:
             raise PipelineError(
-                f"batch {batch} of the older version is written in part: run the older version "
-                "once more, which finishes it, and then this one"
+                f"batch {batch} of the previous version is only partly written: run that version "
+                "once more to finish it, then run this one"
             ) from None
 
-    def _parsed(self, stage: Stage, rows: Any) -> Any:
-        """With the fields of the values as columns; bad ones are turned away."""
+    def _parse(self, stage: Stage, rows: Any) -> Any:
+        """Adds the fields of the values as columns; rejects malformed values."""
         if stage.subject is not None:
-            if self._around.registry is None:
+            if self._environment.registry is None:
                 raise PipelineError(
-                    f"stage {stage.name!r} reads subject {stage.subject!r}: say where the registry "
-                    "is, with --registry"
+                    f"stage {stage.name!r} reads subject {stage.subject!r}: pass the schema "
+                    "registry with --registry"
                 )
-            return split(parse_subject(rows, stage.subject, self._around.registry))
+            return split_failures(parse_subject(rows, stage.subject, self._environment.registry))
         schema = self._schema(stage)
-        return rows if schema is None else split(parse_json(rows, schema))
+        return rows if schema is None else split_failures(parse_json(rows, schema))
 
     def _schema(self, stage: Stage) -> StructType | None:
-        """What the stage says, or what the one before writes."""
+        """Schema of the stage, else that of the stage that writes its source."""
         if stage.schema is not None:
             return StructType.fromDDL(stage.schema)
         topic = str(stage.source)
@@ -203,15 +207,15 @@ class Builder:
             self._schemas[topic] = _nullable(written.drop(RECORD).schema)
         return self._schemas[topic]
 
-    # -- out ----------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------
 
-    def start(self, built: Built, *, once: bool) -> list[Any]:
-        """Starts the stage's query, or its two queries."""
+    def start(self, built: BuiltStage, *, once: bool) -> list[Any]:
+        """Starts the query or the two queries of a stage."""
         stage = built.stage
-        checkpoint = path_of(self._around.checkpoints, stage)
+        checkpoint = path_of(self._environment.checkpoints, stage)
         target = stage.target
         if isinstance(target, Topic):
-            rows = outgoing(built.good, stage, target.name)
+            rows = output_records(built.good, stage, target.name)
             if built.bad is not None:
                 rows = rows.unionByName(built.bad)
             is_bad = F.col("topic") == stage.dlq
@@ -223,10 +227,10 @@ class Builder:
             return [self._start_topics(counted, stage, checkpoint, stage.mode, once=once)]
         rows = built.good.drop(RECORD).observe(ROWS_OUT, F.count(F.lit(1)).alias("rows"))
         writer = rows.writeStream.outputMode(stage.mode)
-        # The second query has a source of its own: it need not have come as far as the first one.
-        bad = None if built.bad is None else self.build(stage, LETTERS).bad
+        # The second query has its own source: it may lag behind the first one.
+        bad = None if built.bad is None else self.build(stage, DLQ_SUFFIX).bad
         if isinstance(target, Files):
-            check_folder(stage, target.path, checkpoint)
+            check_output_folder(stage, target.path, checkpoint)
             writer = writer.format(target.format).option("path", target.path)
             if target.partition_by:
                 writer = writer.partitionBy(*target.partition_by)
@@ -236,27 +240,27 @@ class Builder:
         started = [_start(writer, stage, checkpoint, once=once)]
         if bad is not None:
             counted = bad.observe(ROWS_OUT, F.count(F.lit(1)).alias("bad"))
-            place = checkpoint + LETTERS
-            started.append(self._start_topics(counted, stage, place, "append", once=once))
+            second = checkpoint + DLQ_SUFFIX
+            started.append(self._start_topics(counted, stage, second, "append", once=once))
         return started
 
     def _start_topics(
         self, rows: Any, stage: Stage, checkpoint: str, mode: str, *, once: bool
     ) -> Any:
-        """Rows with a topic column into the sink, exactly once.
+        """Starts a query that writes rows with a topic column exactly once.
 
-        Spark lets a Python sink only append; with other modes the batches are written one by one,
-        with the same ledger.
+        Spark's Python sinks support only the mode append; in other modes each batch is written
+        separately, with the same ledger.
         """
-        options = {**self._around.options(), "includeTimestamp": "true"}
+        options = {**self._environment.options(), "includeTimestamp": "true"}
         writer = rows.writeStream.outputMode(mode)
         if mode == "append":
             writer = writer.format("penstock").options(**options)
         else:
-            if not hasattr(self._around.spark, "sparkContext"):
+            if not hasattr(self._environment.spark, "sparkContext"):
                 raise PipelineError(
-                    f"stage {stage.name!r}: mode {mode!r} needs a session with --master, because "
-                    "Spark Connect does not tell which query a batch belongs to"
+                    f"stage {stage.name!r}: mode {mode!r} needs a session with --master: Spark "
+                    "Connect does not provide the query id of a batch"
                 )
             once_each = {**options, "delivery": "exactly-once"}
             writer = writer.foreachBatch(_batch_writer(once_each))
@@ -267,15 +271,15 @@ def _check_tables(stage: Stage) -> None:
     for name, table in stage.tables.items():
         if isinstance(table, Latest):
             raise PipelineError(
-                f"stage {stage.name!r} has the table {name!r}, which changes, and does not write "
-                "to a topic: its dead letters are a second query, to which the table may be "
-                "another one; write to a topic, and load that in the next stage"
+                f"stage {stage.name!r} has the changing table {name!r} and must write to a topic: "
+                "otherwise its dead letters are a second query, which may see another version of "
+                "the table; write to a topic and load that in the next stage"
             )
 
 
 def _batch_writer(options: dict[str, str]) -> Callable[[Any, int], None]:
     def write(batch: Any, number: int) -> None:
-        # The id that the checkpoint keeps; Spark runs this in the query's own thread.
+        # The query id in the checkpoint; Spark runs this function in the query's thread.
         query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_PROPERTY)
         assert query_id is not None
         writer = batch.write.format("penstock").options(**options)
@@ -293,7 +297,7 @@ def _start(writer: Any, stage: Stage, checkpoint: str, *, once: bool) -> Any:
 
 
 def _nullable(schema: StructType) -> StructType:
-    """What came out of a topic may lack any field."""
+    """Schema with all fields nullable: values read from a topic may lack any field."""
     made = StructType()
     for one in schema.fields:
         made = made.add(one.name, one.dataType, True)

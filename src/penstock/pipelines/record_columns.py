@@ -1,9 +1,9 @@
-"""Rows at the edges of a stage: records made columns, columns made records, bad rows made letters.
+"""Conversion of records to columns, columns to records, and bad rows to dead letters.
 
-Inside a stage every row carries the record it came from in the column `record`, for as long as
-the stage's function leaves it there. So a row that fails can be written to the dead letters as it
-came, with the headers that `penstock.state.queues.dead_letter_format` describes; `penstock dlq` and
-the redrive then treat it like every other letter.
+Inside a stage every row has its source record in the column `record`, unless the stage's function
+drops it. So a failing row can be dead-lettered unchanged, with the headers of
+`penstock.state.queues.dead_letter_format`; `penstock dlq` and redrive treat it like any other dead
+letter.
 """
 
 from typing import Any, Final
@@ -19,29 +19,29 @@ from penstock.state.queues import dead_letter_format
 
 RECORD: Final = "record"
 FAILURE: Final = "_failure"
-"""A struct of class and message, null in rows that are well."""
+"""Column with a struct of class and message, null in good rows."""
 COLUMNS: Final = "key,value,topic,partition,offset,timestamp,headers"
-"""What is read of every record."""
+"""Columns read of every record."""
 _RAW: Final = frozenset({*COLUMNS.split(","), RECORD})
 _CORRUPT: Final = "_corrupt"
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
-_SHOWN: Final = 200
-"""Characters of a value in the reason of its failure."""
+_SHOWN_CHARS_MAX: Final = 200
+"""Maximum characters of a value in the message of its failure."""
 
 
-# -- in ---------------------------------------------------------------------------------------
+# -- input ------------------------------------------------------------------------------------
 
 
 def with_record(raw: Any) -> Any:
-    """Records as columns, and once more together."""
+    """Adds the column `record`, a struct of all record columns."""
     names = COLUMNS.split(",")
     return raw.withColumn(RECORD, F.struct(*names))
 
 
 def parse_json(rows: Any, schema: StructType) -> Any:
-    """The fields of JSON values as columns, beside `record`; what does not parse has a failure.
+    """Parses JSON values to columns beside `record`; malformed values get a failure.
 
-    A field that the schema declares `not null` must be there.
+    A field that the schema declares `not null` is required.
     """
     lenient = StructType(
         [StructField(field.name, field.dataType) for field in schema.fields]
@@ -52,41 +52,44 @@ def parse_json(rows: Any, schema: StructType) -> Any:
     missing = [field.name for field in schema.fields if not field.nullable]
     failure = F.when(F.col("value").isNull(), _failed("EmptyValue", F.lit("the value is empty")))
     failure = failure.when(
-        F.col("_parsed").isNull() | F.col(f"_parsed.{_CORRUPT}").isNotNull(),
+        F.col("_parse").isNull() | F.col(f"_parse.{_CORRUPT}").isNotNull(),
         _failed(
             "MalformedValue",
-            F.concat(F.lit("the value is no JSON of the stage's schema: "), text.substr(1, _SHOWN)),
+            F.concat(
+                F.lit("the value is not valid JSON for the stage's schema: "),
+                text.substr(1, _SHOWN_CHARS_MAX),
+            ),
         ),
     )
     for name in missing:
         failure = failure.when(
-            F.col(f"_parsed.`{name}`").isNull(),
+            F.col(f"_parse.`{name}`").isNull(),
             _failed("MissingField", F.lit(f"field {name!r} is missing")),
         )
-    fields = [F.col(f"_parsed.`{field.name}`").alias(field.name) for field in schema.fields]
-    return rows.withColumn("_parsed", parsed).select(*fields, RECORD, failure.alias(FAILURE))
+    fields = [F.col(f"_parse.`{field.name}`").alias(field.name) for field in schema.fields]
+    return rows.withColumn("_parse", parsed).select(*fields, RECORD, failure.alias(FAILURE))
 
 
 def parse_subject(rows: Any, subject: str, registry: str | RegistryAddress) -> Any:
-    """As `parse_json`, with the schemas of a registry's subject."""
-    decoded = decode(rows, subject=subject, registry=registry, into="_parsed", error=FAILURE)
-    return decoded.select("_parsed.*", RECORD, FAILURE)
+    """Parses values like `parse_json`, with the schemas of a subject in the registry."""
+    decoded = decode(rows, subject=subject, registry=registry, into="_parse", error=FAILURE)
+    return decoded.select("_parse.*", RECORD, FAILURE)
 
 
 def _failed(name: str, message: Any) -> Any:
     return F.struct(F.lit(name).alias("class"), message.alias("message"))
 
 
-# -- out --------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------
 
 
 def is_raw(columns: list[str]) -> bool:
-    """Whether these are the columns of records, to be written as they are."""
+    """True if these are columns of records, which are written unchanged."""
     return "value" in columns and set(columns) <= _RAW
 
 
-def outgoing(rows: Any, stage: Stage, topic: str) -> Any:
-    """What a stage returned as records for its topic."""
+def output_records(rows: Any, stage: Stage, topic: str) -> Any:
+    """Records for the target topic from the rows that a stage returned."""
     names = rows.columns
     has_record = RECORD in names
     if is_raw(names):
@@ -109,18 +112,18 @@ def outgoing(rows: Any, stage: Stage, topic: str) -> Any:
         F.lit(topic).alias("topic"),
         key.alias("key"),
         value.alias("value"),
-        _without_letter_headers(headers.cast(_HEADERS)).alias("headers"),
+        _without_dead_letter_headers(headers.cast(_HEADERS)).alias("headers"),
         F.coalesce(moment.cast("timestamp"), F.current_timestamp()).alias("timestamp"),
     )
 
 
-def letters_of(failed: Any, stage: Stage) -> Any:
-    """Rows with `record` and a failure as letters of the stage."""
+def dead_letters_of(failed: Any, stage: Stage) -> Any:
+    """Dead letters of the stage from rows with `record` and a failure."""
     bad = failed.select(f"{RECORD}.*", FAILURE)
     written = dead_letters(bad, dlq=stage.dlq, group=stage.group, error=FAILURE)
     return written.withColumn("timestamp", F.current_timestamp())
 
 
-def _without_letter_headers(headers: Any) -> Any:
-    """Those of an earlier death say nothing about this record any more."""
+def _without_dead_letter_headers(headers: Any) -> Any:
+    """Removes headers of an earlier failure, which do not apply to this record any more."""
     return F.filter(headers, lambda header: ~header["key"].startswith(dead_letter_format.PREFIX))

@@ -1,8 +1,8 @@
-"""Rows that a stage turns away, collected while its function runs.
+"""Rejected rows of a stage, collected while its function runs.
 
-`steps` turns rows away wherever the user asks for it, deep inside the stage's function; `building`
-needs them beside what the function returns. Outside of a stage, in a test of the function for
-instance, they are just left out.
+`steps` rejects rows anywhere inside the stage's function; `query_builder` needs them in addition to
+the function's result. Outside of a stage, for example in a unit test of the function, they are
+dropped.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ _collected: ContextVar[list[Any] | None] = ContextVar("rejects", default=None)
 
 
 @contextmanager
-def collecting() -> Iterator[list[Any]]:
-    """Where rows go that are turned away meanwhile."""
+def collect_rejected() -> Iterator[list[Any]]:
+    """Collects the rows that steps reject within this context."""
     found: list[Any] = []
     token = _collected.set(found)
     try:
@@ -27,12 +27,12 @@ def collecting() -> Iterator[list[Any]]:
         _collected.reset(token)
 
 
-def split(rows: Any) -> Any:
-    """Rows with a failure go to the dead letters; returned are the others, without the column."""
+def split_failures(rows: Any) -> Any:
+    """Rejects rows with a failure to the dead-letter queue; returns the others without it."""
     if RECORD not in rows.columns:
         raise PipelineError(
-            "rows can be turned away only while they have the column 'record': "
-            "do it before you select other columns or aggregate"
+            "rejecting rows needs the column 'record': reject before you select other columns or "
+            "aggregate"
         )
     found = _collected.get()
     if found is not None:

@@ -1,9 +1,9 @@
-"""The board where pipelines report how far they are, and where they are told to stop.
+"""Status and control topics of pipelines.
 
 `__pipelines` is a compacted topic: key `pipeline/stage`, value the JSON of a `StageState`. The
-console's pipelines page and `penstock pipeline status` read it. Whoever wants a pipeline to stop
-writes its name to `__pipelines_control`; a running one looks there, from where that topic ended
-when it began. Nothing about data depends on either topic.
+console's pipelines page and `penstock pipeline status` read it. `penstock pipeline stop` writes the
+pipeline's name to `__pipelines_control`; a running pipeline reads that topic from its end at the
+start of the run. No data depends on either topic.
 """
 
 import json
@@ -24,24 +24,24 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 
 TOPIC: Final = "__pipelines"
-CONTROL: Final = "__pipelines_control"
+CONTROL_TOPIC: Final = "__pipelines_control"
 HEARTBEAT_MS: Final = 2_000
-"""How often a running pipeline says that it is there, even if nothing changed."""
-SILENT_MS: Final = 3 * HEARTBEAT_MS
-"""After this long without a word it may be gone."""
+"""Interval in which a running pipeline publishes its status even if unchanged."""
+LIVENESS_TIMEOUT_MS: Final = 3 * HEARTBEAT_MS
+"""Time without a published status after which a pipeline is considered dead."""
 _POLL_MS: Final = 100
-_CONTROL_KEPT_MS: Final = 86_400_000
+_CONTROL_RETENTION_MS: Final = 86_400_000
 
 
 async def ensure_topics(cluster: Cluster) -> None:
     await create_missing(cluster, TOPIC, 1, {"cleanup.policy": "compact"})
-    await create_missing(cluster, CONTROL, 1, {"retention.ms": str(_CONTROL_KEPT_MS)})
+    await create_missing(cluster, CONTROL_TOPIC, 1, {"retention.ms": str(_CONTROL_RETENTION_MS)})
 
 
 async def create_missing(
     cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str]
 ) -> bool:
-    """Creates a topic where it is not there yet; says whether it did."""
+    """Creates a topic unless it exists; returns True if it was created."""
     if await has_topic(cluster, name):
         return False
     try:
@@ -58,15 +58,15 @@ async def has_topic(cluster: Cluster, name: str) -> bool:
     return name in cluster.metadata.topics
 
 
-async def post(cluster: Cluster, states: Iterable[StageState]) -> None:
-    """Writes these lines of the board, and waits until they are there."""
+async def publish_status(cluster: Cluster, states: Iterable[StageState]) -> None:
+    """Writes these states to the status topic and waits until they are stored."""
     lines = [(state.key, json.dumps(state.document())) for state in states]
     await _write(cluster, TOPIC, lines)
 
 
-async def ask_to_stop(cluster: Cluster, pipeline: str, who: str) -> None:
+async def request_stop(cluster: Cluster, pipeline: str, who: str) -> None:
     await ensure_topics(cluster)
-    await _write(cluster, CONTROL, [(pipeline, json.dumps({"action": "stop", "by": who}))])
+    await _write(cluster, CONTROL_TOPIC, [(pipeline, json.dumps({"action": "stop", "by": who}))])
 
 
 async def _write(cluster: Cluster, topic: str, lines: list[tuple[str, str]]) -> None:
@@ -77,8 +77,8 @@ async def _write(cluster: Cluster, topic: str, lines: list[tuple[str, str]]) -> 
         await producer.flush()
 
 
-async def read_board(cluster: Cluster, pipeline: str | None = None) -> list[dict[str, Any]]:
-    """The last line of every stage, by name; of all pipelines, or of one."""
+async def read_status(cluster: Cluster, pipeline: str | None = None) -> list[dict[str, Any]]:
+    """Last status of every stage, sorted by name; of one pipeline or of all."""
     if not await has_topic(cluster, TOPIC):
         return []
     lines: dict[str, dict[str, Any]] = {}
@@ -100,8 +100,8 @@ async def read_board(cluster: Cluster, pipeline: str | None = None) -> list[dict
     return [line for line in found if pipeline is None or line["pipeline"] == pipeline]
 
 
-class Control:
-    """What is asked of one pipeline from now on."""
+class StopRequests:
+    """Reader of stop requests for one pipeline, from now on."""
 
     def __init__(self, cluster: Cluster, pipeline: str) -> None:
         self._cluster = cluster
@@ -109,12 +109,12 @@ class Control:
         self._positions: dict[TopicPartition, int] | None = None
 
     async def begin(self) -> None:
-        places = await partitions_of(self._cluster, CONTROL)
+        places = await partitions_of(self._cluster, CONTROL_TOPIC)
         ends = await list_offsets(self._cluster, dict.fromkeys(places, LATEST))
         self._positions = {where: found.offset for where, found in ends.items()}
 
-    async def stop_asked_by(self) -> str | None:
-        """Who asked it to stop since the last time, if anybody did."""
+    async def stop_requested_by(self) -> str | None:
+        """User who has requested a stop since the last call; None without a request."""
         assert self._positions is not None, "begin first"
         who = None
         for message in await _read(self._cluster, self._positions):
@@ -122,14 +122,14 @@ class Control:
             self._positions[where] = message.offset + 1
             if message.key == self._pipeline and message.value is not None:
                 try:
-                    who = str(json.loads(message.value).get("by", "somebody"))
+                    who = str(json.loads(message.value).get("by", "an unknown user"))
                 except (ValueError, AttributeError):
-                    who = "somebody"
+                    who = "an unknown user"
         return who
 
 
 async def _read(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> list[FetchedRecord]:
-    """Everything from these positions to the end as it is now."""
+    """Records from these offsets to the current end."""
     asked = dict.fromkeys(positions, LATEST)
     ends = {where: found.offset for where, found in (await list_offsets(cluster, asked)).items()}
     left = {where: start for where, start in positions.items() if start < ends[where]}

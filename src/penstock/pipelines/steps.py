@@ -1,7 +1,7 @@
-"""What stages are made of: turning rows away, Python row by row, and steps that keep state.
+"""Building blocks of stages: rejecting rows, Python per row, and stateful steps.
 
-All take and return DataFrames and are built from Spark's own operators: state is where Spark
-keeps it, and goes on after a restart. Durations are Spark's: "10 minutes", "1 hour".
+All take and return DataFrames and are built from Spark's operators: Spark keeps their state, which
+survives a restart. Durations are in Spark's notation: "10 minutes", "1 hour".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,45 +13,45 @@ from pyspark.sql.types import StructField, StructType
 from penstock.app.dedup import ID_HEADERS
 from penstock.pipelines.endpoints import PipelineError
 from penstock.pipelines.record_columns import FAILURE, RECORD
-from penstock.pipelines.rejects import split
+from penstock.pipelines.rejects import split_failures
 from penstock.spark.schemas.dataframes import ERROR_TYPE
 
 _MESSAGE_ID = "_message_id"
-_MOMENT = "_event_time"
+_EVENT_TIME = "_event_time"
 _FOUND = "_found"
 _MESSAGE_CHARS_MAX = 1_000
 _WATERMARK = "spark.watermarkDelayMs"
-"""What Spark notes beside a column that has one."""
+"""Metadata key with which Spark marks a column that has a watermark."""
 
 
 def reject(rows: Any, when: Any, reason: Any, *, error: str = "Rejected") -> Any:
-    """Sends rows to the stage's dead letters where a condition is true; returns the others.
+    """Sends rows that match a condition to the stage's dead-letter queue; returns the others.
 
-    `when` is SQL or a Column; where it is null the row stays. `reason` is text, or a Column.
+    `when` is SQL or a Column; a row for which it is null stays. `reason` is text or a Column.
     """
     condition = F.expr(when) if isinstance(when, str) else when
     message = F.lit(reason) if isinstance(reason, str) else reason
     failure = F.when(condition, F.struct(F.lit(error).alias("class"), message.alias("message")))
-    return split(rows.withColumn(FAILURE, failure))
+    return split_failures(rows.withColumn(FAILURE, failure))
 
 
 def reject_late(rows: Any, event_time: str, by: str) -> Any:
-    """Sends rows to the dead letters that came more than `by` after they happened.
+    """Sends rows that arrived more than `by` after their event time to the dead-letter queue.
 
-    What Spark itself drops behind a watermark is counted, but gone; these can be redriven.
+    Rows that Spark drops behind a watermark are only counted; these can be redriven.
     """
     late = F.col(f"{RECORD}.timestamp") > F.col(event_time) + F.expr(f"interval {by}")
     reason = F.concat(
-        F.lit(f"more than {by} late: it happened at "), F.col(event_time).cast("string")
+        F.lit(f"more than {by} late: event time is "), F.col(event_time).cast("string")
     )
     return reject(rows, late, reason, error="Late")
 
 
 def each(rows: Any, function: Callable[[dict[str, Any]], Any], schema: str) -> Any:
-    """Runs Python for every row: a dict in, a dict out, or None to leave the row out.
+    """Calls a Python function for every row: a dict in, a dict or None out; None drops the row.
 
-    `schema` is of what comes out; `record` is kept beside it. A row whose call raises goes to the
-    dead letters with the exception as its reason, and the others go on.
+    `schema` describes the returned dicts; the column `record` is kept. If the call raises, the row
+    goes to the dead-letter queue with the exception as its reason; other rows are unaffected.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -80,63 +80,63 @@ def each(rows: Any, function: Callable[[dict[str, Any]], Any], schema: str) -> A
             if returned is None:
                 return None
             return {**{name: returned.get(name) for name in names}, RECORD: record, FAILURE: None}
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the row's failure
+        except Exception as error:  # noqa: BLE001 - any error of user code rejects the row
             message = str(error)[:_MESSAGE_CHARS_MAX]
             failure = {"class": type(error).__name__, "message": message}
             return {**dict.fromkeys(names), RECORD: record, FAILURE: failure}
 
-    return split(rows.mapInArrow(attempt, whole))
+    return split_failures(rows.mapInArrow(attempt, whole))
 
 
 def message_id() -> Any:
-    """The id of a row's record: the header message_id or penstock-dedup-id, else its place."""
-    told = [_header(name) for name in ID_HEADERS]
+    """Message id of a row: header message_id or penstock-dedup-id, else topic/partition/offset."""
+    from_headers = [_header(name) for name in ID_HEADERS]
     place = F.concat_ws("/", f"{RECORD}.topic", f"{RECORD}.partition", f"{RECORD}.offset")
-    return F.coalesce(*told, place)
+    return F.coalesce(*from_headers, place)
 
 
 def _header(name: str) -> Any:
-    """The first header of this name, as text, or null."""
+    """First header of this name as text, or null."""
     same = F.filter(F.col(f"{RECORD}.headers"), lambda header: header["key"] == name)
     return F.get(same, 0)["value"].cast("string")
 
 
 def dedup(rows: Any, within: str, *, by: Sequence[str] = (), event_time: str | None = None) -> Any:
-    """Only the first of rows that are the same message, or agree in the columns `by`.
+    """Keeps only the first of rows with the same message id, or the same values in `by`.
 
-    A repetition is known for `within`, by the time of its record or the column `event_time`.
+    Duplicates are detected within `within`, by record timestamp or by the column `event_time`.
     """
     if event_time is not None:
         marked = _watermarked(rows, event_time, within)
     else:
-        timed = rows.withColumn(_MOMENT, F.col(f"{RECORD}.timestamp"))
-        marked = timed.withWatermark(_MOMENT, within)
+        timed = rows.withColumn(_EVENT_TIME, F.col(f"{RECORD}.timestamp"))
+        marked = timed.withWatermark(_EVENT_TIME, within)
     if by:
-        return marked.dropDuplicatesWithinWatermark(list(by)).drop(_MOMENT)
+        return marked.dropDuplicatesWithinWatermark(list(by)).drop(_EVENT_TIME)
     named = marked.withColumn(_MESSAGE_ID, message_id())
-    return named.dropDuplicatesWithinWatermark([_MESSAGE_ID]).drop(_MESSAGE_ID, _MOMENT)
+    return named.dropDuplicatesWithinWatermark([_MESSAGE_ID]).drop(_MESSAGE_ID, _EVENT_TIME)
 
 
 def _watermarked(rows: Any, column: str, late: str) -> Any:
-    """With a watermark, unless the column has one from an earlier step: that one counts."""
+    """Adds a watermark unless an earlier step has set one on the column, which then applies."""
     if _WATERMARK in rows.schema[column].metadata:
         return rows
     return rows.withWatermark(column, late)
 
 
 def lookup(rows: Any, table: Any, on: Sequence[str], *, missing: str = "reject") -> Any:
-    """Adds a table's columns to rows that agree with it in the columns `on`.
+    """Joins a table to the rows on the columns `on`.
 
-    `missing` says what becomes of rows that the table does not know: `reject` sends them to the
-    dead letters, `keep` leaves the columns null.
+    `missing` decides about rows without a match in the table: `reject` sends them to the
+    dead-letter queue, `keep` leaves the table's columns null.
     """
     if missing not in ("reject", "keep"):
-        raise PipelineError(f"missing is reject or keep, not {missing!r}")
+        raise PipelineError(f"missing must be reject or keep, not {missing!r}")
     marked = F.broadcast(table.withColumn(_FOUND, F.lit(True)))
     joined = rows.join(marked, list(on), "left")
-    # Always true, which Spark does not know. It would make an inner join of this where rows without
-    # a match are left out later, and an inner join with an empty table reads no rows: steps before
-    # it would keep no state of the batch, and the next batch could not go on.
+    # Always true, but opaque to Spark. Otherwise Spark would turn this into an inner join if rows
+    # without a match are filtered later, and an inner join with an empty table reads no rows: steps
+    # before it would store no state for the batch, and the next batch would fail.
     joined = joined.filter(F.spark_partition_id() >= 0)
     if missing == "reject":
         values = F.concat_ws(", ", *[F.col(f"`{name}`").cast("string") for name in on])
@@ -156,11 +156,11 @@ def aggregate(
     slide: str | None = None,
     **aggregates: str,
 ) -> Any:
-    """One row for every group and window: `aggregate(rows, ["shop"], window="1 hour",
+    """Aggregates to one row per group and window: `aggregate(rows, ["shop"], window="1 hour",
     event_time="at", late="10 minutes", orders="count(*)", cents="sum(cents)")`.
 
-    With mode `append` a window comes out once, when it is `late` past its end; with `update`
-    every time it has changed. Has the columns window_start and window_end.
+    With mode `append` a window is emitted once, `late` after its end; with `update` after every
+    change. Adds the columns window_start and window_end.
     """
     span = F.window(event_time, window, slide) if slide else F.window(event_time, window)
     return _grouped(rows, by, span, event_time, late, aggregates)
@@ -169,9 +169,9 @@ def aggregate(
 def sessions(
     rows: Any, by: Sequence[str], /, *, gap: str, event_time: str, late: str, **aggregates: str
 ) -> Any:
-    """One row for every session: rows of a group without a pause of `gap` between them.
+    """Aggregates to one row per session: rows of a group with gaps shorter than `gap`.
 
-    A session comes out once, when it is `late` past its end. Has window_start and window_end.
+    A session is emitted once, `late` after its end. Adds window_start and window_end.
     """
     return _grouped(rows, by, F.session_window(event_time, gap), event_time, late, aggregates)
 
@@ -185,7 +185,7 @@ def _grouped(
     aggregates: Mapping[str, str],
 ) -> Any:
     if not aggregates:
-        raise PipelineError('what is to be computed? name it, as in orders="count(*)"')
+        raise PipelineError('missing aggregates: pass at least one, such as orders="count(*)"')
     computed = [F.expr(expression).alias(name) for name, expression in aggregates.items()]
     grouped = (
         _watermarked(rows, event_time, late).groupBy(*by, span.alias("_window")).agg(*computed)

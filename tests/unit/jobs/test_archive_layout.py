@@ -1,4 +1,4 @@
-"""Archives on disk: names, ranges, merging, and what a crash leaves."""
+"""Archives on disk: names, ranges, merging, and recovery after a crash."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from penstock.jobs.archive_layout import (
     MERGED,
-    WRITERS_MAX,
+    OPEN_FILES_MAX,
     Archive,
     ArchiveFile,
     RangeWriter,
@@ -50,7 +50,7 @@ def values(archive: Archive) -> list[int]:
     ]
 
 
-def test_a_path_says_what_is_inside() -> None:
+def test_archive_path_is_parsed() -> None:
     file = ArchiveFile("orders", "2026-11-16", 3, 1_000, 2_000, 0)
     path = f"/data/{file.folder}/{file.name}"
     assert parse(path, 7) == file._replace(path=path, size=7)
@@ -60,14 +60,14 @@ def test_a_path_says_what_is_inside() -> None:
         assert parse(other) is None
 
 
-def test_a_range_that_is_written_again_is_there_once(tmp_path: Path) -> None:
+def test_rewritten_range_is_archived_once(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     write(archive, 0, 10)
     write(archive, 0, 10)
     assert values(archive) == list(range(10))
 
 
-def test_nothing_is_seen_of_a_range_before_it_is_whole(tmp_path: Path) -> None:
+def test_unfinished_range_is_invisible(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     writer = RangeWriter(archive, "t", 0, (0, 10))
     writer.add(batch(range(5), [NOON_MS] * 5), "attempt")
@@ -77,9 +77,9 @@ def test_nothing_is_seen_of_a_range_before_it_is_whole(tmp_path: Path) -> None:
     assert values(archive) == list(range(10))
 
 
-def test_more_days_than_open_files(tmp_path: Path) -> None:
+def test_range_with_more_days_than_open_files_is_complete(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
-    days = WRITERS_MAX + 5
+    days = OPEN_FILES_MAX + 5
     moments = [NOON_MS - n % days * DAY_MS for n in range(2 * days)]
     writer = RangeWriter(archive, "t", 0, (0, 2 * days))
     for n in range(2 * days):
@@ -89,7 +89,7 @@ def test_more_days_than_open_files(tmp_path: Path) -> None:
     assert len({file.date for file in archive.files()}) == days
 
 
-def test_small_neighbours_are_merged_and_large_files_left(tmp_path: Path) -> None:
+def test_adjacent_small_files_are_merged(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     for start in range(0, 50, 10):
         write(archive, start, start + 10)
@@ -105,25 +105,25 @@ def test_small_neighbours_are_merged_and_large_files_left(tmp_path: Path) -> Non
     assert not list(tmp_path.rglob("_*"))
 
 
-def test_a_merge_that_was_cut_short_is_finished(tmp_path: Path) -> None:
+def test_interrupted_merge_is_finished(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     for start in (0, 10, 20):
         write(archive, start, start + 10)
     first, second, _ = archive.files()
-    # As it is when a merge of the first two dies before the first of them is deleted.
+    # State after a merge of the first two has died before their deletion.
     whole = pa.concat_tables([pq.read_table(f.path, partitioning=None) for f in (first, second)])
     pq.write_table(whole, Path(first.path).with_name(MERGED + first._replace(end=second.end).name))
     assert values(archive) == list(range(30))
     assert repair(archive, ["t"]) == 1
     assert [(file.start, file.end) for file in archive.files()] == [(0, 20), (20, 30)]
-    # A straggler writes a part again that is merged already.
+    # A straggler writes an already merged part again.
     Path(second.path).write_bytes(Path(archive.files()[1].path).read_bytes())
     assert repair(archive, ["t"]) == 1
     assert values(archive) == list(range(30))
     assert repair(archive, ["t"]) == 0
 
 
-def test_what_killed_tasks_left_is_cleared_away_for_the_topics_of_the_job(tmp_path: Path) -> None:
+def test_files_of_killed_tasks_are_deleted_for_the_given_topics(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     write(archive, 0, 10)
     file = archive.files()[0]

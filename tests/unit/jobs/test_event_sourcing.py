@@ -1,17 +1,17 @@
-"""Folding events into states, key by key."""
+"""Folding of events to states, key by key."""
 
 import json
 
 import pytest
 
-from penstock.jobs.event_sourcing import _folded, merge_fields
+from penstock.jobs.event_sourcing import _fold_sorted, merge_fields
 
 
 def folded(*rows: tuple[str, object, int]) -> dict[str, tuple[object, int, int]]:
     given = ((key, None if value is None else json.dumps(value), at) for key, value, at in rows)
     return {
         key: (json.loads(state), events, last)
-        for key, state, events, last in _folded(merge_fields, given)
+        for key, state, events, last in _fold_sorted(merge_fields, given)
     }
 
 
@@ -20,11 +20,11 @@ def test_later_fields_win_and_null_removes() -> None:
     assert found == {"a": ({"x": 2}, 2, 9), "b": ({"x": 3}, 1, 7)}
 
 
-def test_a_tombstone_ends_a_key_which_may_begin_anew() -> None:
+def test_tombstone_deletes_a_key_until_its_next_event() -> None:
     assert folded(("a", {"x": 1}, 1), ("a", None, 2)) == {}
     assert folded(("a", {"x": 1}, 1), ("a", None, 2), ("a", {"y": 1}, 3)) == {"a": ({"y": 1}, 3, 3)}
 
 
-def test_what_is_no_json_is_told() -> None:
+def test_invalid_json_event_is_refused() -> None:
     with pytest.raises(ValueError, match="Expecting"):
-        list(_folded(merge_fields, iter([("a", "{", 1)])))
+        list(_fold_sorted(merge_fields, iter([("a", "{", 1)])))

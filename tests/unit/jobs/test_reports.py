@@ -1,4 +1,4 @@
-"""Reports: what is in them is shown as text, never as markup."""
+"""Reports escape their content."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def made() -> Report:
     return report
 
 
-def test_html_is_one_page_and_safe(tmp_path: Path) -> None:
+def test_html_report_is_one_escaped_page(tmp_path: Path) -> None:
     made().write(str(tmp_path / "sub" / "report.html"))
     text = (tmp_path / "sub" / "report.html").read_text()
     assert "<script" not in text
@@ -28,7 +28,7 @@ def test_html_is_one_page_and_safe(tmp_path: Path) -> None:
     assert "<td class=n>3" in text
 
 
-def test_markdown_has_its_pictures_beside_it(tmp_path: Path) -> None:
+def test_markdown_report_has_charts_in_files(tmp_path: Path) -> None:
     made().write(str(tmp_path / "report.md"))
     text = (tmp_path / "report.md").read_text()
     assert "| 3 | a\\|b <b> |" in text
@@ -36,6 +36,6 @@ def test_markdown_has_its_pictures_beside_it(tmp_path: Path) -> None:
     assert (tmp_path / "report-bars.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_other_endings_are_refused(tmp_path: Path) -> None:
+def test_unknown_report_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"not 'report\.pdf'"):
         made().write(str(tmp_path / "report.pdf"))

@@ -1,4 +1,4 @@
-"""Advice about hot keys: whom to salt, how widely, and what that would do."""
+"""Salting recommendations for hot keys, and their effect."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def skewed(hot_records: int, others: int) -> Skew:
 
 
 @pytest.mark.parametrize("hot_records", [2_000, 8_000, 50_000])
-def test_the_salting_that_is_advised_evens_partitions_out(hot_records: int) -> None:
+def test_recommended_salting_balances_partitions(hot_records: int) -> None:
     found = skewed(hot_records, 8_000)
     advise(found)
     assert [one.key for one in found.hot] == [b"hot"]
@@ -27,7 +27,7 @@ def test_the_salting_that_is_advised_evens_partitions_out(hot_records: int) -> N
     assert f"buckets={found.buckets}" in found.code()
 
 
-def test_nothing_is_advised_where_all_have_their_share() -> None:
+def test_balanced_keys_need_no_salting() -> None:
     found = skewed(100, 8_000)
     advise(found)
     assert found.hot == []
@@ -35,14 +35,14 @@ def test_nothing_is_advised_where_all_have_their_share() -> None:
     assert found.imbalance < 1.1
 
 
-def test_one_partition_cannot_be_evened_out() -> None:
+def test_single_partition_needs_no_salting() -> None:
     found = Skew("clicks", 1, 10, 1, [10], top=[KeyShare(b"k", 10, 10, 1.0, 0)])
     advise(found)
     assert found.hot == []
     assert found.salted == []
 
 
-def test_spreading_keeps_every_record() -> None:
+def test_spread_keeps_every_record() -> None:
     hot = {b"a": KeyShare(b"a", 101, 0, 0.5, 1), b"b": KeyShare(b"b", 7, 0, 0.1, 2)}
     held = spread([50, 151, 57, 50], hot, buckets=3)
     assert sum(held) == 308

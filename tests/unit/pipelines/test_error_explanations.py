@@ -1,4 +1,4 @@
-"""Errors of Spark in words for whoever runs the pipeline."""
+"""Explanations of Spark's errors."""
 
 from penstock.pipelines import Pipeline
 from penstock.pipelines.error_explanations import explain, reason_of
@@ -10,7 +10,7 @@ def stage() -> object:
     return pipeline.stage("sum")
 
 
-def test_a_changed_state_says_what_to_do() -> None:
+def test_incompatible_state_is_explained() -> None:
     text = "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match ..."
     advice = explain(stage(), text)  # type: ignore[arg-type]
     assert not advice.can_restart
@@ -18,7 +18,7 @@ def test_a_changed_state_says_what_to_do() -> None:
     assert "no record is lost" in advice.text
 
 
-def test_a_missing_state_says_what_to_do() -> None:
+def test_missing_state_is_explained() -> None:
     text = "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] Error reading delta file"
     advice = explain(stage(), text)  # type: ignore[arg-type]
     assert not advice.can_restart
@@ -26,7 +26,7 @@ def test_a_missing_state_says_what_to_do() -> None:
     assert "version=3" in advice.text
 
 
-def test_what_python_raised_is_the_reason() -> None:
+def test_last_python_exception_is_the_reason() -> None:
     text = (
         "Job aborted.\nTraceback (most recent call last):\n  File x\n"
         "penstock.spark.option_values.OptionError: nope\nValueError: the last one\n\tat java.lang"
@@ -36,7 +36,7 @@ def test_what_python_raised_is_the_reason() -> None:
     assert explain(stage(), "").text == "no reason given"  # type: ignore[arg-type]
 
 
-def test_classes_of_ours_are_told_without_their_module_and_javas_not_at_all() -> None:
+def test_reason_omits_module_names_and_java_exceptions() -> None:
     text = (
         "[STREAM_FAILED] Query terminated with exception: [PYTHON_EXCEPTION] Traceback:\n"
         "  File x\npenstock.base.errors.Refused: topic 'a' does not exist\n"

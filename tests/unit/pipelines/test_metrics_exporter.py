@@ -1,4 +1,4 @@
-"""Metrics of a pipeline, scraped from a real port."""
+"""Metrics of a pipeline, scraped over HTTP."""
 
 from urllib.request import urlopen
 
@@ -6,7 +6,7 @@ from penstock.pipelines.metrics_exporter import serve
 from penstock.pipelines.progress import RUNNING, StageState
 
 
-def test_a_scrape_shows_the_states_of_now() -> None:
+def test_scrape_returns_current_states() -> None:
     state = StageState("orders", "validate", "run", state=RUNNING, rows_in=5, lag=3)
     port, close = serve(0, lambda: [state])
     state.rows_in = 7

@@ -1,4 +1,4 @@
-"""Declaring pipelines: what is made of what was not said, and what is refused."""
+"""Declarations of pipelines: defaults, order of stages, and refused declarations."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def nothing(rows: Any) -> Any:
     return rows
 
 
-def test_what_is_not_said_has_names_that_can_be_found() -> None:
+def test_default_names_consist_of_pipeline_and_stage() -> None:
     pipeline = Pipeline("orders")
     assert pipeline.extract("raw", to="valid")(nothing) is nothing
     stage = pipeline.stage("nothing")
@@ -22,7 +22,7 @@ def test_what_is_not_said_has_names_that_can_be_found() -> None:
     assert (stage.source, stage.target) == (Topic("raw"), Topic("valid"))
 
 
-def test_a_stage_reads_what_the_one_before_wrote() -> None:
+def test_stage_reads_the_target_of_the_previous_one() -> None:
     pipeline = Pipeline("p")
     pipeline.extract("a", to=Topic("b", compact=True), name="first")(nothing)
     pipeline.transform(to="c", name="second")(nothing)
@@ -32,7 +32,7 @@ def test_a_stage_reads_what_the_one_before_wrote() -> None:
     assert target.all_configs() == {"cleanup.policy": "compact"}
 
 
-def test_stages_are_put_in_the_order_of_their_topics() -> None:
+def test_stages_are_ordered_by_their_topics() -> None:
     pipeline = Pipeline("p")
     pipeline.load("c", to=Files("/x"), name="last")(nothing)
     table = {"t": Latest("d", "id int")}
@@ -45,47 +45,47 @@ def test_stages_are_put_in_the_order_of_their_topics() -> None:
     assert pipeline.writer_of("a") is None
 
 
-def test_stages_that_feed_each_other_are_refused() -> None:
+def test_cycle_of_stages_is_refused() -> None:
     pipeline = Pipeline("p")
     pipeline.extract("a", to="b", name="one")(nothing)
     pipeline.transform("b", to="c", name="two")(nothing)
     pipeline.transform("c", to="a", name="three")(nothing)
-    with pytest.raises(PipelineError, match="feed each other: one -> three -> two -> one"):
+    with pytest.raises(PipelineError, match="one -> three -> two -> one"):
         pipeline.in_order()
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "named"),
     [
-        ({"to": "raw"}, "read what it writes"),
-        ({"to": "x", "mode": "upsert"}, "mode is one of append, update, complete"),
-        ({"to": "x", "schema": "a int", "subject": "s"}, "not both"),
+        ({"to": "raw"}, "'raw'"),
+        ({"to": "x", "mode": "upsert"}, "'upsert'"),
+        ({"to": "x", "schema": "a int", "subject": "s"}, "schema and subject"),
         ({"to": "x", "every": "soon"}, "soon"),
         ({"to": "x", "begin": "yesterday"}, "yesterday"),
-        ({"to": "x", "version": 0}, "at least 1"),
-        ({"to": "x", "name": "a/b"}, "no name"),
-        ({"to": ""}, "needs a name"),
+        ({"to": "x", "version": 0}, "version"),
+        ({"to": "x", "name": "a/b"}, "'a/b'"),
+        ({"to": ""}, "name of a topic"),
     ],
 )
-def test_what_cannot_be_run_is_refused_at_once(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(PipelineError, match=words):
+def test_invalid_stage_is_refused_at_declaration(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(PipelineError, match=named):
         Pipeline("p").extract("raw", **options)(nothing)
 
 
-def test_other_refusals() -> None:
+def test_invalid_pipeline_is_refused() -> None:
     pipeline = Pipeline("p")
-    with pytest.raises(PipelineError, match="what does it read"):
+    with pytest.raises(PipelineError, match="has no source"):
         pipeline.transform(to="x")(nothing)
     with pytest.raises(PipelineError, match="has no stages"):
         pipeline.in_order()
-    with pytest.raises(PipelineError, match="has tables"):
+    with pytest.raises(PipelineError, match="needs tables"):
         pipeline.enrich("a", to="b")
     pipeline.load("a", to=Files("/x"))(nothing)
-    with pytest.raises(PipelineError, match="there twice"):
+    with pytest.raises(PipelineError, match="defined twice"):
         pipeline.load("a", to=Files("/y"))(nothing)
-    with pytest.raises(PipelineError, match="name the topic it reads"):
+    with pytest.raises(PipelineError, match="name a source topic"):
         pipeline.transform(to="z", name="after")(nothing)
     with pytest.raises(PipelineError, match="did you mean 'nothing'"):
         pipeline.stage("noting")
-    with pytest.raises(PipelineError, match="no name for a pipeline"):
+    with pytest.raises(PipelineError, match="'a b'"):
         Pipeline("a b")

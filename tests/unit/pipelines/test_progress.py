@@ -1,4 +1,4 @@
-"""Spark's progress made a line of the status."""
+"""Aggregation of Spark's progress events to the status of a stage."""
 
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ def event(batch: int, at: str, rows: int, bad: int = 0, end: object = None) -> d
     }
 
 
-def test_every_event_counts_once() -> None:
+def test_repeated_events_count_once() -> None:
     counter = ProgressCounter(StageState("p", "s", "run"))
     first = event(0, "t0", 10, 2, '{"a": {"0": 5, "1": 5}}')
     second = event(1, "t1", 3, 0, {"a": {"0": 8, "1": 5}})
@@ -30,7 +30,7 @@ def test_every_event_counts_once() -> None:
     assert state.lag == 2
 
 
-def test_what_comes_in_counts_in_the_first_query_only() -> None:
+def test_input_counts_in_the_first_query_only() -> None:
     counter = ProgressCounter(StageState("p", "s", "run"))
     counter.take(event(0, "t0", 10, 0, {"a": {"0": 5}}))
     counter.take({**event(0, "t0", 10, 2, {"a": {"0": 9}}), "runId": "q"}, is_first=False)
@@ -38,7 +38,7 @@ def test_what_comes_in_counts_in_the_first_query_only() -> None:
     assert counter.done == {TopicPartition("a", 0): 5}
 
 
-def test_an_event_without_rows_changes_nothing() -> None:
+def test_event_without_rows_changes_nothing() -> None:
     counter = ProgressCounter(StageState("p", "s", "run"))
     counter.take(
         {"runId": "r", "batchId": 7, "timestamp": "t", "observedMetrics": {}, "sources": []}
@@ -48,7 +48,7 @@ def test_an_event_without_rows_changes_nothing() -> None:
     assert counter.state.lag == -1
 
 
-def test_the_line_says_what_the_console_reads() -> None:
+def test_status_document_has_the_fields_of_the_console() -> None:
     document = StageState("p", "s", "run", error="why").document()
     assert {
         "pipeline", "stage", "state", "batch", "rows_in", "rows_out", "bad_rows", "lag",
@@ -57,9 +57,9 @@ def test_the_line_says_what_the_console_reads() -> None:
     assert StageState("p", "s", "run").key == "p/s"
 
 
-def test_rows_of_spark_connect_are_counted_as_well() -> None:
+def test_rows_of_spark_connect_are_counted() -> None:
     class Row(tuple[Any, ...]):
-        """As `pyspark.sql.Row`, of which a driver's environment may have none."""
+        """Stand-in for `pyspark.sql.Row` of Spark Connect, which a driver may lack."""
 
         values = (7,)
         schema: ClassVar = {"type": "struct", "fields": [{"name": "rows", "type": "long"}]}

@@ -69,10 +69,10 @@ def audit(
     penstock job audit orders orders.valid --id "get_json_object(value, '$.id')" --until -1m
     """
     from penstock.jobs.audit import audit as compare
-    from penstock.jobs.inputs import parse_side
+    from penstock.jobs.inputs import parse_input
 
     _, until_ms = parse_times("--until", None if until is None else f"@:{until}")
-    sides = parse_side(left), parse_side(right)
+    sides = parse_input(left), parse_input(right)
     topics = [side.topic for side in sides if side.archive is None]
     run(brokers, lambda session: require_topics(session, topics))
     with job_session("audit", **spark_at) as spark:
@@ -220,12 +220,12 @@ def triage(
     penstock job dlq-triage orders.dlq --redrive "error_class = 'NotFound'" --yes
     """
     name, runs = run(brokers, lambda session: _open_runs(session, topic))
-    from penstock.jobs.triage import read_letters, report_of, select
+    from penstock.jobs.triage import read_dead_letters, report_of, select
     from penstock.jobs.triage import triage as group
 
     wanted: DeadLetterFilter | None = None
     with job_session("dlq-triage", **spark_at) as spark:
-        rows = read_letters(spark, spark_cluster(brokers), name, runs).cache()
+        rows = read_dead_letters(spark, spark_cluster(brokers), name, runs).cache()
         found = group(rows, name)
         if where is not None:
             wanted = select(rows, where)

@@ -103,7 +103,7 @@ def archive(
             rows_per_file=rows_per_file,
             merged_bytes=merge_mib << 20,
             allows_loss=allow_loss,
-            told=progress.advance,
+            on_progress=progress.advance,
         )
     if format.is_data:
         print_data(done.document(), format)
@@ -279,10 +279,10 @@ def event_sourcing(
     penstock job event-sourcing accounts --to /data/accounts --fold bank:apply
     """
     from penstock.jobs.event_sourcing import merge_fields, rebuild
-    from penstock.jobs.inputs import parse_side
+    from penstock.jobs.inputs import parse_input
 
     _, until_ms = parse_times("--at", None if moment is None else f"@:{moment}")
-    side = parse_side(topic)
+    side = parse_input(topic)
     if side.archive is None:
         run(brokers, lambda session: require_topics(session, [side.topic]))
     fold = merge_fields if fold_name is None else _function(fold_name)

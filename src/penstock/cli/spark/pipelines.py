@@ -121,14 +121,14 @@ def run_command(
     penstock pipeline run orders.py --once
     penstock pipeline run orders.py --stage validate --master spark://spark:7077
     """
-    from penstock.pipelines.query_builder import Surroundings
+    from penstock.pipelines.query_builder import PipelineEnvironment
     from penstock.pipelines.runner import Runner
 
     found = _load(target)
     with spark_session(f"penstock {found.name}", master, remote, confs) as spark:
         runner = Runner(
             found,
-            Surroundings(
+            PipelineEnvironment(
                 spark,
                 brokers,
                 _absolute(checkpoints),
@@ -138,7 +138,7 @@ def run_command(
             ),
             only=stages,
             restarts=restarts,
-            told=Teller(),
+            on_change=Teller(),
         )
         if metrics_port is not None:
             from penstock.pipelines.metrics_exporter import serve
@@ -296,9 +296,9 @@ def status(name: str | None, brokers: str, format: OutputFormat) -> None:
 
 
 async def _read(session: CommandSession, name: str | None) -> tuple[list[dict[str, Any]], int]:
-    from penstock.pipelines.status_topic import read_board
+    from penstock.pipelines.status_topic import read_status
 
-    lines = await read_board(session.cluster)
+    lines = await read_status(session.cluster)
     chosen = [line for line in lines if name is None or line["pipeline"] == name]
     if name is not None and not chosen:
         close = nearest(name, sorted({str(line["pipeline"]) for line in lines}))
@@ -342,10 +342,10 @@ def _print_states(lines: list[dict[str, Any]], now_ms: int | None) -> None:
 def shown_state(line: dict[str, Any], now_ms: int | None) -> str:
     """Returns the state, or `silent` for a stage whose report is overdue."""
     from penstock.pipelines.progress import ENDED
-    from penstock.pipelines.status_topic import SILENT_MS
+    from penstock.pipelines.status_topic import LIVENESS_TIMEOUT_MS
 
     state = str(line.get("state"))
-    if now_ms is None or state in ENDED or now_ms - line["updated_ms"] <= SILENT_MS:
+    if now_ms is None or state in ENDED or now_ms - line["updated_ms"] <= LIVENESS_TIMEOUT_MS:
         return state
     return f"silent (was {state})"
 
@@ -379,19 +379,19 @@ async def _ask_to_stop(session: CommandSession, name: str, no_wait: bool) -> lis
 
     from penstock.cli.terminal.progress import Progress
     from penstock.pipelines.progress import ENDED
-    from penstock.pipelines.status_topic import SILENT_MS, ask_to_stop, read_board
+    from penstock.pipelines.status_topic import LIVENESS_TIMEOUT_MS, read_status, request_stop
 
     def alive(lines: list[dict[str, Any]], now_ms: int) -> list[dict[str, Any]]:
         return [
             line
             for line in lines
-            if line["state"] not in ENDED and now_ms - line["updated_ms"] <= SILENT_MS
+            if line["state"] not in ENDED and now_ms - line["updated_ms"] <= LIVENESS_TIMEOUT_MS
         ]
 
     lines, now_ms = await _read(session, name)
     if not alive(lines, now_ms):
         raise UserError(f"pipeline {name!r} is not running; see `penstock pipeline status`")
-    await ask_to_stop(session.cluster, name, who())
+    await request_stop(session.cluster, name, who())
     if no_wait:
         return lines
     deadline = time.monotonic() + STOP_WAIT_S
@@ -403,6 +403,6 @@ async def _ask_to_stop(session: CommandSession, name: str, no_wait: bool) -> lis
                     f"see `penstock pipeline status {name}`"
                 )
             await asyncio.sleep(0.2)
-            lines = await read_board(session.cluster, name)
+            lines = await read_status(session.cluster, name)
             progress.advance()
     return lines
