@@ -24,7 +24,7 @@ from penstock.gateway.http.metrics import sample_name
 from penstock.gateway.registry.route_table import PAGES as REGISTRY_PAGES
 from penstock.gateway.registry.route_table import ROWS as REGISTRY_ROWS
 from penstock.gateway.rest.endpoint import Parameter
-from penstock.gateway.rest.permissions import ACTIONS, SNS_ACTIONS, told
+from penstock.gateway.rest.permissions import ACTIONS, SNS_ACTIONS, shown
 from penstock.gateway.rest.permissions import ROUTES as ROUTE_NEEDS
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.node.metrics.node_metrics import observe
@@ -124,7 +124,7 @@ def http_page() -> str:
         lines += [f"## {family}", "", "| Route | Does | Right it needs |", "|---|---|---|"]
         for row in rows:
             name = f"{row.method} {row.path}"
-            lines.append(_row(f"`{name}`", row.summary, told(ROUTE_NEEDS.get(name, ()))))
+            lines.append(_row(f"`{name}`", row.summary, shown(ROUTE_NEEDS.get(name, ()))))
         lines.append("")
         for row in rows:
             if row.parameters:
@@ -139,7 +139,7 @@ def http_page() -> str:
     lines += ["`POST /` in Amazon's JSON and query protocols; the actions that are served:", ""]
     lines += ["| Service | Action | Right it needs |", "|---|---|---|"]
     for service, actions in (("SQS", ACTIONS), ("SNS", SNS_ACTIONS)):
-        lines += [_row(service, f"`{name}`", told(row)) for name, row in sorted(actions.items())]
+        lines += [_row(service, f"`{name}`", shown(row)) for name, row in sorted(actions.items())]
     lines += ["", "## pages", "", "| Route | Answers |", "|---|---|"]
     lines += [_row(f"`GET {path}`", meaning) for path, meaning in PAGES.items()]
     lines += ["", "## console", ""]

@@ -131,7 +131,7 @@ class DeadLetterAdmin:
 
     # -- looking ----------------------------------------------------------------------------
 
-    async def boxes(self, principal: Principal) -> list[DeadLetterTopic]:
+    async def describe_topics(self, principal: Principal) -> list[DeadLetterTopic]:
         """Returns the dead-letter topics that `principal` may describe."""
         if not any(self._may_see(principal, topic) for topic in self._ctx.image.topics):
             return []
@@ -412,9 +412,9 @@ class DeadLetterAdmin:
             if not left and await unfinished_copy(cluster, said):
                 raise Refused(
                     ErrorCode.DUPLICATE_RESOURCE,
-                    f"a copy {said} was begun by `penstock replay` or by an older version and is "
-                    f"not finished: resume it with `penstock replay --name {said}`, or give this "
-                    "one another name",
+                    f"an unfinished copy {said} was started by `penstock replay` or by an older "
+                    f"version: resume it with `penstock replay --name {said}`, or give this one "
+                    "another name",
                 )
             if any(where.topic != topic for where in left):
                 raise Refused(

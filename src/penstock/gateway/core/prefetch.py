@@ -41,7 +41,7 @@ class Prefetch:
             EXTENSION_MS if lock_ms is None else lock_ms
         )
 
-    async def room(self) -> int:
+    async def capacity(self) -> int:
         """Returns how many more may be delivered; waits until that is at least one."""
         while True:
             now_ms = self._time.now_ms()

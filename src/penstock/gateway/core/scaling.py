@@ -86,7 +86,7 @@ class GroupScaling:
         self._queues = queues
         self._histories: OrderedDict[str, _History] = OrderedDict()
 
-    async def one(self, principal: Principal, group: str, wish: ScalingTarget) -> Scaled:
+    async def one(self, principal: Principal, group: str, target: ScalingTarget) -> Scaled:
         """Returns a group's recommendation; refuses (GROUP_ID_NOT_FOUND) if it is unknown."""
         described = await self._groups.one(principal, group)
         is_queue = described.kind == SHARE
@@ -96,7 +96,7 @@ class GroupScaling:
         members = len(described.members)
         before = history.before(now.at_s)
         found = scale(
-            before, now, members, wish, is_queue=is_queue, known_rate=history.member_per_s
+            before, now, members, target, is_queue=is_queue, known_rate=history.member_per_s
         )
         if before is not None and before.lag and now.lag and members and found.read_per_s:
             history.member_per_s = found.read_per_s / members

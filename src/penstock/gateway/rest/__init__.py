@@ -1,1 +1,1 @@
-"""The routes of the HTTP door, a module for each family; `gateway.rest.route_table` lists them."""
+"""Routes of the REST API, a module for each family; `gateway.rest.route_table` lists them."""

@@ -1,6 +1,7 @@
-"""Errands that run in the background: how far a redrive is, and stopping it.
+"""Background jobs: progress and cancellation of redrives.
 
-`POST /dlq/{name}/redrive` with `"background": true` begins one and answers at once (`deadletters`).
+`POST /dlq/{name}/redrive` with `"background": true` starts a job and returns at once
+(`dead_letters`). The API calls a job a task.
 """
 
 from msgspec import Struct
@@ -15,13 +16,13 @@ from penstock.gateway.http.request_io import json_answer, principal_of
 from penstock.gateway.rest.endpoint import RestEndpoint
 
 
-class ErrandTarget(Struct):
+class JobTarget(Struct):
     topic: str
     partition: int
     letters: int
 
 
-class ErrandAnswer(Struct):
+class JobAnswer(Struct):
     """`status` is running, completed, cancelled or failed; `settled` grows while it runs."""
 
     task: str
@@ -32,52 +33,50 @@ class ErrandAnswer(Struct):
     started_ms: int
     ended_ms: int | None
     reason: str | None
-    targets: list[ErrandTarget]
+    targets: list[JobTarget]
 
 
-class ErrandsAnswer(Struct):
-    tasks: list[ErrandAnswer]
+class JobsAnswer(Struct):
+    tasks: list[JobAnswer]
 
 
-def errand_answer(errand: BackgroundJob) -> ErrandAnswer:
+def job_answer(job: BackgroundJob) -> JobAnswer:
     targets = [
-        ErrandTarget(where.topic, where.partition, count)
-        for where, count in sorted(errand.targets.items())
+        JobTarget(where.topic, where.partition, count)
+        for where, count in sorted(job.targets.items())
     ]
-    return ErrandAnswer(
-        errand.name,
-        errand.kind,
-        errand.status,
-        errand.settled,
-        errand.skipped,
-        errand.started_ms,
-        errand.ended_ms,
-        errand.reason,
+    return JobAnswer(
+        job.name,
+        job.kind,
+        job.status,
+        job.settled,
+        job.skipped,
+        job.started_ms,
+        job.ended_ms,
+        job.reason,
         targets,
     )
 
 
 async def list_tasks(gateway: Gateway, request: Request) -> Response:
     found = gateway.background_jobs.of(_topic(gateway, request))
-    return json_answer(ErrandsAnswer([errand_answer(one) for one in found]))
+    return json_answer(JobsAnswer([job_answer(one) for one in found]))
 
 
 async def show_task(gateway: Gateway, request: Request) -> Response:
     topic = _topic(gateway, request)
-    return json_answer(
-        errand_answer(gateway.background_jobs.find(topic, request.path_params["task"]))
-    )
+    return json_answer(job_answer(gateway.background_jobs.find(topic, request.path_params["task"])))
 
 
 async def cancel_task(gateway: Gateway, request: Request) -> Response:
     topic = _topic(gateway, request)
     return json_answer(
-        errand_answer(await gateway.background_jobs.cancel(topic, request.path_params["task"]))
+        job_answer(await gateway.background_jobs.cancel(topic, request.path_params["task"]))
     )
 
 
 def _topic(gateway: Gateway, request: Request) -> str:
-    """The topic of dead letters, for whoever may read it."""
+    """Returns the name of the dead-letter topic, which the caller must be allowed to read."""
     name: str = request.path_params["name"]
     require_topic(gateway.ctx, principal_of(request), Operation.READ, name)
     return name
@@ -87,25 +86,25 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/dlq/{name}/tasks",
-        "list redrives that run or ran in the background at this node, the newest first",
+        "list running and finished background redrives of this node, newest first",
         list_tasks,
-        answer=ErrandsAnswer,
+        answer=JobsAnswer,
         refusals=(403,),
     ),
     RestEndpoint(
         "GET",
         "/dlq/{name}/tasks/{task}",
-        "how far a redrive in the background is",
+        "show the progress of a background redrive",
         show_task,
-        answer=ErrandAnswer,
+        answer=JobAnswer,
         refusals=(403, 404),
     ),
     RestEndpoint(
         "DELETE",
         "/dlq/{name}/tasks/{task}",
-        "stop a redrive in the background, between two transactions",
+        "cancel a background redrive, between two transactions",
         cancel_task,
-        answer=ErrandAnswer,
+        answer=JobAnswer,
         refusals=(403, 404),
     ),
 )

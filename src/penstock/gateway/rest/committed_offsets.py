@@ -1,4 +1,4 @@
-"""Positions of consumer groups, for whoever polls a topic as a log."""
+"""Committed offsets of consumer groups, for clients that poll a topic as a log."""
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
@@ -17,7 +17,7 @@ COMMITS_MAX = 10_000
 
 
 class PositionEntry(Struct, forbid_unknown_fields=True):
-    """The next offset that the group wants of a partition."""
+    """Next offset that the group reads in a partition."""
 
     topic: str
     partition: int
@@ -26,7 +26,7 @@ class PositionEntry(Struct, forbid_unknown_fields=True):
 
 
 class CommitBody(Struct, forbid_unknown_fields=True):
-    """One position, or several as `offsets`."""
+    """One offset to commit, or several in `offsets`."""
 
     group: str
     topic: str | UnsetType = UNSET
@@ -44,14 +44,14 @@ class CommitError(Struct):
 
 
 class CommitAnswer(Struct):
-    """How many positions are kept, and those that are not."""
+    """Number of committed offsets, and the errors of the others."""
 
     committed: int
     errors: list[CommitError] = []
 
 
 class PositionAnswer(Struct):
-    """Where a group stands in a partition."""
+    """Progress of a group in a partition."""
 
     partition: int
     offset: int | None
@@ -69,7 +69,8 @@ async def commit(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, CommitBody)
     commits = _commits(body)
     if not commits or len(commits) > COMMITS_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"1 to {COMMITS_MAX} positions at a time")
+        why = f"invalid number of offsets {len(commits)}: send 1 to {COMMITS_MAX} at a time"
+        raise Refused(ErrorCode.INVALID_REQUEST, why)
     answers = await gateway.groups.commit(principal_of(request), body.group, commits)
     refused = [answer for answer in answers if answer is not None]
     errors = [
@@ -85,7 +86,10 @@ def _commits(body: CommitBody) -> list[Commit]:
     one = (body.topic, body.partition, body.offset)
     if isinstance(body.offsets, list):
         if any(value is not UNSET for value in one):
-            raise Refused(ErrorCode.INVALID_REQUEST, "topic, partition and offset, or offsets")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "both offsets and topic, partition or offset are set: send only one of these",
+            )
         return [
             Commit(entry.topic, entry.partition, entry.offset, entry.metadata)
             for entry in body.offsets
@@ -93,7 +97,8 @@ def _commits(body: CommitBody) -> list[Commit]:
     topic, partition, offset = one
     if not (isinstance(topic, str) and isinstance(partition, int) and isinstance(offset, int)):
         raise Refused(
-            ErrorCode.INVALID_REQUEST, "topic, partition and offset are required, or offsets"
+            ErrorCode.INVALID_REQUEST,
+            "missing offsets to commit: send topic, partition and offset, or offsets",
         )
     return [Commit(topic, partition, offset, body.metadata)]
 
@@ -116,24 +121,23 @@ ENDPOINTS = (
     RestEndpoint(
         "POST",
         "/offsets/commit",
-        "keep positions of a consumer group",
+        "commit offsets of a consumer group",
         commit,
         body=CommitBody,
         answer=CommitAnswer,
         description=(
-            "An offset is the next one that the group wants. For groups without members of their "
-            "own: those that poll with mode=log. 409 says that the group is of another kind, or "
-            "has members."
+            "An offset is the next one that the group reads. Only for groups without members, "
+            "which poll with mode=log. Status 409: the group is of another kind, or has members."
         ),
         refusals=(403, 404, 409, 422, 503),
     ),
     RestEndpoint(
         "GET",
         "/offsets",
-        "where a consumer group stands in a topic",
+        "show a consumer group's committed offsets and lag in a topic",
         positions,
         parameters=(
-            Parameter("group", "the group", is_required=True),
+            Parameter("group", "the consumer group", is_required=True),
             Parameter("topic", "the topic", is_required=True),
         ),
         answer=PositionsAnswer,

@@ -1,9 +1,9 @@
-"""Dead letters: which topics of them there are, the letters, sending them back, purging them.
+"""Dead letters: list dead-letter topics and their dead letters, redrive, purge.
 
-A letter is named by its partition and offset among the dead letters, as in `0:15`. It is shown as
-any message, with what is known of its end beside it. Redriving and purging answer when all is done;
-whoever hangs up stops them, and asking again goes on from there. A redrive in the background
-answers at once, with the name of a task (`errands`).
+A dead letter is identified by its partition and offset in the dead-letter topic, as in `0:15`. It
+is shown as a message with details of its failure. Redrive and purge respond when all is done. A
+client that disconnects stops them; repeating the request continues with the rest. A background
+redrive responds at once, with a task's name (`background_jobs`).
 """
 
 from collections.abc import Coroutine
@@ -32,7 +32,7 @@ from penstock.gateway.http.request_io import (
     read_json,
     while_connected,
 )
-from penstock.gateway.rest.background_jobs import errand_answer
+from penstock.gateway.rest.background_jobs import job_answer
 from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 from penstock.gateway.rest.message_json import (
     MessageAnswer,
@@ -48,11 +48,11 @@ PREVIEW_MAX = 20
 
 
 class DeadLetterSelection(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which letters are meant: those that agree with everything that is given."""
+    """Selects the dead letters that match all given fields."""
 
     letters: list[str] = []
     error_class: str = ""
-    """With * and ? as in file names."""
+    """Pattern with the wildcards * and ?."""
     error_text: str = ""
     key: str | None = None
     header: str | None = None
@@ -68,36 +68,37 @@ class DeadLetterSelection(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class RedriveBody(DeadLetterSelection, forbid_unknown_fields=True, kw_only=True):
-    """`to`: another topic than each came from. A payload replaces that of the one letter named."""
+    """`to`: target topic instead of each one's source. A payload replaces that of the one selected
+    dead letter."""
 
     to: str | None = None
     limit: int = DEAD_LETTERS_MAX
     rate: float | None = None
-    """Letters a second, at most."""
+    """Maximum dead letters per second."""
     dry_run: bool = False
     background: bool = False
-    """Answers at once, with a task to look at; else when all is done."""
+    """True if the response comes at once, with a task; else it comes when all is done."""
     payload: Raw | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET
 
 
 class PurgeBody(DeadLetterSelection, forbid_unknown_fields=True, kw_only=True):
-    """`all` must be true where nothing is chosen."""
+    """`all` must be true if nothing is selected."""
 
     all: bool = False
     limit: int = DEAD_LETTERS_MAX
     dry_run: bool = False
 
 
-class BoxAnswer(Struct):
+class DeadLetterTopicAnswer(Struct):
     topic: str
     partitions: int
     letters: int
     oldest_ms: int | None
 
 
-class BoxesAnswer(Struct):
-    topics: list[BoxAnswer]
+class DeadLetterTopicsAnswer(Struct):
+    topics: list[DeadLetterTopicAnswer]
 
 
 class PlaceAnswer(Struct):
@@ -106,7 +107,7 @@ class PlaceAnswer(Struct):
     offset: int
 
 
-class LetterAnswer(Struct):
+class DeadLetterAnswer(Struct):
     letter: str
     error_class: str
     error_message: str
@@ -120,8 +121,8 @@ class LetterAnswer(Struct):
     message: MessageAnswer
 
 
-class LettersAnswer(Struct):
-    letters: list[LetterAnswer]
+class DeadLettersAnswer(Struct):
+    letters: list[DeadLetterAnswer]
     has_more: bool
 
 
@@ -145,48 +146,52 @@ class TargetAnswer(Struct):
 
 
 class RedriveSettled(Struct):
-    """`skipped` are dead-lettered messages whose record was lost before it was copied,
-    `too_large` those (by id) that their topic does not take: they stay."""
+    """`skipped`: dead letters whose record was lost before it was copied. `too_large`: ids of dead
+    letters too large for their target topic, which stay."""
 
     executed: bool
     letters: int
     skipped: int
     targets: list[TargetAnswer]
-    first: list[LetterAnswer]
-    """In a dry run, some of those that are meant."""
+    first: list[DeadLetterAnswer]
+    """In a dry run, the first selected dead letters."""
     too_large: list[str]
 
 
-# -- looking ----------------------------------------------------------------------------------
+# -- listing ----------------------------------------------------------------------------------
 
 
-async def list_boxes(gateway: Gateway, request: Request) -> Response:
-    found = await gateway.dead_letters.boxes(principal_of(request))
-    rows = [BoxAnswer(box.topic, box.partitions, box.messages, box.oldest_ms) for box in found]
-    return json_answer(BoxesAnswer(rows))
+async def list_dead_letter_topics(gateway: Gateway, request: Request) -> Response:
+    found = await gateway.dead_letters.describe_topics(principal_of(request))
+    rows = [
+        DeadLetterTopicAnswer(box.topic, box.partitions, box.messages, box.oldest_ms)
+        for box in found
+    ]
+    return json_answer(DeadLetterTopicsAnswer(rows))
 
 
-async def list_letters(gateway: Gateway, request: Request) -> Response:
+async def list_dead_letters(gateway: Gateway, request: Request) -> Response:
     limit = integer(request, "limit", LIST_DEFAULT, 1, LIST_MAX)
     work = gateway.dead_letters.some(
         principal_of(request), _topic(request), _queried(request), limit
     )
     found, has_more = await while_connected(request, work)
-    return json_answer(LettersAnswer([_letter_answer(one) for one in found], has_more))
+    return json_answer(DeadLettersAnswer([_dead_letter_answer(one) for one in found], has_more))
 
 
-async def show_letter(gateway: Gateway, request: Request) -> Response:
+async def show_dead_letter(gateway: Gateway, request: Request) -> Response:
     name = request.path_params["letter"]
     chosen = filter_of(DeadLetterSelection(letters=[name]))
     found, _ = await gateway.dead_letters.some(principal_of(request), _topic(request), chosen, 1)
     if not found:
         raise Refused(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"letter {name} is not there, or was settled"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"dead letter {name[:40]} does not exist, or was settled",
         )
-    return json_answer(_letter_answer(found[0]))
+    return json_answer(_dead_letter_answer(found[0]))
 
 
-async def count_letters(gateway: Gateway, request: Request) -> Response:
+async def count_dead_letters(gateway: Gateway, request: Request) -> Response:
     aspect = choice(request, "by", *ASPECTS)
     work = gateway.dead_letters.kinds(
         principal_of(request), _topic(request), aspect, _queried(request)
@@ -231,10 +236,10 @@ async def redrive(gateway: Gateway, request: Request) -> Response:
     if body.background:
         require_topic(gateway.ctx, principal, Operation.READ, topic)
         gateway.dead_letters.check_limit(body.limit)
-        errand, task = gateway.background_jobs.start(topic, "redrive", work)
+        job, task = gateway.background_jobs.start(topic, "redrive", work)
         waits: WaitingRequests = request.app.state.waits
         waits.add(task)
-        return json_answer(errand_answer(errand), ACCEPTED)
+        return json_answer(job_answer(job), ACCEPTED)
     return json_answer(_settled_answer(await while_connected(request, work(ignore_progress))))
 
 
@@ -242,7 +247,10 @@ async def purge(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, PurgeBody)
     chosen = filter_of(body)
     if not body.all and not chosen.described():
-        raise Refused(ErrorCode.INVALID_REQUEST, "purge all letters? say so with all, or choose")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "nothing is selected: set all to true to purge all dead letters, or select some",
+        )
     if body.dry_run:
         return await _preview(gateway, request, chosen, body.limit)
     work = gateway.dead_letters.purge(
@@ -256,7 +264,7 @@ async def _preview(
 ) -> Response:
     work = gateway.dead_letters.some(principal_of(request), _topic(request), chosen, limit)
     found, _ = await while_connected(request, work)
-    first = [_letter_answer(one) for one in found[:PREVIEW_MAX]]
+    first = [_dead_letter_answer(one) for one in found[:PREVIEW_MAX]]
     return json_answer(RedriveSettled(False, len(found), 0, [], first, []))
 
 
@@ -266,11 +274,14 @@ def payload_of(body: RedriveBody) -> bytes | None:
     given = MessageBody(payload=body.payload, payload_base64=body.payload_base64)
     payload = outgoing_of(given, None).payload
     if payload is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a letter is not sent back without a payload")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "payload is null: a redriven dead letter needs one; leave it out to keep the original",
+        )
     return payload
 
 
-# -- reading and showing ----------------------------------------------------------------------
+# -- conversion -------------------------------------------------------------------------------
 
 
 def _topic(request: Request) -> str:
@@ -279,7 +290,7 @@ def _topic(request: Request) -> str:
 
 
 def _queried(request: Request) -> DeadLetterFilter:
-    """The filter that the query's parameters describe."""
+    """Returns the filter of the query's parameters."""
     known = {field.name for field in msgspec.structs.fields(DeadLetterSelection)}
     given: dict[str, Any] = {
         name: value for name, value in request.query_params.items() if name in known
@@ -298,7 +309,7 @@ def filter_of(chosen: DeadLetterSelection) -> DeadLetterFilter:
     if chosen.source_from is not None or chosen.source_until is not None:
         offsets = chosen.source_from or 0, chosen.source_until
     return DeadLetterFilter(
-        ids=frozenset(map(_letter_id, chosen.letters)),
+        ids=frozenset(map(_dead_letter_id, chosen.letters)),
         error_class=chosen.error_class,
         error_text=chosen.error_text,
         key=None if chosen.key is None else chosen.key.encode(),
@@ -315,35 +326,37 @@ def filter_of(chosen: DeadLetterSelection) -> DeadLetterFilter:
     )
 
 
-def _letter_id(text: str) -> tuple[int, int]:
+def _dead_letter_id(text: str) -> tuple[int, int]:
     partition, _, offset = text.partition(":")
     if not (partition.isdecimal() and offset.isdecimal() and len(text) <= 30):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{text[:40]} is no letter: PARTITION:OFFSET")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"invalid dead letter {text[:40]!r}: use PARTITION:OFFSET"
+        )
     return int(partition), int(offset)
 
 
-def _letter_answer(letter: DeadLetterMessage) -> LetterAnswer:
+def _dead_letter_answer(dead_letter: DeadLetterMessage) -> DeadLetterAnswer:
     message = message_answer(
-        letter.topic,
-        letter.partition,
-        letter.offset,
-        letter.timestamp_ms,
-        letter.key,
-        letter.payload,
-        letter.own_headers,
+        dead_letter.topic,
+        dead_letter.partition,
+        dead_letter.offset,
+        dead_letter.timestamp_ms,
+        dead_letter.key,
+        dead_letter.payload,
+        dead_letter.own_headers,
     )
-    source = letter.source
-    return LetterAnswer(
-        letter.id,
-        letter.error_class,
-        letter.error_message,
-        letter.group,
-        letter.attempts,
-        letter.first_failure_ms,
-        letter.last_failure_ms,
-        letter.redrives,
+    source = dead_letter.source
+    return DeadLetterAnswer(
+        dead_letter.id,
+        dead_letter.error_class,
+        dead_letter.error_message,
+        dead_letter.group,
+        dead_letter.attempts,
+        dead_letter.first_failure_ms,
+        dead_letter.last_failure_ms,
+        dead_letter.redrives,
         None if source is None else PlaceAnswer(*source),
-        letter.source_timestamp_ms,
+        dead_letter.source_timestamp_ms,
         message,
     )
 
@@ -358,45 +371,45 @@ def _settled_answer(report: RedriveReport) -> RedriveSettled:
 
 
 FILTERS = (
-    Parameter("letters", "only these, as 0:15,1:3"),
-    Parameter("error_class", "only of this error class; * and ? allowed"),
-    Parameter("error_text", "only with this in the error message"),
-    Parameter("key", "only with this key"),
-    Parameter("header", "only with this header of the message"),
-    Parameter("header_value", "and this value of it"),
-    Parameter("failed_from_ms", "only failed at or after this time", "integer"),
-    Parameter("failed_until_ms", "only failed before this time", "integer"),
-    Parameter("source_topic", "only from this topic"),
-    Parameter("source_partition", "only from this partition", "integer"),
-    Parameter("source_from", "only from this offset on", "integer"),
-    Parameter("source_until", "only from before this offset", "integer"),
-    Parameter("group", "only given up by this group"),
-    Parameter("redrives_max", "leave out what came back more often", "integer"),
+    Parameter("letters", "only these dead letters, as in 0:15,1:3"),
+    Parameter("error_class", "only this error class; wildcards * and ? are allowed"),
+    Parameter("error_text", "only error messages that contain this text"),
+    Parameter("key", "only messages with this key"),
+    Parameter("header", "only messages with this header"),
+    Parameter("header_value", "value of that header"),
+    Parameter("failed_from_ms", "only failures at or after this time", "integer"),
+    Parameter("failed_until_ms", "only failures before this time", "integer"),
+    Parameter("source_topic", "only from this source topic"),
+    Parameter("source_partition", "only from this source partition", "integer"),
+    Parameter("source_from", "only from this source offset on", "integer"),
+    Parameter("source_until", "only from before this source offset", "integer"),
+    Parameter("group", "only dead-lettered by this group"),
+    Parameter("redrives_max", "only redriven at most this many times", "integer"),
 )
 
 ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/dlq",
-        "list topics of dead letters, how many are open in each, and since when",
-        list_boxes,
-        answer=BoxesAnswer,
+        "list dead-letter topics with the number and age of their open dead letters",
+        list_dead_letter_topics,
+        answer=DeadLetterTopicsAnswer,
         refusals=(503,),
     ),
     RestEndpoint(
         "GET",
         "/dlq/{name}",
-        "list open letters of a topic of dead letters",
-        list_letters,
-        parameters=(*FILTERS, Parameter("limit", "at most so many", "integer", LIST_DEFAULT)),
-        answer=LettersAnswer,
+        "list the open dead letters of a topic",
+        list_dead_letters,
+        parameters=(*FILTERS, Parameter("limit", "maximum number", "integer", LIST_DEFAULT)),
+        answer=DeadLettersAnswer,
         refusals=(403, 404, 503),
     ),
     RestEndpoint(
         "GET",
         "/dlq/{name}/stats",
-        "count open letters by what they have in common",
-        count_letters,
+        "count the open dead letters of a topic by error, key, group, source or redrives",
+        count_dead_letters,
         parameters=(*FILTERS, Parameter("by", f"one of {', '.join(ASPECTS)}", default="error")),
         answer=KindsAnswer,
         refusals=(403, 404, 503),
@@ -404,28 +417,29 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/dlq/{name}/letters/{letter}",
-        "show one letter",
-        show_letter,
-        answer=LetterAnswer,
+        "show a dead letter",
+        show_dead_letter,
+        answer=DeadLetterAnswer,
         refusals=(403, 404, 503),
     ),
     RestEndpoint(
         "POST",
         "/dlq/{name}/redrive",
-        "send letters back to where they came from, each exactly once",
+        "redrive dead letters to their source topics, each exactly once",
         redrive,
         body=RedriveBody,
         answer=RedriveSettled,
         description=(
-            "Answers when all is done; hanging up stops it, and asking again goes on from there. "
-            "With background=true it answers 202 at once, with a task: see /dlq/{name}/tasks."
+            "Responds when all is done. Disconnecting stops it, and repeating the request "
+            "continues with the rest. With background=true it responds with 202 and a task at "
+            "once: see /dlq/{name}/tasks."
         ),
         refusals=(403, 404, 503),
     ),
     RestEndpoint(
         "POST",
         "/dlq/{name}/purge",
-        "settle letters without sending them back",
+        "settle dead letters without redriving them",
         purge,
         body=PurgeBody,
         answer=RedriveSettled,

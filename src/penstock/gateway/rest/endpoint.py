@@ -1,7 +1,7 @@
-"""What a row of the table of routes says: method, path, who answers, and what is documented.
+"""Row of the route table: method, path, handler and documentation.
 
-The application, the landing page, OpenAPI and the reference are all made from such rows
-(`gateway.rest.route_table`). A route module is a list of them with their handlers.
+The application, the landing page, OpenAPI and the reference are made from these rows
+(`gateway.rest.route_table`). A route module lists its rows with their handlers.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,37 +18,37 @@ Handler: TypeAlias = Callable[[Gateway, Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter in the query; those in the path are known from the path."""
+    """Query parameter; path parameters follow from the path."""
 
     name: str
     meaning: str
     kind: str = "string"
-    """string, integer or boolean."""
+    """`string`, `integer` or `boolean`."""
     default: str | int | bool | None = None
     is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RestEndpoint:
-    """One route."""
+    """Route of the REST API."""
 
     method: str
     path: str
     summary: str
-    """One line."""
+    """One-line description."""
     handler: Handler
     parameters: tuple[Parameter, ...] = ()
     body: Any = None
-    """The type that the body is read as; None: there is none."""
+    """Type of the request body; None: no body."""
     answer: Any = None
-    """The type of what is answered; None: nothing, or no JSON."""
+    """Type of the response; None: no body, or not JSON."""
     status: int = 200
     media_type: str = "application/json"
     description: str = ""
     refusals: tuple[int, ...] = ()
-    """The statuses of problems worth knowing about."""
+    """Documented error statuses."""
 
     @property
     def tag(self) -> str:
-        """The family that documentation lists it under."""
+        """Section of the documentation that lists the route."""
         return self.path.split("/")[1]

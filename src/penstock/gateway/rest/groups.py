@@ -1,4 +1,4 @@
-"""Groups of every kind: list, describe, delete, configs."""
+"""Groups of all kinds: list, describe, delete, configure."""
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -63,7 +63,7 @@ async def alter_configs(gateway: Gateway, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    RestEndpoint("GET", "/groups", "list groups of every kind", list_groups, answer=GroupsAnswer),
+    RestEndpoint("GET", "/groups", "list groups of all kinds", list_groups, answer=GroupsAnswer),
     RestEndpoint(
         "GET",
         "/groups/{group}",
@@ -75,7 +75,7 @@ ENDPOINTS = (
     RestEndpoint(
         "DELETE",
         "/groups/{group}",
-        "delete a group without members, and its positions",
+        "delete a group without members, and its committed offsets",
         delete_group,
         status=204,
         refusals=(403, 404, 409, 503),
@@ -83,7 +83,7 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/groups/{group}/configs",
-        "all configs of a group and whether they were set for it",
+        "list all configs of a group, and whether each is set on the group",
         show_configs,
         answer=ConfigsAnswer,
         refusals=(403,),
@@ -91,7 +91,8 @@ ENDPOINTS = (
     RestEndpoint(
         "PATCH",
         "/groups/{group}/configs",
-        "set configs of a group: leases, retries, dead letters; null returns one to its default",
+        "set configs of a group, such as leases, retries and dead letters; null resets a config "
+        "to its default",
         alter_configs,
         body=dict[str, str | int | float | bool | None],
         status=204,

@@ -1,10 +1,10 @@
-"""Messages as JSON: how they are written by whoever publishes, and shown to whoever receives.
+"""JSON format of published and received messages.
 
-A payload is any JSON value. A string is stored as its text, everything else as the JSON that was
-given, and `null` as no value at all; what is not JSON comes as `payload_base64`. Shown is an
-object or array where the bytes are one, else a string where they are text, else base64. Where that
-would not be what was given (a number, or text that looks like an object), the header `content-type`
-says what it was. So what is published here is shown here as it was given, and a Kafka client sees
+A payload is any JSON value. A string is stored as its text, `null` as no value at all, everything
+else as the JSON given; other bytes come as `payload_base64`. A received payload is an object or
+array if its bytes are one, else a string if they are text, else base64. If that would differ from
+the published value (a number, or text that looks like an object), the header `content-type` records
+the original type. So payloads published here are received here unchanged, and Kafka clients see
 plain text or JSON.
 
 Headers are an object: a value is a string, a number, true, false, null, `{"base64": ...}`, or an
@@ -36,7 +36,7 @@ RETRY_COUNT_MAX = 10**9
 
 
 class Base64(Struct, forbid_unknown_fields=True):
-    """Bytes that are no text."""
+    """Bytes that are not text, as base64."""
 
     base64: str
 
@@ -46,7 +46,7 @@ HeaderValue: TypeAlias = HeaderScalar | Base64 | list[HeaderScalar]
 
 
 class MessageBody(Struct, forbid_unknown_fields=True):
-    """One message to publish: `payload` or `payload_base64`, and what else is to be said."""
+    """Message to publish: `payload` or `payload_base64`, and delivery options."""
 
     payload: Raw | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET
@@ -69,7 +69,7 @@ class PublishBody(MessageBody, forbid_unknown_fields=True):
 
 
 class PlacedAnswer(Struct):
-    """Where a message was put."""
+    """Place of a published message."""
 
     partition: int
     offset: int
@@ -78,7 +78,7 @@ class PlacedAnswer(Struct):
 
 
 class PublishedEntry(Struct):
-    """Where one of several messages was put; or status, code and detail of why it was not."""
+    """Place of one of several published messages, or status, code and detail of its error."""
 
     partition: int | UnsetType = UNSET
     offset: int | UnsetType = UNSET
@@ -90,13 +90,13 @@ class PublishedEntry(Struct):
 
 
 class PublishAnswer(Struct):
-    """One entry for each message, in their order."""
+    """One entry for each message, in order."""
 
     messages: list[PublishedEntry]
 
 
 class MessageAnswer(Struct, omit_defaults=True):
-    """A message as it is received; in log mode without delivery count and receipt."""
+    """Received message; in log mode without delivery count and receipt."""
 
     topic: str
     partition: int
@@ -116,16 +116,16 @@ class MessageAnswer(Struct, omit_defaults=True):
 
 
 class PollAnswer(Struct):
-    """What was received, perhaps nothing."""
+    """Received messages; may be empty."""
 
     messages: list[MessageAnswer]
 
 
-# -- what is given ----------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------
 
 
 def outgoing_of(body: MessageBody, trace_id: str | None) -> OutgoingMessage:
-    """The message that a body describes; refuses what cannot be told."""
+    """Returns the message that a body describes; refuses ambiguous fields."""
     headers = () if body.headers is None else _headers_of(body.headers)
     payload, kind = _payload_of(body)
     if kind is not None and not any(name == CONTENT_TYPE for name, _ in headers):
@@ -133,7 +133,7 @@ def outgoing_of(body: MessageBody, trace_id: str | None) -> OutgoingMessage:
     key = None if body.key is None else body.key.encode()
     if body.key_base64 is not None:
         if key is not None:
-            raise Refused(ErrorCode.INVALID_REQUEST, "key or key_base64, not both")
+            raise Refused(ErrorCode.INVALID_REQUEST, "key and key_base64 are both set: send one")
         key = unbase64("key_base64", body.key_base64)
     return OutgoingMessage(
         payload,
@@ -152,16 +152,18 @@ def outgoing_of(body: MessageBody, trace_id: str | None) -> OutgoingMessage:
 
 
 def _payload_of(body: MessageBody) -> tuple[bytes | None, bytes | None]:
-    """The bytes of a payload, and what it was where that cannot be seen."""
+    """Returns a payload's bytes, and its content type if the bytes do not show it."""
     given, coded = body.payload, body.payload_base64
     if isinstance(coded, str):
         if given is not UNSET:
-            raise Refused(ErrorCode.INVALID_REQUEST, "payload or payload_base64, not both")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, "payload and payload_base64 are both set: send one"
+            )
         return unbase64("payload_base64", coded), None
     if isinstance(given, UnsetType):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            "a message needs a payload (any JSON value) or a payload_base64",
+            "missing payload: send payload (any JSON value) or payload_base64",
         )
     raw = bytes(given)
     match raw[:1]:
@@ -175,11 +177,11 @@ def _payload_of(body: MessageBody) -> tuple[bytes | None, bytes | None]:
     return raw, JSON
 
 
-def unbase64(what: str, text: str) -> bytes:
+def unbase64(name: str, text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{what} is no base64: {error}") from None
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is not valid base64: {error}") from None
 
 
 def _headers_of(given: dict[str, HeaderValue]) -> Headers:
@@ -188,7 +190,7 @@ def _headers_of(given: dict[str, HeaderValue]) -> Headers:
         if isinstance(value, list):
             pairs += [(name, _scalar_of(one)) for one in value]
         elif isinstance(value, Base64):
-            pairs.append((name, unbase64(f"the header {name}", value.base64)))
+            pairs.append((name, unbase64(f"header {name}", value.base64)))
         else:
             pairs.append((name, _scalar_of(value)))
     return tuple(pairs)
@@ -200,7 +202,7 @@ def _scalar_of(value: HeaderScalar) -> bytes | None:
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
 
-# -- what is shown ----------------------------------------------------------------------------
+# -- responses --------------------------------------------------------------------------------
 
 
 def placed_answer(placed: Placed) -> PlacedAnswer:
@@ -208,7 +210,7 @@ def placed_answer(placed: Placed) -> PlacedAnswer:
 
 
 def received_answer(message: ReceivedMessage) -> MessageAnswer:
-    """A message in queue mode."""
+    """Formats a message in queue mode."""
     shown = message_answer(
         message.topic,
         message.partition,
@@ -234,7 +236,7 @@ def message_answer(
     payload: bytes | None,
     headers: Headers,
 ) -> MessageAnswer:
-    """A message, with what its envelope says or, where it has none, what can be said."""
+    """Formats a message with the fields of its envelope, or with defaults if it has none."""
     known = dict(headers)
     shown = MessageAnswer(
         topic,
@@ -260,7 +262,7 @@ def message_answer(
 
 
 def _shown_payload(payload: bytes, kind: bytes | None) -> Any:
-    """JSON, or text; None: neither."""
+    """Returns the payload as JSON or text; None if it is neither."""
     is_json = kind == JSON or (kind is None and payload[:1] in (b"{", b"["))
     if is_json and is_valid_json(payload):
         return Raw(payload)

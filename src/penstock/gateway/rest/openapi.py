@@ -1,7 +1,7 @@
-"""OpenAPI 3.1 of the HTTP door, made from the table of routes, and a page that shows it.
+"""OpenAPI 3.1 description of the REST API, generated from the route table, and its HTML page.
 
-Schemas come from the types that bodies are read as and answers are made of. The page is one file
-without scripts from elsewhere: it works where there is no internet.
+Schemas come from the types of requests and responses. The page is one file without external
+resources, so it works without internet access.
 """
 
 import re
@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.gateway.http.problems import MEDIA_TYPE
 from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
-from penstock.gateway.rest.permissions import ROUTES, told
+from penstock.gateway.rest.permissions import ROUTES, shown
 from penstock.gateway.rest.route_table import ENDPOINTS
 
 PATH_NAMES = re.compile(r"{(\w+)}")
@@ -29,14 +29,14 @@ PROBLEM_SCHEMA = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "what is wrong, and what may help"},
-        "code": {"type": "string", "description": "Kafka's name for it"},
+        "code": {"type": "string", "description": "Kafka's name of the error"},
     },
 }
 
 
 @cache
 def document(version: str) -> bytes:
-    """The whole description, as JSON."""
+    """Returns the OpenAPI document as JSON."""
     return msgspec.json.encode(describe(version, ENDPOINTS))
 
 
@@ -139,20 +139,20 @@ PAGE_POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     f"style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'"
 )
-"""Content-Security-Policy of the page: nothing but its own style."""
+"""Content-Security-Policy of the page: allows only its own style."""
 
 
 @cache
 def page(version: str) -> bytes:
-    """The routes for people: what each takes and answers."""
+    """Returns the HTML page that documents all routes."""
     described = describe(version, ENDPOINTS)
     schemas = described["components"]["schemas"]
     parts = [
         '<!doctype html><html lang="en"><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
         f"<title>Penstock {escape(version)}</title><style>{STYLE}</style>",
-        f"<h1>Penstock {escape(version)} over HTTP</h1>",
-        '<p>For programs: <a href="/openapi.json">/openapi.json</a> (OpenAPI 3.1). Errors are '
+        f"<h1>Penstock {escape(version)} HTTP API</h1>",
+        '<p>OpenAPI 3.1: <a href="/openapi.json">/openapi.json</a>. Errors are '
         "<code>application/problem+json</code> with <code>status</code>, <code>code</code> and "
         "<code>detail</code>.</p>",
     ]
@@ -175,7 +175,7 @@ def _section(row: RestEndpoint, operation: dict[str, Any], schemas: dict[str, An
         parts.append(f"<p>{_marked(row.description)}</p>")
     needs = ROUTES.get(f"{row.method} {row.path}")
     if needs is not None:
-        parts.append(f"<p>Right that it needs: {told(needs)}</p>")
+        parts.append(f"<p>Required permissions: {shown(needs)}</p>")
     if row.parameters:
         parts.append("<table><tr><th>Parameter<th>Default<th>Meaning")
         for one in row.parameters:
@@ -185,10 +185,10 @@ def _section(row: RestEndpoint, operation: dict[str, Any], schemas: dict[str, An
     body = operation.get("requestBody")
     if body is not None:
         schema = body["content"]["application/json"]["schema"]
-        parts.append(f"<p>Takes</p><pre>{escape(_outline(schema, schemas))}</pre>")
+        parts.append(f"<p>Request body</p><pre>{escape(_outline(schema, schemas))}</pre>")
     for status, answer in operation["responses"].items():
         if int(status) < HTTPStatus.BAD_REQUEST:
-            parts.append(f"<p>Answers {status}</p>")
+            parts.append(f"<p>Response {status}</p>")
             parts += [
                 f"<pre>{escape(_outline(content['schema'], schemas))}</pre>"
                 for content in answer.get("content", {}).values()
@@ -196,7 +196,7 @@ def _section(row: RestEndpoint, operation: dict[str, Any], schemas: dict[str, An
             ]
     if row.refusals:
         refusals = ", ".join(f"{code} {HTTPStatus(code).phrase}" for code in row.refusals)
-        parts.append(f"<p>Refuses with {refusals}</p>")
+        parts.append(f"<p>Errors: {refusals}</p>")
     return "".join(parts) + "</details>"
 
 
@@ -209,7 +209,7 @@ def _shown(default: object) -> str:
 
 
 def _outline(schema: dict[str, Any], schemas: dict[str, Any], depth: int = 0) -> str:
-    """A schema as people write JSON: names and types."""
+    """Renders a schema like JSON, with names and types."""
     indent = "  " * (depth + 1)
     if "$ref" in schema:
         return _outline(schemas[schema["$ref"].rsplit("/", 1)[1]], schemas, depth)

@@ -1,9 +1,9 @@
-"""Which rights each route and action needs: what the documentation shows.
+"""Required permissions of each route and action, for the documentation.
 
-Doors ask for rights where they act (`gateway.core.permissions`), so this table decides nothing. The
-tests take it at its word, though: every row is asked without any right, with exactly these, and
-with each of them missing, and a route or action without a row fails. An empty row is a listing,
-which leaves out what the caller may not describe.
+The gateway checks permissions where it acts (`gateway.core.permissions`), so this table enforces
+nothing. Tests verify it, though: they call every route and action without permissions, with exactly
+these, and with each of them missing, and fail if a row is missing. An empty row is a listing, which
+leaves out what the caller may not describe.
 """
 
 from collections.abc import Mapping
@@ -28,24 +28,24 @@ ALTER: Final = (_topic(Operation.ALTER),)
 DESCRIBE: Final = (_topic(Operation.DESCRIBE),)
 DESCRIBE_CONFIGS: Final = (_topic(Operation.DESCRIBE_CONFIGS),)
 ALTER_CONFIGS: Final = (_topic(Operation.ALTER_CONFIGS),)
-TAKE: Final = (_topic(Operation.READ), _group(Operation.READ))
-LOOK: Final = (_topic(Operation.DESCRIBE), _group(Operation.DESCRIBE))
+RECEIVE: Final = (_topic(Operation.READ), _group(Operation.READ))
+INSPECT: Final = (_topic(Operation.DESCRIBE), _group(Operation.DESCRIBE))
 LISTING: Final = ()
 
 ROUTES: Final[Mapping[str, tuple[Needs, ...]]] = {
     "POST /topics/{name}/messages": WRITE,
-    "GET /topics/{name}/poll": TAKE,
-    "GET /topics/{name}/stream": TAKE,
-    "POST /ack": TAKE,
-    "POST /nack": TAKE,
-    "POST /reject": TAKE,
-    "POST /extend": TAKE,
-    "POST /topics/{name}/ack": TAKE,
-    "POST /topics/{name}/nack": TAKE,
-    "POST /topics/{name}/reject": TAKE,
-    "POST /topics/{name}/extend": TAKE,
-    "POST /offsets/commit": TAKE,
-    "GET /offsets": LOOK,
+    "GET /topics/{name}/poll": RECEIVE,
+    "GET /topics/{name}/stream": RECEIVE,
+    "POST /ack": RECEIVE,
+    "POST /nack": RECEIVE,
+    "POST /reject": RECEIVE,
+    "POST /extend": RECEIVE,
+    "POST /topics/{name}/ack": RECEIVE,
+    "POST /topics/{name}/nack": RECEIVE,
+    "POST /topics/{name}/reject": RECEIVE,
+    "POST /topics/{name}/extend": RECEIVE,
+    "POST /offsets/commit": RECEIVE,
+    "GET /offsets": INSPECT,
     "GET /topics": LISTING,
     "POST /topics": CREATE,
     "GET /topics/{name}": DESCRIBE,
@@ -60,7 +60,7 @@ ROUTES: Final[Mapping[str, tuple[Needs, ...]]] = {
     "PATCH /groups/{group}/configs": (_group(Operation.ALTER_CONFIGS),),
     "GET /groups/{group}/scaling": (_group(Operation.DESCRIBE),),
     "GET /queues": LISTING,
-    "GET /topics/{name}/queues/{group}": LOOK,
+    "GET /topics/{name}/queues/{group}": INSPECT,
     "GET /dlq": LISTING,
     "GET /dlq/{name}": READ,
     "GET /dlq/{name}/stats": READ,
@@ -70,26 +70,26 @@ ROUTES: Final[Mapping[str, tuple[Needs, ...]]] = {
     "GET /dlq/{name}/tasks": READ,
     "GET /dlq/{name}/tasks/{task}": READ,
     "DELETE /dlq/{name}/tasks/{task}": READ,
-    "POST /topics/{name}/replay": TAKE,
+    "POST /topics/{name}/replay": RECEIVE,
 }
-"""By method and path."""
+"""Permissions of REST routes by method and path."""
 
 ACTIONS: Final[Mapping[str, tuple[Needs, ...]]] = {
     "CancelMessageMoveTask": READ,
-    "ChangeMessageVisibility": TAKE,
-    "ChangeMessageVisibilityBatch": TAKE,
+    "ChangeMessageVisibility": RECEIVE,
+    "ChangeMessageVisibilityBatch": RECEIVE,
     "CreateQueue": CREATE,
-    "DeleteMessage": TAKE,
-    "DeleteMessageBatch": TAKE,
+    "DeleteMessage": RECEIVE,
+    "DeleteMessageBatch": RECEIVE,
     "DeleteQueue": DELETE,
-    "GetQueueAttributes": LOOK,
+    "GetQueueAttributes": INSPECT,
     "GetQueueUrl": DESCRIBE,
     "ListDeadLetterSourceQueues": DESCRIBE,
     "ListMessageMoveTasks": DESCRIBE,
     "ListQueueTags": DESCRIBE,
     "ListQueues": LISTING,
     "PurgeQueue": (_topic(Operation.DELETE), _group(Operation.DESCRIBE)),
-    "ReceiveMessage": TAKE,
+    "ReceiveMessage": RECEIVE,
     "SendMessage": WRITE,
     "SendMessageBatch": WRITE,
     "SetQueueAttributes": ALTER_CONFIGS,
@@ -97,7 +97,7 @@ ACTIONS: Final[Mapping[str, tuple[Needs, ...]]] = {
     "TagQueue": ALTER_CONFIGS,
     "UntagQueue": ALTER_CONFIGS,
 }
-"""Of SQS; a queue is a topic, read by the group that `sqs.group` names."""
+"""Permissions of SQS actions. A queue is a topic, read by the group that `sqs.group` names."""
 
 SNS_ACTIONS: Final[Mapping[str, tuple[Needs, ...]]] = {
     "CreateTopic": CREATE,
@@ -117,13 +117,13 @@ SNS_ACTIONS: Final[Mapping[str, tuple[Needs, ...]]] = {
     "Unsubscribe": READ,
     "UntagResource": ALTER_CONFIGS,
 }
-"""Of SNS, whose topics have the rights of a topic of their name; publishing needs the right to
-write to each queue that subscribes as well."""
+"""Permissions of SNS actions. An SNS topic has the permissions of a topic of its name; publishing
+also needs WRITE permission on each subscribed queue."""
 
 
-def told(needs: tuple[Needs, ...]) -> str:
-    """In words, for documentation."""
+def shown(needs: tuple[Needs, ...]) -> str:
+    """Formats permissions for the documentation."""
     if not needs:
-        return "none; what may not be described is left out"
+        return "none; the list leaves out what the caller may not describe"
     words = [(need.operation.name.lower(), need.resource.name.lower()) for need in needs]
     return ", ".join(f"{operation} {resource}" for operation, resource in words)

@@ -1,8 +1,9 @@
 """Receiving: `GET /topics/{name}/poll`, as a queue or as a log.
 
-As a queue, each message is leased to whoever polls and comes with a receipt; it is settled with
-`/ack` and its kin (`settling`), or comes again when the lease has ended. As a log, messages are
-read from the group's position on, which moves when `POST /offsets/commit` says so.
+As a queue, each message is leased to the caller and comes with a receipt. The caller settles it
+with `/ack`, `/nack`, `/reject` or `/extend` (`settle`), or it is redelivered when the lease
+expires. As a log, messages are read from the group's committed offsets on, which `POST
+/offsets/commit` changes.
 """
 
 from collections.abc import Callable
@@ -41,7 +42,7 @@ async def poll(gateway: Gateway, request: Request) -> Response:
     mode = choice(request, "mode", QUEUE, LOG)
     wait_ms = integer(request, "wait_ms", 0, 0, WAIT_MS_MAX)
     read = _read if mode == LOG else _receive
-    # The client is watched only if there is nothing yet: that costs more than an answer.
+    # Watches the client only if there are no messages yet: watching costs more than responding.
     async with ClientWatch(request) as client:
         found = await read(gateway, request, wait_ms, client.start)
     return json_answer({"messages": found})
@@ -76,7 +77,7 @@ async def _read(
 
 
 async def log_positions(gateway: Gateway, request: Request) -> dict[int, int]:
-    """From where a request reads: its own offset, or the position of its group."""
+    """Returns the offsets from which a request reads: its own, or those of its group."""
     principal = principal_of(request)
     topic = gateway.topic_to(principal, Operation.READ, request.path_params["name"])
     group = optional_text(request, "group")
@@ -84,10 +85,16 @@ async def log_positions(gateway: Gateway, request: Request) -> dict[int, int]:
     partition = optional_integer(request, "partition", 0, PARTITION_MAX)
     offset = optional_integer(request, "offset", 0, OFFSET_MAX)
     if partition is not None and partition >= len(topic.partitions):
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic.name}-{partition}")
+        raise Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"partition {partition} does not exist: {topic.name} has partitions 0 to "
+            f"{len(topic.partitions) - 1}",
+        )
     if offset is not None:
         if partition is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, "an offset needs its partition")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, "offset without partition: pass the partition, too"
+            )
         return {partition: offset}
     if group is not None:
         positions = await gateway.log.group_positions(principal, topic, group, reset)
@@ -101,21 +108,21 @@ async def log_positions(gateway: Gateway, request: Request) -> dict[int, int]:
 LOG_PARAMETERS = (
     Parameter(
         "reset",
-        "log: where a group without a position begins, earliest or latest",
+        "log: start of a group without committed offsets, earliest or latest",
         default="earliest",
     ),
-    Parameter("partition", "log: read this partition only", "integer"),
-    Parameter("offset", "log: read from here instead of the group's position", "integer"),
+    Parameter("partition", "log: read only this partition", "integer"),
+    Parameter("offset", "log: read from this offset instead of the group's", "integer"),
 )
 MODE = Parameter(
     "mode",
-    "queue: each message to one consumer, with a receipt; log: from the group's position on, moved "
-    "by POST /offsets/commit",
+    "queue: each message goes to one consumer, with a receipt; log: read from the group's "
+    "committed offsets on, see POST /offsets/commit",
     default=QUEUE,
 )
 LOCK = Parameter(
     "lock_ms",
-    "queue: how long messages are leased, instead of the group's share.record.lock.duration.ms",
+    "queue: duration of the leases, instead of the group's share.record.lock.duration.ms",
     "integer",
 )
 
@@ -126,9 +133,9 @@ ENDPOINTS = (
         "receive messages for a group, as a queue or as a log",
         poll,
         parameters=(
-            Parameter("group", "who shares the messages; log: whose position", is_required=True),
-            Parameter("max", "how many messages at most", "integer", MAX_DEFAULT),
-            Parameter("wait_ms", "how long to wait for a message", "integer", 0),
+            Parameter("group", "share group; log: consumer group", is_required=True),
+            Parameter("max", "maximum number of messages", "integer", MAX_DEFAULT),
+            Parameter("wait_ms", "maximum time to wait for messages", "integer", 0),
             MODE,
             LOCK,
             *LOG_PARAMETERS,
@@ -136,8 +143,8 @@ ENDPOINTS = (
         answer=PollAnswer,
         description=(
             "In queue mode a message comes with a receipt: settle it with /ack, /nack, /reject or "
-            "/extend before lock_until_ms. A group that has no position yet begins with the oldest "
-            "message, unless its config share.auto.offset.reset says otherwise."
+            "/extend before lock_until_ms. A new group starts with the oldest message, unless its "
+            "config share.auto.offset.reset says otherwise."
         ),
         refusals=(403, 404, 409, 422, 503),
     ),

@@ -1,7 +1,7 @@
 """Publishing: `POST /topics/{name}/messages`, one message or many, as JSON or as plain bytes.
 
-Values that make no sense refuse the whole request, and nothing is written. What the partitions'
-leaders refuse concerns its own message: the others stand, and the answer has status 207 then.
+An invalid value refuses the whole request, and nothing is written. If a partition's leader refuses
+a message, the others are published, and the response has status 207.
 """
 
 from dataclasses import replace
@@ -67,9 +67,11 @@ async def _structured(request: Request) -> tuple[list[OutgoingMessage], bool]:
     if not isinstance(body.messages, list):
         return [outgoing_of(body, trace_id)], True
     if body.payload is not UNSET or body.payload_base64 is not UNSET:
-        raise Refused(ErrorCode.INVALID_REQUEST, "payload or messages, not both")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "payload and messages are both set: send one of them"
+        )
     if not body.messages:
-        raise Refused(ErrorCode.INVALID_REQUEST, "messages is empty")
+        raise Refused(ErrorCode.INVALID_REQUEST, "messages is empty: send at least one")
     found = []
     for at, message in enumerate(body.messages):
         try:
@@ -80,11 +82,11 @@ async def _structured(request: Request) -> tuple[list[OutgoingMessage], bool]:
 
 
 async def _plain(request: Request) -> OutgoingMessage:
-    """The body as it is; everything else is in the query and in headers."""
+    """Reads a message whose payload is the body, with options in the query and in headers."""
     key = optional_text(request, "key")
     coded = optional_text(request, "key_base64")
     if key is not None and coded is not None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "key or key_base64, not both")
+        raise Refused(ErrorCode.INVALID_REQUEST, "key and key_base64 are both set: send one")
     key_bytes = None if key is None else key.encode()
     if coded is not None:
         key_bytes = unbase64("key_base64", coded)
@@ -110,7 +112,7 @@ async def _plain(request: Request) -> OutgoingMessage:
 
 
 def _in_trace(request: Request, messages: list[OutgoingMessage]) -> list[OutgoingMessage]:
-    """The request's trace goes on with its messages, except with those that name their own."""
+    """Adds the request's trace context to its messages, except to those with their own."""
     context = context_of(
         (name, value.encode())
         for name in CONTEXT_NAMES
@@ -125,7 +127,7 @@ def _in_trace(request: Request, messages: list[OutgoingMessage]) -> list[Outgoin
 
 
 def _trace_id(request: Request) -> str | None:
-    """The trace that the request belongs to, if it says so (W3C trace context)."""
+    """Returns the request's trace id (W3C trace context), if any."""
     parts = request.headers.get(TRACE_PARENT, "").split("-")
     if len(parts) >= 4 and len(parts[1]) == TRACE_ID_CHARS and parts[1].isalnum():
         return parts[1]
@@ -140,7 +142,7 @@ ENDPOINTS = (
         publish,
         parameters=(
             Parameter("key", "with a plain body: the key"),
-            Parameter("key_base64", "with a plain body: a key that is no text"),
+            Parameter("key_base64", "with a plain body: a key that is not text"),
             Parameter("partition", "with a plain body: the partition", "integer"),
             Parameter("timestamp_ms", "with a plain body: as in a message", "integer"),
             Parameter("delay_ms", "with a plain body: as in a message", "integer"),
@@ -152,11 +154,12 @@ ENDPOINTS = (
         body=PublishBody,
         answer=PublishAnswer,
         description=(
-            "Answers when the messages are committed, with partition and offset of each; for one "
-            "message without the list around it. The topic is made where auto.create.topics.enable "
-            "says so. A body of type application/octet-stream or text/* is the payload itself; "
-            f"then HTTP headers named {HEADER_PREFIX}NAME become the message's headers. Status 207 "
-            "says that some of several messages were refused: see their entries."
+            "Responds when the messages are committed, with partition and offset of each; for "
+            "one message without the list around it. Creates the topic if "
+            "auto.create.topics.enable is set. A body of type application/octet-stream or text/* "
+            f"is the payload itself; then HTTP headers named {HEADER_PREFIX}NAME become the "
+            "message's headers. Status 207: some of several messages were refused, see their "
+            "entries."
         ),
         refusals=(400, 403, 404, 413, 422, 503, 504),
     ),

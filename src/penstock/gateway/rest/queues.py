@@ -1,4 +1,4 @@
-"""Queues: which topics which groups share, and how many messages wait, are leased, delayed."""
+"""Queues: topics with the groups that share them, and counts of their messages by state."""
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -30,7 +30,7 @@ class QueuePartitionAnswer(Struct):
 
 
 class QueueResponse(Struct):
-    """`unfinished` are all that are not settled: ready, leased, delayed, given up."""
+    """`unfinished`: all messages that are not settled: ready, leased, delayed, given up."""
 
     topic: str
     group: str
@@ -87,8 +87,8 @@ ENDPOINTS = (
         "list queues: every topic with the groups that share it",
         list_queues,
         parameters=(
-            Parameter("topic", "of this topic only"),
-            Parameter("group", "of this group only"),
+            Parameter("topic", "only queues of this topic"),
+            Parameter("group", "only queues of this group"),
         ),
         answer=QueuesAnswer,
         refusals=(503,),
@@ -96,7 +96,7 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/topics/{name}/queues/{group}",
-        "how a queue stands: messages ready, leased, delayed, given up",
+        "show a queue's message counts: ready, leased, delayed, given up",
         describe_queue,
         answer=QueueResponse,
         refusals=(403, 404, 503),

@@ -1,9 +1,9 @@
-"""Reading again: `POST /topics/{name}/replay`, for one group or as a copy in another topic.
+"""Replay: `POST /topics/{name}/replay`, for one group or as a copy into another topic.
 
-A share group is offered again what it has finished in the range; a consumer group without members
-is put back to its beginning; a copy keeps keys, headers and times, and one that was interrupted
-goes on when it is asked for again. Offsets may be words of the offset grammar (`start`, `-10`),
-times milliseconds or words (`-1h`, `2026-11-01`).
+A share group is offered again the records of the range that it has finished. A consumer group
+without members is reset to the start of the range. A copy keeps keys, headers and timestamps; an
+interrupted one resumes when the request is repeated. Offsets may use the offset syntax (`start`,
+`-10`), times milliseconds or expressions (`-1h`, `2026-11-01`).
 """
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ PARTITIONS_MAX = 10_000
 
 
 class ReplayBody(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Either `group` or `to_topic`; either `from_offset` or `from_time`; perhaps an end."""
+    """Either `group` or `to_topic`; either `from_offset` or `from_time`; optionally an end."""
 
     group: str | None = None
     to_topic: str | None = None
@@ -38,9 +38,9 @@ class ReplayBody(Struct, forbid_unknown_fields=True, kw_only=True):
     until_time: int | str | None = None
     partitions: list[int] | None = None
     name: str | None = None
-    """Of a copy: one that was interrupted goes on by it."""
+    """Name of a copy, under which an interrupted one resumes."""
     rate: float | None = None
-    """Records a second, at most, of a copy."""
+    """Maximum records per second of a copy."""
     dry_run: bool = False
 
 
@@ -51,7 +51,7 @@ class RangeAnswer(Struct):
 
 
 class ReplayAnswer(Struct):
-    """`kind` is share, consumer or copy; `records` is how many are read again, or were copied."""
+    """`kind` is share, consumer or copy; `records`: number of records to read again, or copied."""
 
     topic: str
     kind: str
@@ -63,18 +63,20 @@ class ReplayAnswer(Struct):
 
 async def replay(gateway: Gateway, request: Request) -> Response:
     body = await read_json(request, ReplayBody)
-    principal, letters = principal_of(request), gateway.dead_letters
+    principal, admin = principal_of(request), gateway.dead_letters
     topic = gateway.topic_to(principal, Operation.READ, request.path_params["name"]).name
     wanted = range_of(body, gateway.ctx.clock.now_ms())
     if body.partitions is not None and len(body.partitions) > PARTITIONS_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
+        count = len(body.partitions)
+        why = f"too many partitions: {count}; send at most {PARTITIONS_MAX}"
+        raise Refused(ErrorCode.INVALID_REQUEST, why)
     check_rate(body.rate)
     if body.group is not None and body.to_topic is None:
-        work = letters.replay(
+        work = admin.replay(
             principal, topic, body.group, wanted, body.partitions, is_dry=body.dry_run
         )
     elif body.to_topic is not None and body.group is None:
-        work = letters.copy(
+        work = admin.copy(
             principal,
             topic,
             body.to_topic,
@@ -85,7 +87,7 @@ async def replay(gateway: Gateway, request: Request) -> Response:
             is_dry=body.dry_run,
         )
     else:
-        raise Refused(ErrorCode.INVALID_REQUEST, "name either a group or a to_topic")
+        raise Refused(ErrorCode.INVALID_REQUEST, "invalid target: send either group or to_topic")
     found = await while_connected(request, work)
     ranges = [
         RangeAnswer(where.partition, span.start, span.end or span.start)
@@ -98,9 +100,13 @@ async def replay(gateway: Gateway, request: Request) -> Response:
 
 def range_of(body: ReplayBody, now_ms: Millis) -> OffsetRange:
     if (body.from_offset is None) == (body.from_time is None):
-        raise Refused(ErrorCode.INVALID_REQUEST, "from_offset or from_time is required, not both")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "invalid start: send either from_offset or from_time"
+        )
     if body.until_offset is not None and body.until_time is not None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "until_offset or until_time, not both")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "until_offset and until_time are both set: send one"
+        )
     start = _position(body.from_offset, body.from_time, now_ms)
     assert start is not None
     return OffsetRange(start, _position(body.until_offset, body.until_time, now_ms))
@@ -122,7 +128,7 @@ ENDPOINTS = (
     RestEndpoint(
         "POST",
         "/topics/{name}/replay",
-        "read a topic again: for one group, or as a copy in another topic",
+        "replay a topic for one group, or as a copy into another topic",
         replay,
         body=ReplayBody,
         answer=ReplayAnswer,

@@ -1,6 +1,6 @@
-"""The table of the HTTP door's routes: what is not listed here is not served.
+"""Route table of the REST API: only the routes listed here are served.
 
-A new family is a module in `http.routes` with its `ENDPOINTS`, and its name here.
+A new family is a module in this package with its `ENDPOINTS`, and its name here.
 """
 
 from penstock.gateway.rest import (

@@ -1,4 +1,4 @@
-"""How many consumers a group should have, in the form that KEDA's metrics-api scaler reads."""
+"""Recommended consumer count of a group, in the format of KEDA's metrics-api scaler."""
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -14,7 +14,7 @@ REPLICAS_MAX = 1_000
 
 
 class ScalingAnswer(Struct):
-    """`desired_replicas` is the number to scale to; the rest is what it is from."""
+    """`desired_replicas`: number of consumers to scale to; the other fields are its inputs."""
 
     group: str
     kind: str
@@ -25,7 +25,7 @@ class ScalingAnswer(Struct):
     largest_partition_lag: int
     partitions: int
     read_per_second: float | None
-    """None until the group has been asked about twice."""
+    """None until the second request for the group."""
     written_per_second: float | None
     replica_per_second: float | None
 
@@ -33,13 +33,13 @@ class ScalingAnswer(Struct):
 async def show_scaling(gateway: Gateway, request: Request) -> Response:
     group = request.path_params["group"]
     rate = optional_integer(request, "rate", 1, 1_000_000_000)
-    wish = ScalingTarget(
+    target = ScalingTarget(
         target_s=integer(request, "target_delay", TARGET_SECONDS, 1, 86_400),
         low=integer(request, "min", 0, 0, REPLICAS_MAX),
         high=integer(request, "max", REPLICAS_MAX, 1, REPLICAS_MAX),
         rate=rate,
     )
-    found = await gateway.scaling.one(principal_of(request), group, wish)
+    found = await gateway.scaling.one(principal_of(request), group, target)
     now, scaling = found.now, found.scaling
     return json_answer(
         ScalingAnswer(
@@ -62,13 +62,13 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/groups/{group}/scaling",
-        "how many consumers a group or queue should have, for autoscalers",
+        "recommend a number of consumers for a group or queue, for autoscalers",
         show_scaling,
         parameters=(
             Parameter("target_delay", "seconds that a record may wait", "integer", TARGET_SECONDS),
-            Parameter("min", "no fewer than these", "integer", 0),
-            Parameter("max", "no more than these", "integer", REPLICAS_MAX),
-            Parameter("rate", "records that one consumer reads a second, if known", "integer"),
+            Parameter("min", "minimum number of consumers", "integer", 0),
+            Parameter("max", "maximum number of consumers", "integer", REPLICAS_MAX),
+            Parameter("rate", "records per second that one consumer reads, if known", "integer"),
         ),
         answer=ScalingAnswer,
         refusals=(403, 404, 422, 503),

@@ -1,8 +1,8 @@
-"""Settling what was polled from a queue: ack, nack, reject, extend, by receipt.
+"""Settling of messages polled from a queue: ack, nack, reject, extend, by receipt.
 
-One as `{"receipt": ...}`, several as `{"receipts": [...]}`, or each with values of its own as
-`{"messages": [{"receipt": ...}, ...]}`. Each counts on its own: status 207 says that some do not,
-and `errors` says which. The same routes exist below a topic, for whoever likes it so.
+One as `{"receipt": ...}`, several as `{"receipts": [...]}`, or each with its own values as
+`{"messages": [{"receipt": ...}, ...]}`. Each is settled on its own: status 207 says that some
+failed, and `errors` lists them. The same routes exist below a topic, for convenience.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ class AckEntry(Struct, forbid_unknown_fields=True):
 
 
 class AckBody(Struct, forbid_unknown_fields=True):
-    """A receipt, several, or entries."""
+    """One receipt, several, or entries."""
 
     receipt: str | UnsetType = UNSET
     receipts: list[str] | UnsetType = UNSET
@@ -41,7 +41,7 @@ class NackEntry(Struct, forbid_unknown_fields=True):
 
 
 class NackBody(Struct, forbid_unknown_fields=True):
-    """Receipts, and when to try again: `delay_ms`, or as the retry policy says."""
+    """Receipts, and the delay of the redelivery: `delay_ms`, or the retry policy's."""
 
     receipt: str | UnsetType = UNSET
     receipts: list[str] | UnsetType = UNSET
@@ -58,7 +58,7 @@ class RejectEntry(Struct, forbid_unknown_fields=True):
 
 
 class RejectBody(Struct, forbid_unknown_fields=True):
-    """Receipts, and why: `error`, and `error_class` to group by."""
+    """Receipts, and the reason: `error`, and `error_class` for grouping."""
 
     receipt: str | UnsetType = UNSET
     receipts: list[str] | UnsetType = UNSET
@@ -73,7 +73,7 @@ class ExtendEntry(Struct, forbid_unknown_fields=True):
 
 
 class ExtendBody(Struct, forbid_unknown_fields=True):
-    """Receipts, and for how long from now: `lock_ms`, or as the group's config says."""
+    """Receipts, and the new duration of the leases: `lock_ms`, or the group's config."""
 
     receipt: str | UnsetType = UNSET
     receipts: list[str] | UnsetType = UNSET
@@ -82,7 +82,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
 
 
 class SettledError(Struct):
-    """Which of several does not count, and why."""
+    """Error of one of several receipts."""
 
     index: int
     receipt: str
@@ -92,7 +92,7 @@ class SettledError(Struct):
 
 
 class SettledAnswer(Struct):
-    """How many count, and those that do not."""
+    """Number of settled messages, and the errors of the others."""
 
     settled: int
     errors: list[SettledError] = []
@@ -102,12 +102,12 @@ Body: TypeAlias = AckBody | NackBody | RejectBody | ExtendBody
 Entry: TypeAlias = AckEntry | NackEntry | RejectEntry | ExtendEntry
 
 
-def _settling(
-    kind: type[Body], verdict: SettleAction
+def _handler(
+    kind: type[Body], action: SettleAction
 ) -> Callable[[Gateway, Request], Awaitable[Response]]:
     async def settle(gateway: Gateway, request: Request) -> Response:
         body = await read_json(request, kind)
-        settlements = _settlements(body, verdict)
+        settlements = _settlements(body, action)
         answers = await gateway.settle(principal_of(request), settlements)
         errors = [
             {"index": at, "receipt": one.receipt, **entry_of(answer)}
@@ -123,24 +123,25 @@ def _settling(
     return settle
 
 
-def _settlements(body: Body, verdict: SettleAction) -> list[Settlement]:
+def _settlements(body: Body, action: SettleAction) -> list[Settlement]:
     receipt, receipts, messages = body.receipt, body.receipts, body.messages
     given = [value for value in (receipt, receipts, messages) if value is not UNSET]
     if len(given) != 1 or not given[0]:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            "one of receipt (a text), receipts (a list) or messages (a list) is required",
+            "missing receipt: send exactly one of receipt (a string), receipts (a list) or "
+            "messages (a list)",
         )
     if isinstance(messages, list):
-        return [_settlement(entry.receipt, entry, verdict) for entry in messages]
+        return [_settlement(entry.receipt, entry, action) for entry in messages]
     several = receipts if isinstance(receipts, list) else [str(receipt)]
-    return [_settlement(one, body, verdict) for one in several]
+    return [_settlement(one, body, action) for one in several]
 
 
-def _settlement(receipt: str, values: Body | Entry, verdict: SettleAction) -> Settlement:
+def _settlement(receipt: str, values: Body | Entry, action: SettleAction) -> Settlement:
     return Settlement(
         receipt,
-        verdict,
+        action,
         delay_ms=getattr(values, "delay_ms", None),
         error_class=getattr(values, "error_class", None),
         error_message=getattr(values, "error", None),
@@ -149,19 +150,19 @@ def _settlement(receipt: str, values: Body | Entry, verdict: SettleAction) -> Se
 
 
 _ROWS: tuple[tuple[str, type[Body], SettleAction, str], ...] = (
-    ("ack", AckBody, SettleAction.ACCEPT, "done: these messages are finished"),
+    ("ack", AckBody, SettleAction.ACCEPT, "acknowledge messages: they are finished"),
     (
         "nack",
         NackBody,
         SettleAction.RELEASE,
-        "not done: try again, after `delay_ms` or the policy's",
+        "redeliver messages after `delay_ms`, or the retry policy's backoff",
     ),
-    ("reject", RejectBody, SettleAction.REJECT, "never: to the dead letters, with `error`"),
+    ("reject", RejectBody, SettleAction.REJECT, "dead-letter messages, with `error`"),
     (
         "extend",
         ExtendBody,
         SettleAction.EXTEND,
-        "not done yet: hold the lease for `lock_ms` from now",
+        "extend the leases to `lock_ms` from now",
     ),
 )
 
@@ -170,15 +171,15 @@ ENDPOINTS = tuple(
         "POST",
         path + name,
         summary,
-        _settling(kind, verdict),
+        _handler(kind, action),
         body=kind,
         answer=SettledAnswer,
         description=(
-            "409 says that the lease has ended: its time was over, or the message was settled "
-            "before. Status 207 says that some of several do not count: see `errors`."
+            "Status 409: the lease has expired, or the message was settled before. Status 207: "
+            "some of several messages were not settled, see `errors`."
         ),
         refusals=(403, 404, 409, 422, 503),
     )
     for path in ("/", "/topics/{name}/")
-    for name, kind, verdict, summary in _ROWS
+    for name, kind, action, summary in _ROWS
 )

@@ -1,11 +1,12 @@
-"""Streaming: `GET /topics/{name}/stream`, messages as server-sent events as they come.
+"""Streaming: `GET /topics/{name}/stream`, messages as server-sent events.
 
-As a queue, messages are pushed until `prefetch` of them are not settled; settle them with `/ack`
-and its kin. When the stream ends, what is not settled is free for others at once, and counts as
-delivered. As a log, messages are pushed from the group's position on; `/offsets/commit` moves it.
+As a queue, messages are pushed until `prefetch` of them are not settled; the client settles them
+with `/ack`, `/nack`, `/reject` or `/extend`. When the stream ends, unsettled messages are released
+at once, and count as delivered. As a log, messages are pushed from the group's committed offsets
+on, which `/offsets/commit` changes.
 
-Each event has the message as JSON and `PARTITION:OFFSET` as its id. A comment goes out whenever
-nothing else has for `IDLE_MS`, so that both sides know of each other.
+Each event has the message as JSON and `PARTITION:OFFSET` as its id. A comment is sent after
+`IDLE_MS` without events, so that each side notices if the other is gone.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ PREFETCH_DEFAULT = 100
 PREFETCH_MAX = 1_000
 BATCH_MAX = 100
 CHUNK_BYTES = 1 << 20
-"""Of messages sent at a time, though never less than one."""
+"""Maximum bytes of messages sent at a time, though never less than one message."""
 PAUSE_SECONDS = (1.0, 5.0)
 
 
@@ -51,7 +52,7 @@ async def stream(gateway: Gateway, request: Request) -> Response:
         return EventStream(_log_events(gateway, request, positions), waits)
     group = text(request, "group")
     principal = principal_of(request)
-    # What is wrong with the group is said before the stream begins.
+    # Errors about the group come before the stream starts.
     await gateway.begin(principal, gateway.queue_topic(principal, topic, group), group)
     prefetch = gateway.prefetch(integer(request, "prefetch", PREFETCH_DEFAULT, 1, PREFETCH_MAX))
     lock_ms = optional_integer(request, "lock_ms", 1, LOCK_MS_MAX)
@@ -68,7 +69,7 @@ async def _queue_events(
         while True:
             try:
                 async with asyncio.timeout(IDLE_MS / 1000):
-                    room = await prefetch.room()
+                    capacity = await prefetch.capacity()
             except TimeoutError:
                 yield KEEP_ALIVE
                 continue
@@ -77,7 +78,7 @@ async def _queue_events(
                     principal,
                     topic,
                     group,
-                    records_max=min(room, BATCH_MAX),
+                    records_max=min(capacity, BATCH_MAX),
                     wait_ms=IDLE_MS,
                     lock_ms=lock_ms,
                     bytes_max=CHUNK_BYTES,
@@ -93,7 +94,7 @@ async def _queue_events(
             retry.succeeded()
             prefetch.handed_out(found)
             events = [_message_event(received_answer(one)) for one in found]
-            del found  # Only what is sent is kept while somebody reads it, or does not.
+            del found  # A slow client holds only the encoded events in memory.
             yield _drained(events) or KEEP_ALIVE
     finally:
         left = prefetch.close()
@@ -134,7 +135,7 @@ async def _log_events(
 
 
 def _drained(events: list[bytes]) -> bytes:
-    """All in one, and none of them kept."""
+    """Joins the events and clears the list."""
     chunk = b"".join(events)
     events.clear()
     return chunk
@@ -148,14 +149,14 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/topics/{name}/stream",
-        "receive messages as server-sent events, as they come",
+        "receive messages as server-sent events",
         stream,
         parameters=(
-            Parameter("group", "as with poll", is_required=True),
+            Parameter("group", "share group; log: consumer group", is_required=True),
             MODE,
             Parameter(
                 "prefetch",
-                "queue: how many messages may be on their way or in work at a time",
+                "queue: maximum number of delivered messages that are not settled",
                 "integer",
                 PREFETCH_DEFAULT,
             ),
@@ -164,8 +165,8 @@ ENDPOINTS = (
         ),
         media_type="text/event-stream",
         description=(
-            "Events are named message, with the same JSON as poll answers with, or problem. When a "
-            "queue's stream ends, messages that are not settled are free for others at once."
+            "Events are named message, with the same JSON as in poll responses, or problem. When a "
+            "queue's stream ends, unsettled messages are released at once."
         ),
         refusals=(403, 404, 409, 422),
     ),

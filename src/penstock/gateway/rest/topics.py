@@ -1,4 +1,4 @@
-"""Topics: list, create, describe, delete, partitions and configs."""
+"""Topics: list, create, describe, delete, add partitions, configure."""
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -28,7 +28,7 @@ class TopicsAnswer(Struct):
 
 
 class TopicBody(Struct, forbid_unknown_fields=True):
-    """A topic to create; what is left out is the broker's default."""
+    """Topic to create; missing fields take the broker's defaults."""
 
     name: str
     partitions: int | None = None
@@ -64,7 +64,7 @@ class ConfigsAnswer(Struct):
 
 
 class PartitionsBody(Struct, forbid_unknown_fields=True):
-    """How many partitions in all."""
+    """New number of partitions, in all."""
 
     partitions: int
 
@@ -88,7 +88,7 @@ async def create_topic(gateway: Gateway, request: Request) -> Response:
     topic = await gateway.topics.create(
         principal, body.name, body.partitions, body.replication_factor, configs
     )
-    # Whoever may create it need not be allowed to describe it; and it is known to be empty.
+    # The caller may lack the permission to describe the topic, which is known to be empty.
     nothing = dict.fromkeys(range(len(topic.partitions)), 0)
     return json_answer(_shown(topic, OffsetBounds(nothing, nothing)), CREATED)
 
@@ -154,10 +154,10 @@ def configs_answer(found: list[ConfigValue]) -> Response:
 
 
 async def read_configs(request: Request) -> dict[str, str | None]:
-    """Names and values; null returns a config to its default."""
+    """Reads configs by name; null resets one to its default."""
     body = await read_json(request, dict[str, str | int | float | bool | None])
     if not body:
-        raise Refused(ErrorCode.INVALID_REQUEST, "no config is named")
+        raise Refused(ErrorCode.INVALID_REQUEST, "the request names no config: send at least one")
     return {name: None if value is None else config_text(value) for name, value in body.items()}
 
 
@@ -174,7 +174,7 @@ ENDPOINTS = (
         "list topics",
         list_topics,
         parameters=(
-            Parameter("internal", "those whose names begin with __ too", "boolean", False),
+            Parameter("internal", "include topics whose names begin with __", "boolean", False),
         ),
         answer=TopicsAnswer,
     ),
@@ -191,7 +191,7 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/topics/{name}",
-        "describe a topic: partitions, leaders, offsets, configs that were set",
+        "describe a topic: partitions, leaders, offsets, configs set on it",
         describe_topic,
         answer=TopicAnswer,
         refusals=(403, 404),
@@ -199,7 +199,7 @@ ENDPOINTS = (
     RestEndpoint(
         "DELETE",
         "/topics/{name}",
-        "delete a topic with everything in it",
+        "delete a topic and its records",
         delete_topic,
         status=204,
         refusals=(403, 404),
@@ -207,7 +207,7 @@ ENDPOINTS = (
     RestEndpoint(
         "POST",
         "/topics/{name}/partitions",
-        "give a topic more partitions",
+        "add partitions to a topic",
         grow_topic,
         body=PartitionsBody,
         answer=TopicAnswer,
@@ -216,7 +216,7 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/topics/{name}/configs",
-        "all configs of a topic and whether they were set for it",
+        "list all configs of a topic, and whether each is set on the topic",
         show_configs,
         answer=ConfigsAnswer,
         refusals=(403, 404),
@@ -224,7 +224,7 @@ ENDPOINTS = (
     RestEndpoint(
         "PATCH",
         "/topics/{name}/configs",
-        "set configs of a topic; null returns one to its default",
+        "set configs of a topic; null resets a config to its default",
         alter_configs,
         body=dict[str, str | int | float | bool | None],
         status=204,

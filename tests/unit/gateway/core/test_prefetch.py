@@ -20,21 +20,21 @@ async def test_room_comes_with_settlements_and_with_time(loop: SimLoop) -> None:
     now_ms = time.now_ms()
     everyone: dict[str, Prefetch] = {}
     prefetch = Prefetch(everyone, 3, time)
-    assert await prefetch.room() == 3
+    assert await prefetch.capacity() == 3
     rows = [message("a", now_ms + 9_000), message("b", now_ms + 9_000)]
     prefetch.handed_out([*rows, message("c", now_ms + 5_000)])
     assert everyone.keys() == {"a", "b", "c"}
-    waiting = asyncio.ensure_future(prefetch.room())
+    waiting = asyncio.ensure_future(prefetch.capacity())
     await asyncio.sleep(1)
     assert not waiting.done()
     prefetch.settled("a")
     assert await waiting == 1
     prefetch.handed_out([message("d", now_ms + 60_000)])
-    assert await prefetch.room() == 1
+    assert await prefetch.capacity() == 1
     assert 4.9 < loop.time() < 5.2, "when the lease of c has ended"
     prefetch.extended("b", 60_000)
     prefetch.handed_out([message("e", now_ms + 60_000)])
-    waiting = asyncio.ensure_future(prefetch.room())
+    waiting = asyncio.ensure_future(prefetch.capacity())
     await asyncio.sleep(10)
     assert not waiting.done()
     waiting.cancel()
