@@ -26,7 +26,9 @@ def run_with(
         ]
 
         @functools.wraps(test)
-        def run(**values: Any) -> None:
+        def run(*given: Any, **values: Any) -> None:
+            # Hypothesis passes what it draws by position.
+            values |= {one.name: value for one, value in zip(fixtures, given, strict=False)}
             runner(functools.partial(test, **values) if values else test, *args, **options)
 
         run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]

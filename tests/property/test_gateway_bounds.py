@@ -15,33 +15,26 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.api.routes import ROUTES
-from penstock.gateway.core.caller import Principal
+from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.route_table import ROWS as CONSOLE_ROWS
+from penstock.gateway.console.routes import (
+    dead_letters,
+    groups,
+    login,
+    messages,
+    overview,
+    security,
+)
 from penstock.gateway.registry.route_table import ROWS, RegistryRow
 from penstock.gateway.rest import stream
+from penstock.gateway.rest.dead_letters import RedriveBody
 from penstock.gateway.rest.endpoint import RestEndpoint
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.actions import SQS_ACTIONS
-from penstock.wire.codec import reader, writer
-from penstock.wire.messages.classic_groups import (
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from penstock.wire.messages.consumer_groups import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.wire.messages.offset_commit import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-)
-from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from tests.property.kafka_answers import require_encodable
 from tests.run_with import run_with
+from tests.unit.gateway.console.looking import API, OURS, Looker, on_console
 from tests.unit.gateway.http.asking import Web, on_web
 from tests.unit.gateway.http.served import on_served
 from tests.unit.gateway.sqs.calling import Failed, Sdk, with_sdk
@@ -158,6 +151,75 @@ def asked_of_registry(row: RegistryRow) -> st.SearchStrategy[tuple[str, str, Any
     )
 
 
+CONSOLE_BODIES: dict[Any, Any] = {
+    dead_letters.start: RedriveBody,
+    groups.reset: groups.ResetBody,
+    login.log_in: login.LoginBody,
+    security.set_password: security.PasswordBody,
+    security.delete_user: security.UserBody,
+    security.add_acl: security.AclRow,
+    security.remove_acl: security.AclRow,
+    security.set_quota: security.QuotaBody,
+}
+CONSOLE_STREAMS = (overview.live, messages.tail)
+CONSOLE_QUERIES = (
+    "limit", "partition", "from", "offset", "time_ms", "before", "after", "text", "pattern",
+    "budget", "to", "internal", "topics", "values", "keys", "headers", "format", "sort", "topic",
+)  # fmt: skip
+WORDS = TEXTS | st.sampled_from(["t", "g", "0", "latest", "earliest", "offset", "time", "dlq"])
+ACL_WORDS = {
+    "resource": ["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "USER"],
+    "pattern": ["LITERAL", "PREFIXED", "ANY", "MATCH"],
+    "operation": ["READ", "ALL", "WRITE", "ALTER", "ANY"],
+    "permission": ["ALLOW", "DENY", "ANY"],
+}
+QUOTAS = st.fixed_dictionaries(
+    {
+        "entity": st.dictionaries(
+            st.sampled_from(["user", "client-id", "ip", "x"]), TEXTS | st.none(), max_size=2
+        ),
+        "key": st.sampled_from(["producer_byte_rate", "consumer_byte_rate", "x"]) | TEXTS,
+        "value": st.none() | st.floats(allow_nan=False, allow_infinity=False) | INTS,
+    }
+)
+
+
+def console_body(row: ConsoleRow) -> st.SearchStrategy[Any]:
+    kind = CONSOLE_BODIES.get(row.answer)
+    if kind is None:
+        return st.none()
+    if kind is security.QuotaBody:
+        return QUOTAS | struct_values(kind)
+    if kind is security.AclRow:
+        sensible = {name: st.sampled_from(words) for name, words in ACL_WORDS.items()}
+        texts = {name: TEXTS | st.just("*") for name in ("name", "principal", "host")}
+        users = {"principal": TEXTS.map(lambda name: f"User:{name}")}
+        return struct_values(kind) | st.fixed_dictionaries(sensible | texts | users)
+    if kind is security.PasswordBody:
+        return st.fixed_dictionaries({"name": TEXTS, "password": st.just("secret") | TEXTS})
+    return struct_values(kind)
+
+
+def asked_of_console(row: ConsoleRow) -> st.SearchStrategy[tuple[str, str, Any]]:
+    parts = [part for part in row.path.split("/") if part]
+    names = [WORDS | INTS.map(str) if part.startswith("{") else st.just(part) for part in parts]
+    query = st.dictionaries(st.sampled_from(CONSOLE_QUERIES), WORDS | INTS.map(str), max_size=3)
+    return st.builds(
+        lambda where, what, given: (
+            row.method,
+            API + "/" + "/".join(quote(one, safe="") for one in where) + "?" + urlencode(what),
+            given,
+        ),
+        st.tuples(*names),
+        query,
+        console_body(row),
+    )
+
+
+CONSOLE = st.one_of(
+    [asked_of_console(row) for row in CONSOLE_ROWS if row.answer not in CONSOLE_STREAMS]
+)
+GUARDED = {"authorizer.class.name": "acl", "allow.everyone.if.no.acl.found": "true"}
 REGISTRY = st.one_of([asked_of_registry(row) for row in ROWS])
 NOTICES = st.one_of(
     [
@@ -190,49 +252,11 @@ NOTICES = st.one_of(
 )
 
 
-def encoded_in_every_version(answer: Any) -> None:
-    """As every client would get it; the reader is the one that bounds texts."""
-    (row,) = [row for row in ROUTES if row.response is type(answer)]
-    first, last = row.versions
-    for version in range(first, last + 1):
-        parts: list[Any] = []
-        writer(type(answer), version)(answer, parts)
-        frame = memoryview(b"".join(parts))
-        reader(type(answer), version)(frame, 0, len(frame))
-
-
-async def require_listings(web: Web) -> None:
-    """Everything that lists what is kept still says it to everybody."""
-    ask, nobody = web.gateway.handlers.ask, Principal()
-    listed = await ask(nobody, ListGroupsRequest(), ListGroupsResponse)
-    encoded_in_every_version(listed)
-    encoded_in_every_version(await ask(nobody, MetadataRequest(topics=None), MetadataResponse))
-    names = [row.group_id for row in listed.groups]
-    for request, kind in (
-        (DescribeGroupsRequest(groups=names), DescribeGroupsResponse),
-        (
-            ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False),
-            ConsumerGroupDescribeResponse,
-        ),
-        (
-            ShareGroupDescribeRequest(group_ids=names, include_authorized_operations=False),
-            ShareGroupDescribeResponse,
-        ),
-    ):
-        encoded_in_every_version(await ask(nobody, request, kind))
-    rows = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
-    answer = await ask(nobody, OffsetFetchRequest(groups=rows), OffsetFetchResponse)
-    parts: list[Any] = []
-    writer(OffsetFetchResponse, 9)(answer, parts)
-    frame = memoryview(b"".join(parts))
-    reader(OffsetFetchResponse, 9)(frame, 0, len(frame))
-
-
 def run(on: Callable[..., None], test: Callable[[Web], Awaitable[None]]) -> None:
     async def main(web: Web) -> None:
         await web.publish(1)
         await test(web)
-        await require_listings(web)
+        await require_encodable(web.node.ctx)
 
     on(main)
 
@@ -261,7 +285,7 @@ def test_no_commit_spoils_a_listing(commits: list[dict[str, Any]]) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(CALLS, min_size=10, max_size=30))
+@given(calls=st.lists(CALLS, min_size=10, max_size=30))
 @run_with(with_sdk)
 async def test_no_action_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, Any]]]) -> None:
     await sdk("CreateQueue", QueueName="q")
@@ -289,7 +313,7 @@ def test_no_schema_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, A
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(NOTICES, min_size=10, max_size=30))
+@given(calls=st.lists(NOTICES, min_size=10, max_size=30))
 @run_with(with_sdk)
 async def test_no_notice_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, str]]]) -> None:
     await sdk.sns("CreateTopic", Name="news")
@@ -300,3 +324,20 @@ async def test_no_notice_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, 
         except Failed as failed:
             status = failed.status
         assert status != 500, (name, values)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(CONSOLE, min_size=20, max_size=40), st.booleans())
+def test_no_console_request_is_a_bug_or_spoils_a_listing(
+    requests: list[tuple[str, str, Any]], is_guarded: bool
+) -> None:
+    async def test(web: Looker) -> None:
+        await web.publish(1)
+        await web.poll()
+        for method, path, body in requests:
+            given = None if body is None else json.dumps(body).encode()
+            answer = await web.ask(method, path, given, **OURS)
+            assert answer.status != 500, (method, path[:200], body, answer.body)
+        await require_encodable(web.node.ctx)
+
+    on_console(test, configs=GUARDED if is_guarded else None)

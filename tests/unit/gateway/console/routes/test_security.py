@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+import pytest
+
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from tests.run_with import run_with
 from tests.unit.gateway.console.looking import Looker, Rights, on_console
@@ -34,3 +36,11 @@ async def test_what_one_may_not_see_is_not_shown(web: Looker) -> None:
     web.node.ctx.authorizer = cast("Any", Rights(CLUSTER_NAME))
     seen = await web.own("/security")
     assert (seen["users"], seen["acls"], seen["quotas"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300, "é" * 200, "x" * 32_767, "x" * 40_000])
+@run_with(on_console)
+async def test_bad_user_name_is_refused_as_the_callers_mistake(web: Looker, *, name: str) -> None:
+    answer = await web.change("/security/users", {"name": name, "password": "secret"})
+    assert answer.status == 422, answer
+    assert (await web.own("/security"))["users"] == []
