@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import ErrorCode
-from penstock.client.consumer.fetched import Fetched, end_of
+from penstock.client.consumer.fetched import Fetched, next_offset_after
 from penstock.client.errors import RETRIABLE
 from penstock.client.metadata import TopicPartition
 from penstock.wire.messages.fetch import (
@@ -238,7 +238,7 @@ class Copier:
         fetched = Fetched(
             where=where,
             offset=offset,
-            next_offset=end_of(data.records, offset),
+            next_offset=next_offset_after(data.records, offset),
             high_watermark=data.high_watermark,
             last_stable_offset=data.last_stable_offset,
             log_start_offset=data.log_start_offset,

@@ -329,6 +329,6 @@ async def trouble(world: Scene, rng: random.Random) -> None:
                     {place: rng.sample((1, 2, 3, 4), rng.randint(1, 3)) for place in places}
                 )
             elif action == "cancel":
-                await world.moves.reassign(dict.fromkeys(await world.moves.under_way()))
+                await world.moves.reassign(dict.fromkeys(await world.moves.ongoing()))
     except (Refused, OSError):
         pass  # Asked in vain, or with a result that nobody knows: both happen.

@@ -32,7 +32,7 @@ from penstock.app.tracing import tracer_of
 from penstock.app.transaction import Transaction
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
-from penstock.client.admin.admin import GROUP_CONFIGS, TOPIC, Admin, begin_share_group
+from penstock.client.admin.admin import GROUP_CONFIGS, TOPIC, Admin, set_share_group_start
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.committed_offsets import commit_offsets
 from penstock.client.connection import ConnectionConfig
@@ -290,7 +290,7 @@ class Client:
         )
 
         async def prepare() -> None:
-            await begin_share_group(self.admin, group, start)
+            await set_share_group_start(self.admin, group, start)
 
         topics = [topic] if isinstance(topic, str) else list(topic)
         assert self.cluster

@@ -31,7 +31,7 @@ async def read_layout(session: CommandSession) -> dict[TopicPartition, tuple[int
     from penstock.client.admin.reassignments import Reassignments
     from penstock.client.metadata import TopicPartition
 
-    moving = await Reassignments(session.cluster).under_way()
+    moving = await Reassignments(session.cluster).ongoing()
     layout = {}
     for topic in await Admin(session.cluster).list_topics():
         for partition in topic.partitions.values():
@@ -69,7 +69,7 @@ async def finish(session: CommandSession, plan: Plan) -> None:
     left = len(plan)
     with Progress("moving", len(plan), unit="partitions") as progress:
         while left:
-            under_way = await moves.under_way()
+            under_way = await moves.ongoing()
             now = sum(place in under_way for place in plan)
             progress.advance(left - now)
             left = now

@@ -125,7 +125,7 @@ async def _show_status(
     from penstock.client.admin.reassignments import Reassignments
 
     await require_topics(session, topics)
-    under_way = await Reassignments(session.cluster).under_way()
+    under_way = await Reassignments(session.cluster).ongoing()
     rows = [
         (place.topic, place.partition, move.replicas, move.adding, move.removing)
         for place, move in sorted(under_way.items())
@@ -145,7 +145,7 @@ async def _cancel(
 
     await require_topics(session, topics)
     moves = Reassignments(session.cluster)
-    places = [p for p in sorted(await moves.under_way()) if not topics or p.topic in topics]
+    places = [p for p in sorted(await moves.ongoing()) if not topics or p.topic in topics]
     answers = {} if dry_run or not places else await moves.reassign(dict.fromkeys(places))
     refused = {place: why for place, why in answers.items() if why is not None}
     if format.is_data:

@@ -24,7 +24,7 @@ from penstock.cli.terminal.session import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.consumer.record_counts import Count
+    from penstock.client.consumer.record_counts import RecordCount
     from penstock.client.dead_letters.replay import CopyReport
     from penstock.client.list_offsets import OffsetSpan
     from penstock.client.metadata import TopicPartition
@@ -52,7 +52,7 @@ class ReplayOutcome:
     kind: str
     """`share group`, `consumer group` or `copy`."""
     spans: dict[TopicPartition, OffsetSpan]
-    count: Count
+    count: RecordCount
     """Affected range of each partition."""
     is_done: bool
     is_resumed: bool = False
@@ -271,7 +271,7 @@ async def _copy(
     from penstock.base.errors import ErrorCode, Refused
     from penstock.cli.terminal.progress import Progress
     from penstock.client.admin.groups import delete_group
-    from penstock.client.consumer.record_counts import Count
+    from penstock.client.consumer.record_counts import RecordCount
     from penstock.client.dead_letters.replay import Copier, CopyPlan, cursor_group, unfinished_copy
 
     left = await unfinished_copy(session.cluster, wanted.name)
@@ -294,11 +294,13 @@ async def _copy(
     copy = CopyPlan(wanted.name, to, spans, wanted.rate)
     with Progress(f"copying {wanted.topic} to {to}", count.total) as progress:
         report: CopyReport = await Copier(session.cluster, copy, progress.advance).run()
-    copied = Count(report.targets, is_exact=True)
+    copied = RecordCount(report.targets, is_exact=True)
     return ReplayOutcome("copy", spans, copied, is_done=True, is_resumed=report.is_resumed)
 
 
-async def _count_all(session: CommandSession, spans: dict[TopicPartition, OffsetSpan]) -> Count:
+async def _count_all(
+    session: CommandSession, spans: dict[TopicPartition, OffsetSpan]
+) -> RecordCount:
     from penstock.client.consumer.record_counts import count_records
     from penstock.client.dead_letters.replay import offsets_of
 
@@ -307,7 +309,7 @@ async def _count_all(session: CommandSession, spans: dict[TopicPartition, Offset
     )
 
 
-def _many(count: Count) -> str:
+def _many(count: RecordCount) -> str:
     return f"{'' if count.is_exact else 'up to '}{count.total:,}"
 
 

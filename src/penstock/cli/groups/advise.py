@@ -20,7 +20,13 @@ from penstock.cli.groups.findings import (
 from penstock.cli.terminal.name_completion import group_names
 from penstock.cli.terminal.output import OutputFormat, format_option, print_data
 from penstock.cli.terminal.session import CommandSession, brokers_option, run
-from penstock.client.admin.scaling import PartitionLag, Scaling, ScalingTarget, scale, standing
+from penstock.client.admin.scaling import (
+    PartitionLag,
+    Scaling,
+    ScalingTarget,
+    group_progress,
+    scale,
+)
 
 if TYPE_CHECKING:
     from penstock.client.consumer.consumer import Consumer
@@ -94,14 +100,14 @@ async def _advise(
     await require_group(session, name)
     loop = asyncio.get_running_loop()
     first = await _rows(session, name)
-    before = standing(loop.time(), first)
+    before = group_progress(loop.time(), first)
     with Progress(f"measuring {name}", round(seconds), "seconds") as progress:
         for _ in range(round(seconds)):
             await asyncio.sleep(seconds / round(seconds))
             progress.advance()
     info = await require_group(session, name)
     rows = await _rows(session, name)
-    now = standing(loop.time(), rows)
+    now = group_progress(loop.time(), rows)
     members = len(info.members)
     scaling = scale(before, now, members, ScalingTarget(target_s=target_s))
     hot = hot_partitions(first, rows)

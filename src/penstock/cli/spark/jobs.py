@@ -117,10 +117,10 @@ def archive(
 
 async def _existing(session: CommandSession, topics: tuple[str, ...]) -> int:
     """Refuses missing topics; returns the number of records to archive."""
-    from penstock.client.consumer.backlog import unread
+    from penstock.client.consumer.backlog import count_unread
 
     await require_topics(session, topics)
-    return await unread(session.cluster, f"archive.{'-'.join(sorted(topics))}", topics)
+    return await count_unread(session.cluster, f"archive.{'-'.join(sorted(topics))}", topics)
 
 
 # -- replay -----------------------------------------------------------------------------------

@@ -267,9 +267,9 @@ async def _facts(session: CommandSession, stages: list[Stage]) -> list[dict[str,
 
 async def _waiting(session: CommandSession, stage: Stage) -> int:
     """Returns the records after the committed offsets of the stage's group."""
-    from penstock.client.consumer.backlog import unread
+    from penstock.client.consumer.backlog import count_unread
 
-    return await unread(session.cluster, stage.group, [str(stage.source)])
+    return await count_unread(session.cluster, stage.group, [str(stage.source)])
 
 
 # -- status -----------------------------------------------------------------------------------

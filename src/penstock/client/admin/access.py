@@ -1,6 +1,6 @@
-"""Administers who may get in and what they may do: users, access keys, access control lists.
+"""Administration of users, access keys and ACLs.
 
-Passwords are salted and hashed here: the broker never sees one.
+Passwords are salted and hashed here: the broker never receives one.
 """
 
 from collections.abc import Sequence
@@ -46,11 +46,11 @@ NUMBERS = {name: number for number, name in scram.NUMBERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user and the mechanisms there are credentials for."""
+    """User with its SCRAM credentials."""
 
     name: str
     mechanisms: dict[str, int]
-    """Iterations by mechanism."""
+    """Iterations by mechanism; passwords are not readable."""
 
 
 Binding = tuple[Resource, AclEntry]
@@ -58,7 +58,7 @@ Answer = TypeVar("Answer")
 
 
 class AccessAdmin:
-    """Users and lists of one cluster."""
+    """Users, access keys and ACLs of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -114,27 +114,31 @@ class AccessAdmin:
     # -- access keys ------------------------------------------------------------------------
 
     async def create_key(self, user: str) -> tuple[str, str]:
-        """A new key for a user, and its secret, which nobody can be asked for later."""
-        answer = await self._own(CreateAccessKeyRequest(user=user), CreateAccessKeyResponse)
+        """Creates a key for a user; returns it with its secret, which cannot be read later."""
+        answer = await self._call_internal(
+            CreateAccessKeyRequest(user=user), CreateAccessKeyResponse
+        )
         check(answer.error_code, answer.error_message)
         return answer.access_key, answer.secret
 
     async def access_keys(self, user: str | None = None) -> Sequence[AccessKeyInfo]:
-        answer = await self._own(DescribeAccessKeysRequest(user=user), DescribeAccessKeysResponse)
+        answer = await self._call_internal(
+            DescribeAccessKeysRequest(user=user), DescribeAccessKeysResponse
+        )
         check(answer.error_code, answer.error_message)
         return answer.keys
 
     async def delete_key(self, access_key: str) -> None:
         request = DeleteAccessKeyRequest(access_key=access_key)
-        answer = await self._own(request, DeleteAccessKeyResponse)
+        answer = await self._call_internal(request, DeleteAccessKeyResponse)
         check(answer.error_code, answer.error_message)
 
-    async def _own(self, request: object, answer: type[Answer]) -> Answer:
-        """An API of Penstock's own: ApiVersions does not name it, so nothing is negotiated."""
+    async def _call_internal(self, request: object, answer: type[Answer]) -> Answer:
+        """Calls one of Penstock's own APIs at a fixed version: ApiVersions does not list them."""
         connection = await self._cluster.any_connection()
         return await connection.call(request, answer, version=VERSION)
 
-    # -- lists ------------------------------------------------------------------------------
+    # -- ACLs -------------------------------------------------------------------------------
 
     async def bindings(self, wanted: Filter) -> list[Binding]:
         connection = await self._cluster.any_connection()

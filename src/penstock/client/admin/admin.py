@@ -1,8 +1,7 @@
-"""What an administrator asks of a cluster: topics, partitions, configs, records, log sizes.
+"""Administration of a cluster: topics, partitions, configs, records, log sizes.
 
-Any broker takes these requests and passes them on where need be; NOT_CONTROLLER is answered by
-asking the controller. A request that changes something is not sent twice when its outcome is
-unknown: the caller is told so instead.
+Any broker accepts these requests; after NOT_CONTROLLER they are sent to the controller. A request
+that changes something is not sent again if its outcome is unknown: the error is raised instead.
 """
 
 import asyncio
@@ -80,9 +79,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
+    """Config of a topic, group or broker."""
+
     name: str
     value: str | None
-    """None for what is sensitive or unset."""
+    """None if it is sensitive or unset."""
     source: str
     kind: str
     is_default: bool
@@ -92,6 +93,8 @@ class ConfigEntry:
 
 
 class Admin:
+    """Topics, records and configs of one cluster."""
+
     def __init__(self, cluster: Cluster, timeout_ms: int = 30_000) -> None:
         self._cluster = cluster
         self._timeout_ms = timeout_ms
@@ -99,13 +102,13 @@ class Admin:
     # Topics.
 
     async def list_topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
+        """Returns all topics, sorted by name."""
         await self._cluster.refresh(None)
         topics = self._cluster.metadata.topics
         return [topics[name] for name in sorted(topics)]
 
     async def describe_topics(self, names: Sequence[str]) -> list[TopicInfo]:
-        """These topics, as the cluster has them now. Raises Refused for one that is not there."""
+        """Returns these topics with current metadata. Raises Refused if one does not exist."""
 
         async def ask() -> list[TopicInfo]:
             await self._cluster.refresh(names)
@@ -140,10 +143,10 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> dict[str, TopicId | Refused]:
-        """Creates topics that are alike, and waits until this client sees them.
+        """Creates topics with equal settings and waits until this client sees them.
 
-        What became of each, in their order: its id, or why it was not created. One request does
-        for all, unless they have more partitions together than brokers create at once.
+        Returns the id of each, or the error, in the given order. One request creates all, unless
+        they have more partitions together than brokers create at once.
         """
         names = list(dict.fromkeys(names))
         done: dict[str, TopicId | Refused] = {}
@@ -211,7 +214,7 @@ class Admin:
         await self._cluster.refresh_quietly((name,))
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Raises the number of partitions to `count`."""
+        """Increases the number of partitions to `count`."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
             timeout_ms=self._timeout_ms,
@@ -231,7 +234,7 @@ class Admin:
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Deletes what lies before an offset (-1: the end); answers the new start offsets."""
+        """Deletes records before an offset (-1: the end); returns the new start offsets."""
         starts: dict[TopicPartition, int] = {}
 
         async def ask(node_id: int, places: list[TopicPartition]) -> None:
@@ -258,12 +261,12 @@ class Admin:
             for node_id, places in (await self._cluster.by_leader(missing)).items():
                 await ask(node_id, places)
 
-        # Deleting up to an offset twice does what doing it once does.
+        # Deleting up to the same offset twice is harmless.
         await self._cluster.retrying(attempt, topics={where.topic for where in before})
         return starts
 
     async def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Bytes on disk per partition, counted once however many replicas there are."""
+        """Returns bytes on disk per partition, of its largest replica."""
         sizes: dict[TopicPartition, int] = {}
 
         async def ask(node_id: int) -> None:
@@ -285,7 +288,7 @@ class Admin:
     async def describe_configs(
         self, kind: int, name: str, keys: Sequence[str] | None = None, *, documented: bool = False
     ) -> list[ConfigEntry]:
-        """The configs of a topic or of a broker (by node id), sorted by name."""
+        """Returns the configs of a topic, group or broker (by node id), sorted by name."""
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
@@ -325,7 +328,7 @@ class Admin:
         sets: Mapping[str, str] | None = None,
         deletes: Sequence[str] = (),
     ) -> None:
-        """Sets some configs and returns others to their default; the rest stays as it is."""
+        """Sets some configs and resets others to their default; the rest is unchanged."""
         rows = [
             IncrementalAlterableConfig(name=k, config_operation=SET, value=v)
             for k, v in _items(sets)
@@ -343,7 +346,7 @@ class Admin:
         )
 
         async def ask(node_id: int | None) -> None:
-            # A broker takes its own configs only from those who ask it.
+            # Configs of a broker must be sent to that broker.
             node_id = int(name) if kind == BROKER and name else node_id
             reply = await self._cluster.call(
                 request, IncrementalAlterConfigsResponse, node_id=node_id
@@ -354,7 +357,7 @@ class Admin:
         await self._to_controller(ask)
 
     async def _to_controller(self, ask: Callable[[int | None], Awaitable[T]]) -> T:
-        """Any broker first; after NOT_CONTROLLER, the controller by name."""
+        """Calls any broker first, and the controller after NOT_CONTROLLER."""
         node_id: int | None = None
 
         async def attempt() -> T:
@@ -373,17 +376,17 @@ class Admin:
         )
 
 
-async def begin_share_group(admin: Admin, group: str, start: str) -> None:
-    """Has a share group begin where it is told, unless its configs say already.
+async def set_share_group_start(admin: Admin, group: str, start: str) -> None:
+    """Sets the start offset of a share group, unless its configs set it already.
 
-    Kafka's share groups begin at the end of the log, and miss what was sent before.
+    By default, Kafka's share groups start at the end of the log and miss earlier records.
     """
     try:
         entries = await admin.describe_configs(GROUP_CONFIGS, group, [SHARE_RESET])
         if not any(entry.name == SHARE_RESET and entry.source == "group" for entry in entries):
             await admin.alter_configs(GROUP_CONFIGS, group, {SHARE_RESET: start})
     except Refused as refused:
-        # Without the right to configure groups, an administrator's choice stands.
+        # Without permission to configure groups, the existing config applies.
         if refused.code not in (
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -1,4 +1,4 @@
-"""Encryption at rest, as an administrator sees it: which keys each node has, and their rotation."""
+"""Administration of encryption at rest: the keys of each node, and their rotation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LOGS_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """One key-encryption key on one node; `key_id` is None for what is not encrypted."""
+    """Key-encryption key on a node; `key_id` is None for logs that are not encrypted."""
 
     node_id: int
     key_id: str | None
@@ -26,7 +26,7 @@ class KeyUse:
 
 
 class EncryptionAdmin:
-    """The keys of one cluster's nodes."""
+    """Encryption keys of the nodes of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -46,12 +46,12 @@ class EncryptionAdmin:
         return found
 
     async def rotate(
-        self, nodes: Sequence[int], tell: Callable[[int, int, int], None]
+        self, nodes: Sequence[int], on_progress: Callable[[int, int, int], None]
     ) -> dict[int, int]:
-        """Has nodes read their keys anew and put every log under the first one; how many each did.
+        """Makes nodes reload their keys and rewrap every log's key with the first one.
 
-        `tell(node, done, remaining)` is called after each step. Doing it again does no harm, so
-        whatever interrupts it, the next call goes on.
+        Returns the number of rewrapped logs of each node. `on_progress(node, done, remaining)` is
+        called after each step. The rotation is idempotent: after an interruption, call it again.
         """
         rotated = {}
         for node_id in nodes:
@@ -62,7 +62,7 @@ class EncryptionAdmin:
                 answer = await connection.call(request, RotateKeysResponse, version=0)
                 check(answer.error_code, answer.error_message, about=f"node {node_id}")
                 done, reload = done + answer.rewrapped, False
-                tell(node_id, done, answer.remaining)
+                on_progress(node_id, done, answer.remaining)
                 if not answer.remaining or not answer.rewrapped:
                     break
             rotated[node_id] = done

@@ -1,8 +1,8 @@
-"""Groups as an administrator sees them: list, describe with members, delete.
+"""Administration of groups: list, describe with members, delete.
 
-A group is classic or, since KIP-848, a consumer group; both are described in one shape. Every
-broker lists only the groups it coordinates, so a listing asks them all. What a group has
-committed is in `committed`, how far it is behind in `lag`.
+A group is classic or, since KIP-848, a consumer group; both have one description type. Every broker
+lists only the groups it coordinates, so a listing calls all brokers. `committed_offsets` reads the
+offsets of a group, `lag` measures its lag.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _DEAD = "Dead"
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a few words; `state` and `kind` are empty where the broker is too old to say."""
+    """Entry of a group listing; `state` and `kind` are empty if the broker is too old."""
 
     name: str
     state: str
@@ -49,27 +49,31 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
+    """Member of a group."""
+
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     topics: tuple[str, ...]
-    """What it subscribed to by name."""
+    """Topics to which it subscribed by name."""
     assigned: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...]
-    """What it shall have when a rebalance is over."""
+    """Target assignment, reached at the end of a rebalance."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
+    """Description of a classic or consumer group."""
+
     name: str
     state: str
     kind: str
     protocol_type: str
     assignor: str
-    """Empty while none is chosen."""
+    """Name of the assignor; empty while none is chosen."""
     epoch: int | None
-    """None for a classic group: its generation is not told."""
+    """Group epoch; None for a classic group, whose generation is not returned."""
     coordinator_id: int
     members: tuple[DescribedMember, ...]
 
@@ -78,7 +82,7 @@ class GroupInfo:
 
 
 async def list_groups(cluster: Cluster) -> list[GroupListing]:
-    """Every group of the cluster, by name."""
+    """Returns all groups of the cluster, sorted by name."""
 
     async def ask(node_id: int) -> list[GroupListing]:
         reply = await cluster.call(ListGroupsRequest(), ListGroupsResponse, node_id=node_id)
@@ -94,13 +98,13 @@ async def list_groups(cluster: Cluster) -> list[GroupListing]:
 
 
 async def describe_group(cluster: Cluster, name: str) -> GroupInfo:
-    """A classic or consumer group. Raises Refused(GROUP_ID_NOT_FOUND) for any other name."""
+    """Describes a classic or consumer group. Raises Refused(GROUP_ID_NOT_FOUND) if missing."""
 
     async def ask(node_id: int) -> GroupInfo:
         try:
             return await _describe_consumer(cluster, name, node_id)
         except Refused as refused:
-            # It is classic, or it is not there, or the broker is older than KIP-848.
+            # It is classic, does not exist, or the broker is older than KIP-848.
             if refused.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 raise
         return await _describe_classic(cluster, name, node_id)
@@ -109,7 +113,7 @@ async def describe_group(cluster: Cluster, name: str) -> GroupInfo:
 
 
 async def delete_group(cluster: Cluster, name: str) -> None:
-    """Forgets a group and its offsets. Raises Refused(NON_EMPTY_GROUP) while it has members."""
+    """Deletes a group and its offsets. Raises Refused(NON_EMPTY_GROUP) while it has members."""
 
     async def ask(node_id: int) -> None:
         request = DeleteGroupsRequest(groups_names=[name])
@@ -135,7 +139,7 @@ async def _describe_classic(cluster: Cluster, name: str, node_id: int) -> GroupI
     request = DescribeGroupsRequest(groups=[name])
     reply = await cluster.call(request, DescribeGroupsResponse, node_id=node_id)
     for row in reply.groups:
-        # Before v6 a group that is not there is said to be dead.
+        # Before v6 a missing group has the state Dead.
         if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND or row.group_state == _DEAD:
             raise _missing(name)
         check(row.error_code, row.error_message, about=f"group {name!r}")
@@ -211,7 +215,7 @@ def _classic_member(row: DescribedGroupMember, is_consumer: bool) -> DescribedMe
                 )
             )
         except PeerError:
-            # These bytes are the members' own; one that speaks oddly is still a member.
+            # The members define these bytes; a member with invalid ones is still a member.
             pass
     return DescribedMember(
         member_id=row.member_id,
@@ -225,7 +229,7 @@ def _classic_member(row: DescribedGroupMember, is_consumer: bool) -> DescribedMe
 
 
 def _host(text: str) -> str:
-    """Brokers write an address as Java does, with a slash before it."""
+    """Removes the slash that brokers, like Java, write before an address."""
     return text.removeprefix("/")
 
 

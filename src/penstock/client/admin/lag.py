@@ -1,9 +1,9 @@
-"""How far a group is behind: in records, and in time.
+"""Lag of a group, in records and in time.
 
-In records it is what lies between the committed offset and the end, as every Kafka tool counts
-it. In time it is the age of the first record not yet read, which has to be fetched: a marker of a
-transaction or a hole left by compaction may stand at the committed offset, so reading goes on to
-the first record of data. The age is by the record's timestamp, which its producer may have set.
+Lag in records is the distance between the committed offset and the end, as in all Kafka tools. Lag
+in time is the age of the first unread record, which must be fetched: a control record or a gap of
+compaction may be at the committed offset, so reading continues to the first data record. The age is
+that of the record's timestamp, which its producer may have set.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
 
 PROBE_TIMEOUT_MS = 10_000
-"""How long to look for the first unread records; what is not found by then is not told."""
+"""Limits the search for first unread records; the age of others is unknown."""
 
 _PROBE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """One partition of a group. None: not known, for want of a commit, a leader or a record."""
+    """Lag of a partition. None is unknown: no commit, no leader or no record."""
 
     where: TopicPartition
     committed: int | None
     start_offset: int | None
     end_offset: int | None
     first_unread_ms: int | None
-    """The timestamp of the first record not yet read."""
+    """Timestamp of the first unread record."""
     metadata: str | None = None
 
     @property
@@ -41,7 +41,7 @@ class Lag:
         return max(0, self.end_offset - self.committed)
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How long ago the first unread record was written; 0 when everything is read."""
+        """Returns the age of the first unread record; 0 if all records are read."""
         if self.records == 0:
             return 0
         return None if self.first_unread_ms is None else max(0, now_ms - self.first_unread_ms)
@@ -52,7 +52,7 @@ async def measure_lag(
     committed: Mapping[TopicPartition, Committed],
     assigned: Collection[TopicPartition] = (),
 ) -> list[Lag]:
-    """What was committed and what is assigned, partition by partition, sorted."""
+    """Measures the lag of all committed and assigned partitions, sorted."""
     places = sorted({*committed, *assigned})
     await cluster.refresh({where.topic for where in places})
     led = [where for where in places if cluster.metadata.leader_of(where) >= 0]
@@ -85,11 +85,11 @@ async def first_timestamps(
     ends: Mapping[TopicPartition, int],
     timeout_ms: int = PROBE_TIMEOUT_MS,
 ) -> dict[TopicPartition, int]:
-    """The timestamp of the first record at or after each offset, where there is one."""
+    """Returns the timestamp of the first record at or after each offset, if there is one."""
     stamps: dict[TopicPartition, int] = {}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
-    # A record may be deleted while we look for it: then the first one left counts.
+    # A record may be deleted meanwhile: then the first remaining one counts.
     config = ConsumerConfig(
         partition_bytes=_PROBE_BYTES, reset=EARLIEST, retry_timeout_ms=timeout_ms
     )

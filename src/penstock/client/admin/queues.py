@@ -1,7 +1,7 @@
-"""Queues as an administrator sees and mends them: which there are, how each stands, and changes.
+"""Administration of queues: list, inspect and change delivery state.
 
-Talks to Penstock's own APIs (`wire.messages.internal.queue_admin`); a broker of another kind hangs
-up on them. Questions about a partition go to its leader, and changes are harmless when done twice.
+Uses Penstock's own APIs (`wire.messages.internal.queue_admin`); brokers of another kind close the
+connection. Requests about a partition go to its leader, and all changes are idempotent.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -29,7 +29,7 @@ from penstock.wire.messages.internal.queue_admin import (
 
 VERSION = 0
 FINISH = 0
-OFFER_AGAIN = 1
+MAKE_AVAILABLE = 1
 WITHDRAW = 2
 SHARE = 0
 RUNS_AT_ONCE = 5_000
@@ -41,7 +41,7 @@ Answer = TypeVar("Answer")
 
 
 class QueueName(NamedTuple):
-    """A queue is a topic as a share group reads it."""
+    """Queue: a topic that a share group reads."""
 
     topic: str
     group: str
@@ -50,7 +50,7 @@ class QueueName(NamedTuple):
 async def list_queues(
     cluster: Cluster, topics: Collection[str] | None = None
 ) -> dict[QueueName, list[int]]:
-    """Every queue that somebody has a position in, with the partitions; sorted."""
+    """Returns every queue in which a share group has a position, with its partitions; sorted."""
 
     async def ask(node_id: int) -> list[KeptPosition]:
         request = ListPositionsRequest(topics=None if topics is None else sorted(topics))
@@ -72,7 +72,7 @@ async def inspect(
     from_offset: int = 0,
     runs_max: int = 0,
 ) -> dict[TopicPartition, QueueReport]:
-    """How a group stands in partitions of one topic."""
+    """Returns reports on the delivery state of a group in partitions of one topic."""
     found: dict[TopicPartition, QueueReport] = {}
     topics = sorted({where.topic for where in places})
 
@@ -101,7 +101,7 @@ async def inspect(
 async def unfinished(
     cluster: Cluster, group: str, where: TopicPartition, from_offset: int = 0
 ) -> AsyncGenerator[QueueRun, None]:
-    """Runs of records that the group has not finished, lowest first, however many."""
+    """Yields all runs of records that the group has not finished, lowest offset first."""
     following = from_offset
     while following >= 0:
         report = (
@@ -113,21 +113,21 @@ async def unfinished(
 
 
 async def finish(cluster: Cluster, group: str, runs: Mapping[TopicPartition, Sequence[Run]]) -> int:
-    """Finishes records for a group, leased or not; how many were not before."""
+    """Finishes records for a group, leased or not; returns how many were not finished before."""
     return await _change(cluster, FINISH, group, runs)
 
 
-async def offer_again(
+async def make_available(
     cluster: Cluster, group: str, runs: Mapping[TopicPartition, Sequence[Run]]
 ) -> int:
-    """Makes finished records available again for a group; how many were finished."""
-    return await _change(cluster, OFFER_AGAIN, group, runs)
+    """Makes finished records available again for a group; returns how many were finished."""
+    return await _change(cluster, MAKE_AVAILABLE, group, runs)
 
 
 async def withdraw(
     cluster: Cluster, group: str, where: TopicPartition, runs: Sequence[Run]
 ) -> bool:
-    """Finishes records for a group if none of them was delivered yet; whether that was so."""
+    """Finishes records for a group if none of them was delivered yet; returns True if so."""
     assert len(runs) <= CHANGED_AT_ONCE
     changed = await _change_some(cluster, WITHDRAW, group, where, runs)
     return changed == sum(last - first + 1 for first, last in runs)
@@ -165,13 +165,13 @@ async def _change_some(
         for row in reply.partitions:
             check(row.error_code, row.error_message, about=str(where))
             return row.changed
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"no answer about {where}")
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"the reply lacks {where}")
 
-    # Doing it twice does what doing it once does; only the count of the second is lower.
+    # Idempotent; only the count of a repeated call is lower.
     return await cluster.retrying(attempt, topics={where.topic})
 
 
 async def _call(cluster: Cluster, node_id: int, request: object, answer: type[Answer]) -> Answer:
     connection = await cluster.connection(node_id)
-    # Without asking whether it knows the request: ApiVersions names only Kafka's.
+    # At a fixed version: ApiVersions lists only Kafka's requests.
     return await connection.call(request, answer, version=VERSION)

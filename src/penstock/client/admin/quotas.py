@@ -1,4 +1,4 @@
-"""Client quotas of a cluster, as its administrators see and set them (KIP-546)."""
+"""Administration of client quotas (KIP-546)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from penstock.wire.messages.quotas import (
 
 @dataclass(frozen=True, slots=True)
 class ClientQuota:
-    """An entity and what is set for it, by Kafka's names of quotas."""
+    """Entity and its quotas, by Kafka's names."""
 
     entity: Entity
     values: Mapping[str, float]
 
 
 class ClientQuotas:
-    """The quotas of one cluster."""
+    """Client quotas of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -48,7 +48,7 @@ class ClientQuotas:
         return found
 
     async def alter(self, entity: Entity, wanted: Mapping[str, float | None]) -> None:
-        """Sets quotas by name; None removes."""
+        """Sets quotas by name; None removes a quota."""
         entry = AlterClientQuotasRequestEntryData(
             entity=[
                 AlterClientQuotasRequestEntityData(

@@ -1,7 +1,7 @@
-"""Moving replicas and leaders, as an administrator asks for it (KIP-455, KIP-460).
+"""Administration of replicas and leaders: reassignments and elections (KIP-455, KIP-460).
 
-Every request here may be sent again: to begin a move that has begun, or to elect who leads already,
-changes nothing. Each partition has its own answer; one that is refused does not stop the others.
+All requests are idempotent: starting a started reassignment, or electing the current leader,
+changes nothing. Each partition has its own result; a refused one does not affect the rest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ PREFERRED = 0
 UNCLEAN = 1
 
 Answers = dict[TopicPartition, Refused | None]
-"""Why a partition was refused; None: it was not."""
+"""Error of each partition; None: accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """A move under way."""
+    """Ongoing reassignment of a partition."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -40,12 +40,14 @@ class ReplicaMove:
 
 
 class Reassignments:
+    """Reassignments and elections of one cluster."""
+
     def __init__(self, cluster: Cluster, timeout_ms: int = 30_000) -> None:
         self._cluster = cluster
         self._timeout_ms = timeout_ms
 
     async def elect(self, places: Iterable[TopicPartition], *, unclean: bool = False) -> Answers:
-        """Elects the preferred leaders, or any replica that is up, at the cost of records."""
+        """Elects preferred leaders; with `unclean`, any live replica, which may lose records."""
         grouped = by_topic((place, place.partition) for place in places)
         request = ElectLeadersRequest(
             election_type=UNCLEAN if unclean else PREFERRED,
@@ -75,7 +77,7 @@ class Reassignments:
         *,
         keep_factor: bool = False,
     ) -> Answers:
-        """Begins moves to these replicas; None cancels the move under way."""
+        """Starts reassignments to these replicas; None cancels an ongoing one."""
         grouped = by_topic(
             (place, ReassignablePartition(partition_index=place.partition, replicas=replicas))
             for place, replicas in targets.items()
@@ -101,8 +103,8 @@ class Reassignments:
 
         return await self._cluster.retrying(ask)
 
-    async def under_way(self) -> dict[TopicPartition, ReplicaMove]:
-        """Every move that is not finished yet."""
+    async def ongoing(self) -> dict[TopicPartition, ReplicaMove]:
+        """Returns all ongoing reassignments."""
         request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=self._timeout_ms)
 
         async def ask() -> dict[TopicPartition, ReplicaMove]:

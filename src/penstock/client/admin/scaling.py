@@ -1,10 +1,9 @@
-"""How many consumers a group needs: from its lag, what comes in, and what one of them gets done.
+"""Number of consumers a group needs, from its lag, its input and the rate of one member.
 
-Pure. A `GroupStanding` is a group at one moment; two of them give rates. A group must read what
-comes in and, within the target delay, what has gathered: that, divided by what one member reads
-when it is busy, is how many members there should be. More members than partitions would have
-nothing to do, except in a queue. Where the rate is not known, or members are there and nothing
-moves, more of them are no answer, and the advice is to leave it at that.
+Pure. A `GroupProgress` is the state of a group at one time; two of them give rates. A group must
+read its input and, within the target delay, its lag. The sum, divided by the rate of one busy
+member, is the number of members needed. More members than partitions would be idle, except in a
+queue. If the rate is unknown, or if members read nothing, the advice is to keep the current number.
 """
 
 import math
@@ -13,11 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 SPAN_SECONDS_MIN = 1.0
-"""Rates over less than this say nothing."""
+"""Shortest interval for rates, in seconds; shorter ones are meaningless."""
 
 
 class PartitionLag(NamedTuple):
-    """A partition: how much of it the group is done with, and where it ends."""
+    """Progress of a group in a partition, and the end of the partition."""
 
     done: int
     end: int
@@ -27,8 +26,8 @@ class PartitionLag(NamedTuple):
         return max(0, self.end - self.done)
 
 
-class GroupStanding(NamedTuple):
-    """A group at one moment. Sums are enough for rates, as long as the partitions are the same."""
+class GroupProgress(NamedTuple):
+    """State of a group at one time. Sums suffice for rates while the partitions are the same."""
 
     at_s: float
     partitions: int
@@ -38,8 +37,8 @@ class GroupStanding(NamedTuple):
     largest_lag: int
 
 
-def standing(at_s: float, rows: Mapping[tuple[str, int], PartitionLag]) -> GroupStanding:
-    return GroupStanding(
+def group_progress(at_s: float, rows: Mapping[tuple[str, int], PartitionLag]) -> GroupProgress:
+    return GroupProgress(
         at_s,
         len(rows),
         sum(row.done for row in rows.values()),
@@ -51,19 +50,19 @@ def standing(at_s: float, rows: Mapping[tuple[str, int], PartitionLag]) -> Group
 
 @dataclass(frozen=True, slots=True)
 class ScalingTarget:
-    """What whoever asks wants."""
+    """Target delay, limits of the number of members, and a known rate."""
 
     target_s: float = 60.0
-    """How old a record may be when it is read."""
+    """Maximum age of a record when it is read, in seconds."""
     low: int = 0
     high: int = 1_000
     rate: float | None = None
-    """What one member reads in a second, if it is known better than by measuring."""
+    """Records that one member reads per second, if known; otherwise it is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How many members there should be, and why."""
+    """Recommended number of members, with the reason."""
 
     desired: int
     reason: str
@@ -72,56 +71,56 @@ class Scaling:
     member_per_s: float | None = None
 
 
-def rates(before: GroupStanding | None, now: GroupStanding) -> tuple[float, float] | None:
-    """Records read and written in a second; None where that cannot be told."""
+def rates(before: GroupProgress | None, now: GroupProgress) -> tuple[float, float] | None:
+    """Returns records read and written per second; None if unknown."""
     if before is None or before.partitions != now.partitions:
         return None
     span_s = now.at_s - before.at_s
     if span_s < SPAN_SECONDS_MIN or now.done < before.done or now.end < before.end:
-        return None  # Moved back by hand, or another topic of the same size.
+        return None  # Offsets were reset, or this is another topic of the same size.
     return (now.done - before.done) / span_s, (now.end - before.end) / span_s
 
 
 def scale(
-    before: GroupStanding | None,
-    now: GroupStanding,
+    before: GroupProgress | None,
+    now: GroupProgress,
     members: int,
-    wish: ScalingTarget,
+    target: ScalingTarget,
     *,
     is_queue: bool = False,
     known_rate: float | None = None,
 ) -> Scaling:
-    """`known_rate`: what one member was seen to read earlier, when it was busy."""
-    limit = wish.high if is_queue else min(wish.high, max(now.partitions, wish.low))
+    """Recommends a number of members. `known_rate`: earlier rate of one busy member."""
+    limit = target.high if is_queue else min(target.high, max(now.partitions, target.low))
     measured = rates(before, now)
     if measured is None:
-        wanted, reason = _hold(members, now, "rates are not known yet: ask again")
-        if wish.rate:
-            wanted = math.ceil(now.lag / wish.target_s / wish.rate)
-            reason = "by the lag and the rate given; what comes in is not known yet"
-        return Scaling(_clamp(wanted, wish.low, limit), reason, member_per_s=wish.rate)
+        wanted, reason = _keep_members(members, now, "rates are unknown: measure again")
+        if target.rate:
+            wanted = math.ceil(now.lag / target.target_s / target.rate)
+            reason = "from the lag and the given rate; the input rate is unknown"
+        return Scaling(_clamp(wanted, target.low, limit), reason, member_per_s=target.rate)
     read_per_s, written_per_s = measured
     was_busy = before is not None and before.lag > 0 and now.lag > 0
     seen = read_per_s / members if members and was_busy else 0.0
-    member_per_s = wish.rate or seen or max(known_rate or 0.0, read_per_s / max(members, 1))
+    member_per_s = target.rate or seen or max(known_rate or 0.0, read_per_s / max(members, 1))
     if not now.lag and not written_per_s:
-        wanted, reason = 0, "nothing to do"
-    elif members and was_busy and not read_per_s and not wish.rate:
-        wanted, reason = members, "its members read nothing: more of them would not either"
+        wanted, reason = 0, "no records to read"
+    elif members and was_busy and not read_per_s and not target.rate:
+        wanted, reason = members, "its members read nothing: more members would not help"
     elif not member_per_s:
-        wanted, reason = _hold(members, now, "what a member reads is not known yet")
+        wanted, reason = _keep_members(members, now, "the rate of a member is unknown")
     else:
-        needed = written_per_s + now.lag / wish.target_s
+        needed = written_per_s + now.lag / target.target_s
         wanted = math.ceil(round(needed / member_per_s, 6))
         reason = f"{needed:.1f} records/s to read, {member_per_s:.1f} by one member"
         if wanted > limit and not is_queue and limit == now.partitions:
             reason += f"; the topic has {limit} partitions"
     return Scaling(
-        _clamp(wanted, wish.low, limit), reason, read_per_s, written_per_s, member_per_s or None
+        _clamp(wanted, target.low, limit), reason, read_per_s, written_per_s, member_per_s or None
     )
 
 
-def _hold(members: int, now: GroupStanding, reason: str) -> tuple[int, str]:
+def _keep_members(members: int, now: GroupProgress, reason: str) -> tuple[int, str]:
     return max(members, 1 if now.lag else 0), reason
 
 

@@ -1,11 +1,11 @@
-"""Transactions as an administrator sees them: list, describe, end by force, find the hanging.
+"""Administration of transactions: list, describe, abort, and find hanging ones.
 
-Every broker lists only the transactions it coordinates. A transaction that its coordinator knows
-is ended there: a new producer with the same transactional id fences the old one, and the
-coordinator aborts what was open (InitProducerId). A transaction that hangs in a partition and
-that no coordinator knows (KIP-664) is ended in that partition alone, by an abort marker
-(WriteTxnMarkers). Doing the second to the first kind would tear it; callers check with
-`coordinated` before.
+Every broker lists only the transactions it coordinates. A transaction that its coordinator knows is
+aborted there: a new producer with the same transactional id fences the old one, and the coordinator
+aborts the open transaction (InitProducerId). A transaction that hangs in a partition and that no
+coordinator knows (KIP-664) is aborted in that partition alone, by an abort marker
+(WriteTxnMarkers). An abort marker would break the atomicity of a coordinated transaction, so
+callers check with `coordinated` first.
 """
 
 from collections.abc import Collection, Sequence
@@ -38,11 +38,13 @@ ONGOING = "Ongoing"
 PREPARING = ("PrepareCommit", "PrepareAbort")
 
 _DURATION_SINCE = 1
-"""The version of ListTransactions from which brokers filter by duration."""
+"""First version of ListTransactions with a filter by duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class TxnListing:
+    """Entry of a listing of transactions."""
+
     transactional_id: str
     producer_id: int
     state: str
@@ -51,20 +53,22 @@ class TxnListing:
 
 @dataclass(frozen=True, slots=True)
 class TxnInfo:
+    """State of a transactional id at its coordinator."""
+
     transactional_id: str
     state: str
     producer_id: int
     producer_epoch: int
     timeout_ms: int
     started_ms: int | None
-    """None while nothing is open."""
+    """Start of the open transaction; None if there is none."""
     coordinator_id: int
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HangingCandidate:
-    """What one partition knows of a producer that has a transaction open there."""
+    """Producer with an open transaction in a partition, as its leader knows it."""
 
     where: TopicPartition
     producer_id: int
@@ -81,7 +85,7 @@ async def list_transactions(
     producer_ids: Sequence[int] = (),
     older_ms: int | None = None,
 ) -> list[TxnListing]:
-    """The transactions of the cluster that pass every filter, by transactional id."""
+    """Returns the transactions that match every filter, sorted by transactional id."""
     request = ListTransactionsRequest(
         state_filters=states,
         producer_id_filters=producer_ids,
@@ -92,7 +96,7 @@ async def list_transactions(
         connection = await cluster.connection(node_id)
         version = connection.version_of(ListTransactionsRequest)
         if older_ms is not None and version < _DURATION_SINCE:
-            # The field would be left out, and every transaction would seem to be that old.
+            # The field would be omitted, and every transaction would match.
             raise Refused(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"{connection.address} is too old to list transactions by their age",
@@ -108,7 +112,7 @@ async def list_transactions(
 
 
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> TxnInfo:
-    """Raises Refused(TRANSACTIONAL_ID_NOT_FOUND) where the coordinator knows no such id."""
+    """Describes a transactional id. Raises Refused(TRANSACTIONAL_ID_NOT_FOUND) if unknown."""
 
     async def ask(node_id: int) -> TxnInfo:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -140,7 +144,7 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> TxnIn
 async def open_transactions(
     cluster: Cluster, places: Collection[TopicPartition]
 ) -> list[HangingCandidate]:
-    """The transactions open in these partitions, as their leaders know them, sorted by place."""
+    """Returns the open transactions of these partitions from their leaders, sorted."""
     found: dict[TopicPartition, list[HangingCandidate]] = {}
 
     async def ask(node_id: int, asked: list[TopicPartition]) -> None:
@@ -182,9 +186,9 @@ async def open_transactions(
 async def coordinated(
     cluster: Cluster, txns: Sequence[HangingCandidate]
 ) -> dict[HangingCandidate, str]:
-    """Those of these transactions that a coordinator will end, with their transactional ids.
+    """Returns those transactions that a coordinator will end, with their transactional ids.
 
-    The rest hang: nobody will end them.
+    The rest are hanging: no coordinator will end them.
     """
     owners: dict[HangingCandidate, str] = {}
     producer_ids = sorted({txn.producer_id for txn in txns})
@@ -207,10 +211,10 @@ async def coordinated(
 async def hanging_transactions(
     cluster: Cluster, places: Collection[TopicPartition], *, now_ms: int, older_ms: int
 ) -> list[HangingCandidate]:
-    """Transactions that no coordinator will end, silent for longer than `older_ms`.
+    """Returns transactions that no coordinator will end, without writes for `older_ms`.
 
-    With `older_ms` above the largest transaction timeout a transaction that is merely about to
-    begin or to end is never taken for a hanging one.
+    If `older_ms` exceeds the largest transaction timeout, a transaction that is just starting or
+    ending is never reported as hanging.
     """
     candidates = [
         txn
@@ -222,29 +226,29 @@ async def hanging_transactions(
 
 
 async def fence(cluster: Cluster, info: TxnInfo) -> None:
-    """Fences the producer and returns when its coordinator has aborted what was open."""
+    """Fences the producer and waits until its coordinator has aborted the open transaction."""
     request = InitProducerIdRequest(
         transactional_id=info.transactional_id, transaction_timeout_ms=max(1, info.timeout_ms)
     )
 
     async def ask(node_id: int) -> None:
-        # While the abort goes on the broker says CONCURRENT_TRANSACTIONS: wait and ask again.
+        # During the abort the broker answers CONCURRENT_TRANSACTIONS, which is retried.
         reply = await cluster.call(request, InitProducerIdResponse, node_id=node_id)
         check(reply.error_code, about=f"transactional id {info.transactional_id!r}")
 
-    # Fencing twice does what fencing once does: nobody uses the epoch that comes back.
+    # Fencing is idempotent: the returned epoch is not used.
     await at_coordinator(cluster, TRANSACTION, info.transactional_id, ask)
 
 
 async def write_abort(cluster: Cluster, txn: HangingCandidate) -> None:
-    """Ends a hanging transaction in its partition with an abort marker."""
+    """Aborts a hanging transaction in its partition with an abort marker."""
     topic = WritableTxnMarkerTopic(name=txn.where.topic, partition_indexes=[txn.where.partition])
     marker = WritableTxnMarker(
         producer_id=txn.producer_id,
         producer_epoch=txn.producer_epoch,
         transaction_result=False,
         topics=[topic],
-        # A partition that never saw a marker of this producer knows no coordinator either.
+        # A partition without any marker of this producer has no coordinator epoch.
         coordinator_epoch=max(0, txn.coordinator_epoch),
     )
 
@@ -257,5 +261,5 @@ async def write_abort(cluster: Cluster, txn: HangingCandidate) -> None:
                 for partition in answered.partitions:
                     check(partition.error_code, about=str(txn.where))
 
-    # A second marker could meet a new transaction of the same producer: never sent blindly.
+    # Not retried: a second marker could abort a new transaction of the same producer.
     await cluster.retrying(attempt, is_repeatable=False, topics={txn.where.topic})

@@ -1,1 +1,1 @@
-"""Reading records: fetches, group members, record counts."""
+"""Consumer: fetches, membership in groups, record counts."""

@@ -1,4 +1,4 @@
-"""How many committed records a group has not read yet, over whole topics."""
+"""Number of unread records of a group in whole topics."""
 
 from collections.abc import Iterable
 
@@ -8,8 +8,8 @@ from penstock.client.consumer.isolation import READ_COMMITTED
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, partitions_of
 
 
-async def unread(cluster: Cluster, group: str, topics: Iterable[str]) -> int:
-    """Where the group has committed nothing, everything that is there."""
+async def count_unread(cluster: Cluster, group: str, topics: Iterable[str]) -> int:
+    """Counts offsets after the committed one, or all offsets of a partition without commit."""
     places = [where for topic in topics for where in await partitions_of(cluster, topic)]
     kept = await committed_offsets(cluster, group)
     starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))

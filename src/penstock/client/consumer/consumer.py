@@ -1,8 +1,8 @@
-"""Reads assigned partitions: one long-polling fetch per broker, raw batches or decoded records.
+"""Consumer of assigned partitions: long-polling fetches, raw batches or decoded records.
 
-Owns the positions and what is in flight: at most one fetch per broker, the next one sent as soon
-as an answer is taken, so memory is bounded by `max_bytes` (and one batch) per broker. Leaves
-group membership and commits to others. Positions move when `fetch` or `poll` returns.
+Owns the positions and the fetches in flight, at most one per broker. The next fetch is sent when
+its reply is taken, so memory is bounded by `max_bytes` plus one batch per broker. Group membership
+and commits are in `group_member`. Positions advance when `fetch` or `poll` returns.
 """
 
 import asyncio
@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
-from penstock.client.consumer.fetched import READ_UNCOMMITTED, Fetched, FetchedRecord, end_of
+from penstock.client.consumer.fetched import (
+    READ_UNCOMMITTED,
+    Fetched,
+    FetchedRecord,
+    next_offset_after,
+)
 from penstock.client.errors import (
     RETRIABLE,
     STALE_METADATA,
@@ -37,20 +42,24 @@ _NETWORK = (Unreachable, ConnectionLost, RequestTimeout)
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
+    """Settings of a consumer."""
+
     min_bytes: int = 1
     max_wait_ms: int = 500
     max_bytes: int = 16 << 20
-    """What one broker may answer; at least one batch comes whatever its size."""
+    """Limits the reply of one broker; the first batch is returned whatever its size."""
     partition_bytes: int = 1 << 20
     isolation_level: int = READ_UNCOMMITTED
     reset: int | None = None
-    """Where to go on when the position is no longer in the log: EARLIEST, LATEST or fail."""
+    """Position to reset to when it is out of range: EARLIEST or LATEST; None raises Refused."""
     retry_timeout_ms: int = 60_000
-    """How long fetches may fail in a row before the failure is raised."""
+    """Time for which fetches may fail in a row before the error is raised."""
     rack: str = ""
 
 
 class Consumer:
+    """Reads assigned partitions."""
+
     def __init__(self, cluster: Cluster, config: ConsumerConfig | None = None) -> None:
         self.config = config or ConsumerConfig()
         self._cluster = cluster
@@ -67,7 +76,7 @@ class Consumer:
         await self.close()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads these partitions from these offsets on, and no others."""
+        """Assigns exactly these partitions, to be read from these offsets on."""
         self._positions = dict(positions)
         self._ready = []
 
@@ -80,11 +89,11 @@ class Consumer:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset to be returned, per assigned partition."""
+        """Next offset to return of each assigned partition."""
         return self._positions
 
     async def fetch(self, timeout_ms: int | None = None) -> list[Fetched]:
-        """The next raw batches of any partition; an empty list when time is up first."""
+        """Returns the next raw batches of any partition; an empty list after the timeout."""
         loop = asyncio.get_running_loop()
         timeout_s = (self.config.max_wait_ms if timeout_ms is None else timeout_ms) / 1000
         end = loop.time() + timeout_s
@@ -104,7 +113,7 @@ class Consumer:
         return ready
 
     async def poll(self, timeout_ms: int | None = None) -> list[FetchedRecord]:
-        """The next records of any partition; an empty list when time is up first."""
+        """Returns the next records of any partition; an empty list after the timeout."""
         fetched = await self.fetch(timeout_ms)
         return [message for part in fetched for message in part.messages()]
 
@@ -115,10 +124,10 @@ class Consumer:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._fetches.clear()
 
-    # Inside.
+    # Internals.
 
     async def _start_fetches(self) -> None:
-        """Puts one fetch in flight to each leader that has none."""
+        """Sends a fetch to each leader that has none in flight."""
         metadata = self._cluster.metadata
         by_node: dict[int, list[TopicPartition]] = {}
         for where in self._positions:
@@ -128,10 +137,10 @@ class Consumer:
         loop = asyncio.get_running_loop()
         for node_id, places in by_node.items():
             if node_id not in self._fetches:
-                # Taken now: the task runs later, and a partition may be given back before that.
+                # Copied now: the task runs later, and a partition may be revoked before that.
                 asked = {where: self._positions[where] for where in places}
                 self._fetches[node_id] = loop.create_task(self._fetch_from(node_id, asked))
-                # Fairness: a broker fills its answer in this order.
+                # Fairness: a broker fills its reply in this order.
                 for where in places[:1]:
                     self._positions[where] = self._positions.pop(where)
 
@@ -199,7 +208,7 @@ class Consumer:
         return Fetched(
             where=where,
             offset=offset,
-            next_offset=end_of(view, offset),
+            next_offset=next_offset_after(view, offset),
             high_watermark=data.high_watermark,
             last_stable_offset=data.last_stable_offset,
             log_start_offset=data.log_start_offset,
@@ -213,7 +222,7 @@ class Consumer:
         if self.config.reset is None:
             raise Refused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{where} holds offsets {low} to {high}: {offset} is not among them",
+                f"offset {offset} of {where} is not within {low}..{high}: seek to one that is",
             )
         start = low if self.config.reset == EARLIEST else high
         if self._positions.get(where) == offset:
@@ -230,14 +239,14 @@ class Consumer:
                 continue
             self._failing_since, self._failures = None, 0
             for part in parts:
-                # Dropped: what was asked for before a seek or a new assignment, and what the
-                # leaders before and after an election were both asked for.
+                # Dropped: replies to fetches from before a seek or a new assignment, and the
+                # second of two replies from the leaders before and after an election.
                 is_first = all(one.where != part.where for one in self._ready)
                 if is_first and self._positions.get(part.where) == part.offset:
                     self._ready.append(part)
 
     async def _failed(self, error: Exception) -> None:
-        """Waits before the next try and renews the metadata, or raises what will not heal."""
+        """Backs off and refreshes the metadata, or raises a permanent error."""
         loop = asyncio.get_running_loop()
         if isinstance(error, Refused) and error.code not in RETRIABLE:
             raise error

@@ -1,12 +1,11 @@
-"""What a fetch brought for one partition, and the records in it.
+"""Result of a fetch for one partition, and decoding of its records.
 
-The bytes are the broker's, whole batches and perhaps part of one more. Reading them skips what
-lies before the position asked for (a batch is served whole), control batches, and, for readers of
-committed records, the batches of aborted transactions (KIP-98). The CRC of every batch is checked
-before its content is believed.
+The bytes are the broker's: whole batches and perhaps part of one more. Decoding skips records
+before the requested offset (a batch is served whole), control batches, and with read_committed the
+batches of aborted transactions (KIP-98). The CRC of every batch is checked before it is decoded.
 
-A program of its own opens them where it is. A broker that acts as a client shares its loop with
-others: there, `opened` has workers do it, but for what is small and not compressed.
+A client process decodes on its own event loop. A broker that acts as a client must not block its
+loop: there, `process_fetched` decodes in workers, except small and uncompressed records.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,12 +33,12 @@ from penstock.wire.records import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-HERE_BYTES_MAX = 16 * 1024
-"""What is opened on a loop that others share, if it is not compressed: a millisecond or two."""
+INLINE_BYTES_MAX = 16 * 1024
+"""Limits uncompressed bytes that are decoded on a shared event loop: one or two milliseconds."""
 
 
 class FetchedRecord(NamedTuple):
-    """A record with its place."""
+    """Record with its topic, partition and offset."""
 
     topic: str
     partition: int
@@ -52,13 +51,13 @@ class FetchedRecord(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """One partition's part of a fetch reply, as it came."""
+    """Undecoded part of a fetch reply for one partition."""
 
     where: TopicPartition
     offset: int
-    """What was asked for; the first batch may begin before it."""
+    """Requested offset; the first batch may begin before it."""
     next_offset: int
-    """Where to go on: after the last whole batch, or `offset` if there is none."""
+    """Offset after the last whole batch, or `offset` if there is none."""
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
@@ -66,15 +65,15 @@ class Fetched(NamedTuple):
     aborted: Sequence[AbortedTransaction]
 
     def columns(self) -> Iterator[Columns]:
-        """The batches decoded column by column, those not to be delivered left out.
+        """Yields the decoded columns of each batch to deliver.
 
-        The first may hold records before `offset`.
+        The first one may contain records before `offset`.
         """
         for view, _ in self.data_batches():
             yield decode(view)
 
     def data_batches(self) -> Iterator[tuple[memoryview, bool]]:
-        """Each intact batch of data with whether its time is the append time."""
+        """Yields each batch to deliver, with True if its timestamps are append times."""
         pending = sorted(self.aborted, key=lambda txn: txn.first_offset, reverse=True)
         skipping: set[int] = set()
         for position, header in batches(self.records):
@@ -100,8 +99,8 @@ class Fetched(NamedTuple):
                 header = read_header(view)
                 raise Refused(
                     refused.code,
-                    f"{self.where}: offsets {header.base_offset} to {header.last_offset} are no "
-                    f"records ({refused}); read on at offset {header.next_offset}",
+                    f"{self.where}: offsets {header.base_offset} to {header.last_offset} cannot be "
+                    f"decoded ({refused}); read on at offset {header.next_offset}",
                 ) from refused
             offsets = columns.offsets
             for index in range(len(columns)):
@@ -111,22 +110,22 @@ class Fetched(NamedTuple):
                 yield FetchedRecord(topic, partition, *record, is_append_time=append_time)
 
 
-def end_of(records: memoryview, offset: int) -> int:
-    """The offset after the last whole batch, or `offset` if none is whole."""
+def next_offset_after(records: memoryview, offset: int) -> int:
+    """Returns the offset after the last whole batch, or `offset` if none is whole."""
     for _, header in batches(records):
         offset = max(offset, header.next_offset)
     return offset
 
 
-async def opened(
+async def process_fetched(
     workers: Workers | None,
     fetched: Fetched,
     work: Callable[P, T],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """What `work` finds in `fetched`: by a worker where there are some and it may take long."""
+    """Runs `work` on `fetched`, in a worker if there are workers and it may take long."""
     records = fetched.records
-    if workers is None or (len(records) <= HERE_BYTES_MAX and not is_compressed(records)):
+    if workers is None or (len(records) <= INLINE_BYTES_MAX and not is_compressed(records)):
         return work(*args, **kwargs)
     return await workers.run(work, *args, **kwargs)

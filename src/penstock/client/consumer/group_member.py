@@ -1,12 +1,12 @@
-"""Being a member of a consumer group whose partitions the coordinator assigns (KIP-848).
+"""Membership in a consumer group, whose coordinator assigns partitions (KIP-848).
 
-Owns the member's epoch, what it holds, and the task that calls the coordinator. Partitions that are
-to go elsewhere are given up first (`on_revoked` is awaited: the place to commit), then the
-coordinator is told; new ones are handed over (`on_assigned`) when they are free. A member that the
-coordinator forgot or fenced has lost everything it held (`on_lost`) and joins again.
+Owns the member epoch, the owned partitions and the heartbeat task. Partitions to revoke are
+released first: `on_revoked` is awaited and may commit, then the coordinator is notified. New
+partitions are assigned (`on_assigned`) when they are free. A member that the coordinator does not
+know or has fenced loses all partitions (`on_lost`) and joins again.
 
-Positions are committed here too, under the member's epoch, so that one that was expelled cannot
-move the positions of its successor.
+Offsets are committed under the member's epoch, so that a removed member cannot overwrite the
+offsets of its successor.
 """
 
 import base64
@@ -35,7 +35,7 @@ from penstock.wire.messages.offset_commit import (
 
 REBALANCE_TIMEOUT_MS = 60_000
 _NAMED_UNTIL = 9
-_EXPELLED = (
+_REJOIN = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -45,14 +45,14 @@ _COMMIT_TRIES = 5
 
 
 class GroupMembership(NamedTuple):
-    """Who commits: brokers refuse one that is no longer a member."""
+    """Member id and epoch for commits: brokers refuse those of removed members."""
 
     member_id: str
     epoch: int
 
 
 class GroupListener(NamedTuple):
-    """What is told to whoever reads."""
+    """Callbacks for the reader of the partitions."""
 
     on_assigned: Callable[[list[TopicPartition]], Awaitable[None]]
     on_revoked: Callable[[list[TopicPartition]], Awaitable[None]]
@@ -61,7 +61,7 @@ class GroupListener(NamedTuple):
 
 
 class GroupMember:
-    """`await join()`, then it beats by itself until `await leave()`."""
+    """Membership with heartbeats from `join` until `leave`."""
 
     def __init__(
         self, cluster: Cluster, group: str, topics: Sequence[str], listener: GroupListener
@@ -73,8 +73,8 @@ class GroupMember:
         self._listener = listener
         self._epoch = JOIN
         self._owned: list[TopicPartition] = []
-        self._told: list[TopicPartition] | None = None
-        """What the coordinator knows of `_owned`; None: it must be told."""
+        self._reported: list[TopicPartition] | None = None
+        """Owned partitions that the coordinator knows; None: they must be reported."""
         self._heartbeats = Heartbeats(cluster, self._beat, listener.on_failed)
 
     @property
@@ -85,7 +85,7 @@ class GroupMember:
         await self._heartbeats.start()
 
     async def leave(self) -> None:
-        """Says goodbye, if the coordinator answers; else the session expires there."""
+        """Leaves the group if the coordinator answers; otherwise the session expires there."""
         await self._heartbeats.stop(lambda: self._call(LEAVE))
 
     # Heartbeats.
@@ -94,12 +94,12 @@ class GroupMember:
         try:
             reply = await self._call(self._epoch)
         except Refused as refused:
-            if refused.code not in _EXPELLED:
+            if refused.code not in _REJOIN:
                 raise
-            self._epoch, self._owned, self._told = JOIN, [], None
+            self._epoch, self._owned, self._reported = JOIN, [], None
             self._listener.on_lost()
             reply = await self._call(JOIN)
-        self._told = list(self._owned)
+        self._reported = list(self._owned)
         self._epoch = reply.member_epoch
         self._heartbeats.set_interval(reply.heartbeat_interval_ms)
         if reply.assignment is not None:
@@ -113,12 +113,12 @@ class GroupMember:
         self._owned = sorted(assigned)
         if added:
             await self._listener.on_assigned(added)
-        if self._told != self._owned:
-            # The others wait for what was given up.
+        if self._reported != self._owned:
+            # Other members wait for the revoked partitions.
             self._heartbeats.beat_now()
 
     async def _named(self, assignment: ConsumerGroupHeartbeatAssignment) -> list[TopicPartition]:
-        """Assignments name topics by id; ids are known once the metadata is."""
+        """Resolves the topic ids of an assignment, after a metadata refresh if needed."""
         names: dict[TopicId, str] = {}
         for attempt in range(5):
             topics = self._cluster.metadata.topics
@@ -136,7 +136,7 @@ class GroupMember:
 
     async def _call(self, epoch: int) -> ConsumerGroupHeartbeatResponse:
         is_joining = epoch == JOIN
-        owned = self._owned if is_joining or self._told != self._owned else None
+        owned = self._owned if is_joining or self._reported != self._owned else None
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -165,10 +165,10 @@ class GroupMember:
             for name, indexes in by_topic((where, where.partition) for where in owned).items()
         ]
 
-    # Positions.
+    # Commits.
 
     async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Keeps positions of partitions that this member holds; refused once it holds them not."""
+        """Commits offsets of owned partitions; refused once this member does not own them."""
         for attempt in range(_COMMIT_TRIES):
             try:
                 await self._commit(positions)
@@ -176,7 +176,7 @@ class GroupMember:
             except Refused as refused:
                 if refused.code not in _STALE or attempt == _COMMIT_TRIES - 1:
                     raise
-            # The group moved on while this was under way; the next heartbeat says where to.
+            # The epoch changed meanwhile; the next heartbeat returns the new one.
             self._heartbeats.beat_now()
             await self._cluster.backoff.wait(attempt)
 
@@ -208,5 +208,5 @@ class GroupMember:
                     where = TopicPartition(topic.name, answer.partition_index)
                     check(answer.error_code, about=str(where))
 
-        # Committing the same positions twice does what doing it once does.
+        # Committing the same offsets twice is harmless.
         await at_coordinator(self._cluster, GROUP, self.group, ask)

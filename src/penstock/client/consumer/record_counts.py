@@ -1,9 +1,9 @@
-"""How many records lie at given offsets: not every offset has one.
+"""Counts the records at given offsets: not every offset has one.
 
-Markers of transactions take an offset each, records of aborted transactions are nobody's, and a
-compacted log has holes. So the range is read; batches that lie in it whole are counted by their
-header, others are opened, by workers where there are some. Reading costs what it costs: above
-`OFFSETS_MAX` offsets nothing is read, and the answer is how many there may be.
+Control records take an offset each, records of aborted transactions do not count, and a compacted
+log has gaps. So the range is read. Batches entirely inside it are counted by their headers, others
+are decoded, in workers if there are any. Above `OFFSETS_MAX` offsets the log is not read, and the
+result is the number of offsets.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, opened
+from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, process_fetched
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
@@ -21,22 +21,26 @@ OFFSETS_MAX = 200_000
 _WAIT_MS = 100
 
 
-class Count(NamedTuple):
+class RecordCount(NamedTuple):
+    """Number of records by partition."""
+
     records: dict[TopicPartition, int]
     is_exact: bool
-    """Otherwise these are offsets: there are so many records at most."""
+    """False if offsets were counted: an upper bound of the records."""
 
     @property
     def total(self) -> int:
         return sum(self.records.values())
 
 
-async def count_records(cluster: Cluster, wanted: Mapping[TopicPartition, IntervalSet]) -> Count:
-    """Of committed records, those at these offsets."""
+async def count_records(
+    cluster: Cluster, wanted: Mapping[TopicPartition, IntervalSet]
+) -> RecordCount:
+    """Counts the committed records at these offsets."""
     offsets = {where: len(runs) for where, runs in wanted.items()}
     if sum(offsets.values()) > OFFSETS_MAX:
-        return Count(offsets, is_exact=False)
-    return Count(
+        return RecordCount(offsets, is_exact=False)
+    return RecordCount(
         {where: await _count(cluster, where, runs) for where, runs in wanted.items()}, True
     )
 
@@ -53,7 +57,7 @@ async def _count(cluster: Cluster, where: TopicPartition, wanted: IntervalSet) -
         consumer.assign({where: runs[0][0]})
         while consumer.positions[where] <= runs[-1][1]:
             for fetched in await consumer.fetch(timeout_ms=_WAIT_MS):
-                found += await opened(cluster.workers, fetched, _within, fetched, wanted)
+                found += await process_fetched(cluster.workers, fetched, _within, fetched, wanted)
     return found
 
 

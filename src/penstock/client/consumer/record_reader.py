@@ -1,10 +1,10 @@
-"""Reads the records at given offsets of one partition, in the order of the log.
+"""Reads the records at given offsets of one partition, in log order.
 
-Stretches that nobody asked for are leapt over; what the log no longer has, markers and records of
-aborted transactions are left out.
+Seeks over ranges that are not wanted. Offsets that the log no longer has, control records and
+records of aborted transactions are skipped.
 
-Bounds: what one fetch brings, of which `PIECE_RECORDS` records or `PIECE_BYTES` are unpacked at a
-time, though never less than one batch. Between two pieces a loop that has workers is free.
+Bounds: one fetch, decoded in pieces of `PIECE_RECORDS` records or `PIECE_BYTES`, but at least one
+batch. With workers, the event loop is free between two pieces.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRecord, opened
+from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRecord, process_fetched
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
@@ -27,17 +27,17 @@ _WAIT_MS = 100
 def read_at(
     cluster: Cluster, where: TopicPartition, wanted: IntervalSet
 ) -> AsyncGenerator[FetchedRecord, None]:
-    """The records at these offsets, those that are there and committed now."""
-    return pick_at(cluster, where, wanted, _itself)
+    """Yields the committed records at these offsets."""
+    return select_at(cluster, where, wanted, _identity)
 
 
-async def pick_at(
+async def select_at(
     cluster: Cluster,
     where: TopicPartition,
     wanted: IntervalSet,
     pick: Callable[[FetchedRecord], T | None],
 ) -> AsyncGenerator[T, None]:
-    """As `read_at`, what `pick` makes of each; None is left out. Workers call it, if there are."""
+    """Works like `read_at`, but yields the results of `pick` except None; workers call `pick`."""
     low = (await list_offsets(cluster, {where: EARLIEST}))[where].offset
     ends = await list_offsets(cluster, {where: LATEST}, isolation_level=READ_COMMITTED)
     runs = list(wanted.within(low, ends[where].offset - 1))
@@ -51,7 +51,7 @@ async def pick_at(
             for fetched in await consumer.fetch(_WAIT_MS):
                 pieces = _Pieces(fetched, wanted, runs, pick)
                 while pieces.has_more:
-                    for one in await opened(cluster.workers, fetched, pieces.next):
+                    for one in await process_fetched(cluster.workers, fetched, pieces.next):
                         yield one
             position = consumer.positions[where]
             while runs[at][1] < position:
@@ -63,7 +63,7 @@ async def pick_at(
 
 
 class _Pieces(Generic[T]):
-    """What is picked of a fetch, piece by piece. One thread at a time has it."""
+    """Results of `pick` for a fetch, piece by piece. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -95,5 +95,5 @@ class _Pieces(Generic[T]):
         return found
 
 
-def _itself(message: FetchedRecord) -> FetchedRecord:
+def _identity(message: FetchedRecord) -> FetchedRecord:
     return message

@@ -17,7 +17,7 @@ from penstock.client.admin.queues import unfinished
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
-from penstock.client.consumer.record_reader import pick_at
+from penstock.client.consumer.record_reader import select_at
 from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage, dead_letter_of
 from penstock.client.list_offsets import LATEST, list_offsets, partitions_of
 from penstock.client.metadata import TopicPartition
@@ -66,7 +66,7 @@ async def open_dead_letters(
 
     async with aclosing(open_offsets(cluster, topic, chosen, ends=ends)) as places:
         async for where, wanted in places:
-            async with aclosing(pick_at(cluster, where, wanted, pick)) as messages:
+            async with aclosing(select_at(cluster, where, wanted, pick)) as messages:
                 async for message in messages:
                     yield message
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.retry import Backoff
 from penstock.client.admin.groups import delete_group
-from penstock.client.admin.queues import inspect, offer_again, unfinished
+from penstock.client.admin.queues import inspect, make_available, unfinished
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
 from penstock.client.consumer.fetched import FetchedRecord
@@ -55,7 +55,7 @@ async def replay_share_group(
         end = report.high_watermark if span.end is None else min(span.end, report.high_watermark)
         offered[where] = 0
         if first < end and report.start_offset >= 0:
-            offered[where] = await offer_again(cluster, group, {where: [(first, end - 1)]})
+            offered[where] = await make_available(cluster, group, {where: [(first, end - 1)]})
     return offered
 
 

@@ -22,7 +22,7 @@ from penstock.broker.api.context import Context
 from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.admin.groups import list_groups
-from penstock.client.admin.queues import finish, list_queues, offer_again, unfinished, withdraw
+from penstock.client.admin.queues import finish, list_queues, make_available, unfinished, withdraw
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import commit_offsets
 from penstock.client.consumer.record_counts import count_records
@@ -309,7 +309,7 @@ class DeadLetterAdmin:
                 waiting = await _waiting(cluster, group, where, some)
                 for start in range(0, len(waiting), TAKEN_BACK_AT_ONCE):
                     chunk = waiting[start : start + TAKEN_BACK_AT_ONCE]
-                    await offer_again(cluster, DEAD_LETTERS, _dead_letter_runs(topic, chunk))
+                    await make_available(cluster, DEAD_LETTERS, _dead_letter_runs(topic, chunk))
                     taken += await self._withdraw(cluster, group, where, topic, chunk)
         return taken
 

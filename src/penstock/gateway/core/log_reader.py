@@ -18,7 +18,12 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
 from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation
-from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRecord, end_of
+from penstock.client.consumer.fetched import (
+    READ_COMMITTED,
+    Fetched,
+    FetchedRecord,
+    next_offset_after,
+)
 from penstock.client.errors import code_of
 from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata.image import TopicImage
@@ -275,7 +280,7 @@ def _fetched(topic: str, offset: int, row: FetchPartitionData) -> Fetched:
     return Fetched(
         TopicPartition(topic, row.partition_index),
         offset,
-        end_of(records, offset),
+        next_offset_after(records, offset),
         row.high_watermark,
         row.last_stable_offset,
         row.log_start_offset,

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.admin.scaling import (
-    GroupStanding,
+    GroupProgress,
     PartitionLag,
     Scaling,
     ScalingTarget,
+    group_progress,
     scale,
-    standing,
 )
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.coordinator_calls import CoordinatorCalls, raise_for
@@ -45,22 +45,22 @@ class Scaled(NamedTuple):
 
     kind: str
     members: int
-    now: GroupStanding
+    now: GroupProgress
     scaling: Scaling
 
 
 @dataclass(slots=True)
 class _History:
-    samples: list[GroupStanding] = field(default_factory=list)
+    samples: list[GroupProgress] = field(default_factory=list)
     member_per_s: float | None = None
     """Last rate of a member measured while the members were busy."""
 
-    def before(self, now_s: float) -> GroupStanding | None:
+    def before(self, now_s: float) -> GroupProgress | None:
         """Returns the oldest sample of the last `SAMPLE_AGE_MAX_S`."""
         self.samples = [one for one in self.samples if now_s - one.at_s <= SAMPLE_AGE_MAX_S]
         return self.samples[0] if self.samples else None
 
-    def add(self, now: GroupStanding) -> None:
+    def add(self, now: GroupProgress) -> None:
         if self.samples and self.samples[-1].partitions != now.partitions:
             self.samples.clear()
         if not self.samples or now.at_s - self.samples[-1].at_s >= SAMPLE_INTERVAL_S:
@@ -91,7 +91,7 @@ class GroupScaling:
         described = await self._groups.one(principal, group)
         is_queue = described.kind == SHARE
         rows = await (self._queue if is_queue else self._log)(principal, group)
-        now = standing(asyncio.get_running_loop().time(), rows)
+        now = group_progress(asyncio.get_running_loop().time(), rows)
         history = self._history(group)
         members = len(described.members)
         before = history.before(now.at_s)

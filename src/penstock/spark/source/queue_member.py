@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.base.errors import PeerError, Refused
-from penstock.client.admin.admin import Admin, begin_share_group
+from penstock.client.admin.admin import Admin, set_share_group_start
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
 from penstock.client.share.acknowledgements import NEVER_DELIVERED, AcknowledgementType
@@ -89,7 +89,7 @@ class QueueMember:
         group = settings.group
         timeout_ms = settings.access.retry_timeout_ms
         await cluster.retrying(cluster.bootstrap, timeout_ms=timeout_ms)
-        await begin_share_group(Admin(cluster), group, _AUTO_OFFSET_RESET)
+        await set_share_group_start(Admin(cluster), group, _AUTO_OFFSET_RESET)
         config = ShareConfig(
             fetch_records=FETCH_RECORDS,
             held_max=2 * self._records_max,

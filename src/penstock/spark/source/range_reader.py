@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
-from penstock.client.consumer.fetched import Fetched, end_of
+from penstock.client.consumer.fetched import Fetched, next_offset_after
 from penstock.client.errors import check, code_of, refusal
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
 from penstock.spark.connection import BlockingClient
@@ -167,7 +167,7 @@ def _fetched(span: Range, offset: int, data: FetchPartitionData) -> Fetched:
     return Fetched(
         where=span.where,
         offset=offset,
-        next_offset=end_of(view, offset),
+        next_offset=next_offset_after(view, offset),
         high_watermark=data.high_watermark,
         last_stable_offset=data.last_stable_offset,
         log_start_offset=data.log_start_offset,

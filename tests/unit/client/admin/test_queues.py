@@ -9,7 +9,7 @@ from penstock.client.admin.queues import (
     finish,
     inspect,
     list_queues,
-    offer_again,
+    make_available,
     unfinished,
 )
 from penstock.client.dead_letters.open import DEAD_LETTERS
@@ -30,7 +30,7 @@ async def test_a_queue_is_known_once_somebody_has_a_position(desk: Desk) -> None
     assert await list_queues(desk.cluster, ["other"]) == {}
     reports = await inspect(desk.cluster, DEAD_LETTERS, [T0, T1])
     assert [report.unfinished for report in reports.values()] == [0, 1]
-    assert await offer_again(desk.cluster, DEAD_LETTERS, {T1: [(0, 1)]}) == 1
+    assert await make_available(desk.cluster, DEAD_LETTERS, {T1: [(0, 1)]}) == 1
 
 
 @run_with(on_cluster)

@@ -85,7 +85,7 @@ async def test_moves_under_way_are_listed(
             topics=[OngoingTopicReassignment(name="a", partitions=[row])],
         )
     )
-    assert await Reassignments(cluster).under_way() == {A1: ReplicaMove((3, 1), (3,), (1,))}
+    assert await Reassignments(cluster).ongoing() == {A1: ReplicaMove((3, 1), (3,), (1,))}
 
 
 @pytest.mark.parametrize(("unclean", "kind"), [(False, PREFERRED), (True, UNCLEAN)])

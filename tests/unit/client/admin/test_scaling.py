@@ -4,22 +4,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.admin.scaling import (
-    GroupStanding,
+    GroupProgress,
     PartitionLag,
     ScalingTarget,
+    group_progress,
     rates,
     scale,
-    standing,
 )
 
 
-def at(at_s: float, done: int, end: int, partitions: int = 10) -> GroupStanding:
-    return GroupStanding(at_s, partitions, done, end, end - done, end - done)
+def at(at_s: float, done: int, end: int, partitions: int = 10) -> GroupProgress:
+    return GroupProgress(at_s, partitions, done, end, end - done, end - done)
 
 
 def test_a_standing_adds_up_partitions() -> None:
-    found = standing(5.0, {("t", 0): PartitionLag(3, 10), ("t", 1): PartitionLag(9, 8)})
-    assert found == GroupStanding(5.0, 2, 12, 18, 7, 7)
+    found = group_progress(5.0, {("t", 0): PartitionLag(3, 10), ("t", 1): PartitionLag(9, 8)})
+    assert found == GroupProgress(5.0, 2, 12, 18, 7, 7)
 
 
 def test_members_are_wanted_for_what_comes_in_and_what_has_gathered() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.consumer.fetched import Fetched, end_of
+from penstock.client.consumer.fetched import Fetched, next_offset_after
 from penstock.client.metadata import TopicPartition
 from penstock.wire.control_batches import encode_marker
 from penstock.wire.messages.fetch import AbortedTransaction
@@ -38,7 +38,7 @@ def fetched(*batches: bytearray, aborted: tuple[tuple[int, int], ...] = ()) -> F
     return Fetched(
         where=TopicPartition("t", 0),
         offset=0,
-        next_offset=end_of(view, 0),
+        next_offset=next_offset_after(view, 0),
         high_watermark=100,
         last_stable_offset=100,
         log_start_offset=0,

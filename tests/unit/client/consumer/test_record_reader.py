@@ -6,8 +6,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.consumer import record_reader
-from penstock.client.consumer.fetched import HERE_BYTES_MAX, FetchedRecord
-from penstock.client.consumer.record_reader import pick_at, read_at
+from penstock.client.consumer.fetched import INLINE_BYTES_MAX, FetchedRecord
+from penstock.client.consumer.record_reader import read_at, select_at
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
 from penstock.wire.compression import Codec
@@ -46,7 +46,7 @@ async def test_only_what_was_asked_for_and_is_there_is_read(desk: Desk) -> None:
     [
         (Codec.NONE, 10, False),
         (Codec.ZSTD, 10, True),
-        (Codec.NONE, HERE_BYTES_MAX, True),
+        (Codec.NONE, INLINE_BYTES_MAX, True),
     ],
 )
 @run_with(on_cluster)
@@ -80,7 +80,7 @@ def test_what_unpacks_to_much_comes_in_pieces_and_in_order(
             return message.value if message.offset % 2 else None
 
         workers.modules.clear()
-        picked = [value async for value in pick_at(desk.cluster, T0, between((4, 9)), odd)]
+        picked = [value async for value in select_at(desk.cluster, T0, between((4, 9)), odd)]
         assert picked == [b"5", b"7", b"9"]
         assert len(workers.modules) == 1, "nothing is unpacked after the last that is wanted"
 

@@ -1,11 +1,11 @@
 """What is remembered of groups between questions is bounded, and forgets what is old."""
 
-from penstock.client.admin.scaling import GroupStanding
+from penstock.client.admin.scaling import GroupProgress
 from penstock.gateway.core.scaling import SAMPLE_AGE_MAX_S, SAMPLE_INTERVAL_S, SAMPLES_MAX, _History
 
 
-def at(at_s: float, partitions: int = 1) -> GroupStanding:
-    return GroupStanding(at_s, partitions, 0, 0, 0, 0)
+def at(at_s: float, partitions: int = 1) -> GroupProgress:
+    return GroupProgress(at_s, partitions, 0, 0, 0, 0)
 
 
 def test_moments_are_spaced_and_few() -> None:
