@@ -70,10 +70,7 @@ class Recreator:
             for _ in range(self.rng.randint(1, 4)):
                 await self._move()
                 await self.read()
-            if self.rng.random() < 0.8:
-                await self._recreate_unseen()
-            else:
-                await self._recreate()
+            await self._recreate_either_way()
             for _ in range(self.rng.randint(1, 3)):
                 await self.read()
         self.world.reached("recreator at rest")
@@ -87,6 +84,12 @@ class Recreator:
             await self._insist(self._delete)
             await self._create()
         self.world.reached("topic created anew")
+
+    async def _recreate_either_way(self) -> None:
+        if self.rng.random() < 0.8:
+            await self._recreate_unseen()
+        else:
+            await self._recreate()
 
     async def _recreate_unseen(self) -> None:
         """The coordinator knows nothing of it until later."""
@@ -198,7 +201,7 @@ class Recreator:
             self.checker.unsure.discard(value)
             if self.rng.random() < 0.5:
                 # What it moves is another topic's by the time it is decided.
-                await self._recreate()
+                await self._recreate_either_way()
             await producer.end(committed=True)
         except TxnFailed:
             self.world.reached("transaction failed")
