@@ -423,9 +423,10 @@ GROUP_CONFIGS: tuple[Config, ...] = tuple(
         (("share.heartbeat.interval.ms", INT, "5000", at_least(1),
           "How often members of a share group call."),
          "group.share.heartbeat.interval.ms"),
-        (("share.isolation.level", STRING, "read_uncommitted",
+        (("share.isolation.level", STRING, "read_committed",
           one_of("read_committed", "read_uncommitted"),
-          "Whether a share group sees records of open and aborted transactions."), None),
+          "With read_uncommitted a share group receives records of open and aborted transactions, "
+          "which is Kafka's default."), None),
         (("share.partition.max.record.locks", INT, "200000", at_least(100),
           "Records of one partition a share group may have in flight; Kafka's default is 2000."),
          "group.share.partition.max.record.locks"),
