@@ -1,1 +1,1 @@
-"""The SQS door: Amazon's queue API over topics and share groups, for boto3 and other SDKs."""
+"""SQS endpoint: Amazon's queue API over topics and share groups, for boto3 and other SDKs."""

@@ -1,4 +1,4 @@
-"""The one table of what the SQS door can do: action, request, handler."""
+"""Table of the SQS actions with their request types and handlers."""
 
 from penstock.gateway.sqs import move_tasks, queues, receive, requests, send, settle
 from penstock.gateway.sqs.call import Action

@@ -1,4 +1,4 @@
-"""What the batch requests have in common: their limits, and answers that say what failed."""
+"""Limits and responses of batch requests."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ class BatchItem(Protocol):
 
 
 def check_entries(entries: Sequence[BatchItem], kind: str, *, size: int = 0) -> None:
-    """Refuses the whole batch; `size`: bytes of the messages in it, if there are some."""
+    """Refuses an invalid batch as a whole; `size`: total bytes of its messages, if any."""
     if not entries:
         raise Fault("EmptyBatchRequest", f"There should be at least one {kind} in the request.")
     if len(entries) > ENTRIES_MAX:
@@ -51,7 +51,7 @@ def check_entries(entries: Sequence[BatchItem], kind: str, *, size: int = 0) -> 
 def batch_answer(
     entries: Sequence[BatchItem], results: Sequence[Mapping[str, object] | Fault]
 ) -> Answer:
-    """One row for each entry: what it came to, or why it failed."""
+    """Returns one row for each entry: its result, or its error."""
     done: list[object] = []
     failed: list[object] = []
     for entry, result in zip(entries, results, strict=True):

@@ -1,7 +1,7 @@
-"""What a handler of the SQS and SNS doors sees: the node, and who asks for what.
+"""Call context of the SQS and SNS handlers: the node and the caller.
 
-A handler takes a `AwsCall` and a request and answers with the fields of the JSON protocol, or
-raises Fault or Refused. Queues are topics; a topic that Kafka clients made is a queue too.
+A handler takes an `AwsCall` and a request, and returns the fields of the JSON protocol's response,
+or raises Fault or Refused. Queues are topics; a topic created by a Kafka client is a queue, too.
 """
 
 from collections.abc import Callable, Coroutine
@@ -26,26 +26,26 @@ Answer = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class AwsCall:
-    """One request: on whose behalf, and how the caller calls this broker."""
+    """Context of one request."""
 
     gateway: Gateway
     principal: Principal
     base_url: str
-    """Like http://localhost:8080."""
+    """For example http://localhost:8080."""
     region: str
     moves: MoveTasks
-    """The tasks that move messages between queues."""
+    """Move tasks of dead-letter queues."""
     client: Callable[[], ClientWatch]
-    """Watches the client while a call waits."""
+    """Makes a watch for disconnection while a call waits."""
     trace: str | None = None
-    """The trace that the request says it is of (X-Amzn-Trace-Id)."""
+    """Trace id of the request (X-Amzn-Trace-Id), if any."""
 
     @property
     def node(self) -> Context:
         return self.gateway.ctx
 
     def queue(self, url: str, *needs: Operation) -> SqsQueue:
-        """The queue behind a URL, if the caller has the rights that are needed."""
+        """Returns the queue of a URL; refuses unless the caller has the permissions `needs`."""
         return self.queue_named(queue_of_url(url), *needs)
 
     def queue_named(self, name: str, *needs: Operation) -> SqsQueue:
@@ -57,7 +57,7 @@ class AwsCall:
         return self.queue_of(topic)
 
     def may_see(self, name: str) -> bool:
-        """Whether the caller may know of a topic."""
+        """True if the caller may describe a topic."""
         return may(self.node, self.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
     def may_write(self, name: str) -> bool:
@@ -75,7 +75,7 @@ class AwsCall:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a door can do: the request, and who answers it."""
+    """Action of SQS or SNS: its request type and handler."""
 
     request: type[Request]
     handler: Callable[[AwsCall, Any], Coroutine[Any, Any, Answer]]

@@ -1,7 +1,7 @@
-"""MD5 digests of messages, as SDKs compute them again to see that nothing changed on the way.
+"""MD5 digests of messages, which SDKs recompute to detect changes in transit.
 
-The digest of attributes covers, by name, for each: name, type, one byte for the kind of value
-(1: text, 2: bytes), value; texts and values with their length before them, in four bytes.
+The digest of attributes covers, in order of names, for each: name, type, one byte for the kind of
+value (1: text, 2: bytes), and value. A length of four bytes precedes name, type and value.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ BINARY = b"\x02"
 
 
 class AttributeValue(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """One message attribute: `data_type` is String, Number or Binary, with `.anything` behind."""
+    """Message attribute; `data_type` is String, Number or Binary, optionally with `.anything`."""
 
     data_type: str = ""
     string_value: str | None = None

@@ -1,13 +1,14 @@
-"""Where requests of AWS SDKs come in: who asks, what for, and the answer.
+"""Endpoint for AWS SDKs: authenticates, parses, executes and answers SQS and SNS requests.
 
-SQS and SNS share the port with everything else: requests are POST to `/`, or to a queue's own
-URL. Who asks is checked first. Whoever signs with an access key of a user is that user; a key of
-`sqs.credentials` is a user of its own, and with any of these set every request must be signed. A
-signature is checked (`sigv4`) where there is anything to check it against: keys, or rights. Who
-does not sign may say who they are as over HTTP; else they are anonymous, and the rights decide.
+SQS and SNS share the port with the other protocols: requests are POST to `/`, or to a queue's own
+URL. Authentication comes first. A request signed with a user's access key acts as that user. A key
+of `sqs.credentials` acts as a user of its own; if any of these is set, every request must be
+signed. Signatures are verified (`sigv4`) if there are keys, or if authorization is enabled. Clients
+that do not sign may authenticate as over HTTP; otherwise they are anonymous, and permissions
+decide.
 
-SDKs ask often, one small thing at a time, so their requests do not go through the application: an
-`AwsFront` before it tells them by their path and answers.
+SDKs send many small requests, so these bypass the application: an `AwsFront` before it recognizes
+them by their path and answers them.
 """
 
 import uuid
@@ -32,7 +33,7 @@ from penstock.gateway.http.request_io import ClientWatch, principal_of
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.call import AwsCall
 from penstock.gateway.sqs.errors import Fault, fault_of
-from penstock.gateway.sqs.protocols import JsonProtocol, ParsedAction, QueryProtocol, Speaker
+from penstock.gateway.sqs.protocols import AwsProtocol, JsonProtocol, ParsedAction, QueryProtocol
 from penstock.gateway.sqs.queue_names import ACCOUNT, REGION
 from penstock.gateway.sqs.requests import read_request
 from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, verify
@@ -45,11 +46,11 @@ TRACE_CHARS_MAX = 256
 
 
 class AwsFront:
-    """Wraps the application: answers AWS SDKs, and hands everything else on."""
+    """Wraps the application: answers AWS SDKs, and passes on all other requests."""
 
     def __init__(self, app: Starlette, gateway: Gateway, moves: MoveTasks) -> None:
         self._app = app
-        self._entry = AwsEndpoint(gateway, moves)
+        self._endpoint = AwsEndpoint(gateway, moves)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue = _queue_of(scope)
@@ -60,7 +61,7 @@ class AwsFront:
         scope["path_params"] = {"queue": queue} if queue else {}
         request = Request(scope, receive)
         try:
-            response = await self._entry.answer(request)
+            response = await self._endpoint.answer(request)
         except HTTPException as error:
             response = await answer_http_error(request, error)
         except ClientDisconnect:
@@ -69,7 +70,7 @@ class AwsFront:
 
 
 def _queue_of(scope: Scope) -> str | None:
-    """The queue that a request of an SDK is sent to, "" for none; None: it is not of an SDK."""
+    """Returns the queue in an SDK request's path, "" for none; None if it is not from an SDK."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     path: str = scope["path"]
@@ -80,7 +81,7 @@ def _queue_of(scope: Scope) -> str | None:
 
 
 class AwsEndpoint:
-    """The endpoint of both doors."""
+    """Endpoint of SQS and SNS."""
 
     def __init__(self, gateway: Gateway, moves: MoveTasks) -> None:
         self._gateway = gateway
@@ -91,23 +92,23 @@ class AwsEndpoint:
     async def answer(self, request: Request) -> Response:
         request_id = str(uuid.UUID(bytes=self._gateway.ctx.random.random_bytes(16), version=4))
         target = request.headers.get(TARGET)
-        speaker: Speaker = (
+        speaker: AwsProtocol = (
             QueryProtocol(request_id) if target is None else JsonProtocol(target, request_id)
         )
         body = await request.body()
-        asked: ParsedAction | None = None
+        parsed: ParsedAction | None = None
         failure: Fault | None = None
         try:
-            region = await self._admit(request, body)
+            region = await self._authenticate(request, body)
             call = self._call(request, region)
-            asked = speaker.read(body)
+            parsed = speaker.read(body)
             require_request_time(self._gateway, request)
             if "queue" in request.path_params:
-                # Older SDKs send to the queue's own URL, and may leave it out of the request.
-                asked.values.setdefault("QueueUrl", request.path_params["queue"])
-            action = asked.action
-            answer = await action.handler(call, read_request(action.request, asked.values))
-            return speaker.result(asked, answer)
+                # Older SDKs send to the queue's URL, and may omit it in the request.
+                parsed.values.setdefault("QueueUrl", request.path_params["queue"])
+            action = parsed.action
+            answer = await action.handler(call, read_request(action.request, parsed.values))
+            return speaker.result(parsed, answer)
         except Fault as fault:
             failure = fault
             return speaker.error(fault)
@@ -115,19 +116,19 @@ class AwsEndpoint:
             failure = fault_of(refused)
             return speaker.error(failure)
         finally:
-            self._tell(request, asked, failure)
+            self._audit(request, parsed, failure)
 
-    def _tell(self, request: Request, asked: ParsedAction | None, failure: Fault | None) -> None:
-        name = asked.name if asked is not None else "Authenticate"
-        values = asked.values if asked is not None else {}
+    def _audit(self, request: Request, parsed: ParsedAction | None, failure: Fault | None) -> None:
+        name = parsed.name if parsed is not None else "Authenticate"
+        values = parsed.values if parsed is not None else {}
         fault = (failure.name, failure.status) if failure is not None else None
-        if asked is not None or (failure is not None and failure.status in DENIED_STATUSES):
-            is_sns = asked is not None and SNS_ACTIONS.get(name) is asked.action
+        if parsed is not None or (failure is not None and failure.status in DENIED_STATUSES):
+            is_sns = parsed is not None and SNS_ACTIONS.get(name) is parsed.action
             kind = "sns" if is_sns else "sqs"
             audit_action(self._gateway, request, kind, name, values, fault)
 
-    async def _admit(self, request: Request, body: bytes) -> str | None:
-        """Finds out who asks, if they may come in at all; the region they signed for."""
+    async def _authenticate(self, request: Request, body: bytes) -> str | None:
+        """Sets the request's principal; returns the region of its signature. Raises Fault."""
         node, keys = self._gateway.ctx, self._known_keys()
         if PRINCIPAL in request.scope or not (keys.users or node.authorizer.is_on):
             return region_of(request.headers.get("authorization", ""))
@@ -166,13 +167,13 @@ class AwsEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Every access key there is."""
+    """All access keys."""
 
     secrets: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
-    """Whose each is."""
+    """Owner of each access key."""
     must_sign: bool = False
-    """Whether everybody has to."""
+    """True if every request must be signed."""
 
 
 def keys_of(users: Mapping[str, UserRecord], static: Mapping[str, str]) -> Keys:
@@ -185,7 +186,8 @@ def keys_of(users: Mapping[str, UserRecord], static: Mapping[str, str]) -> Keys:
 
 
 def read_credentials(text: str) -> dict[str, str]:
-    """Secrets by access key, from KEY:SECRET,KEY:SECRET; the config's own check saw to the form."""
+    """Parses KEY:SECRET,KEY:SECRET into secrets by access key; the config's validator checked the
+    syntax."""
     pairs = [item.strip().partition(":") for item in text.split(",")] if text else []
     return {access_key: secret for access_key, _, secret in pairs}
 
@@ -202,13 +204,13 @@ def _signed(request: Request, body: bytes) -> SignedRequest:
 
 
 def _trace_of(request: Request) -> str | None:
-    """Trace for messages without one of their own; anything unlike a trace is passed over."""
+    """Returns the trace for messages without one of their own; ignores malformed ones."""
     trace: str | None = request.headers.get(TRACE_HEADER)
     is_one = trace is not None and 0 < len(trace) <= TRACE_CHARS_MAX and trace.isascii()
     return trace if is_one and trace is not None and trace.isprintable() else None
 
 
 def region_of(authorization: str) -> str | None:
-    """The region that a request was signed for, where nobody asks who signed it."""
+    """Returns the region of a signature that is not verified."""
     parts = authorization.split("/", 3)
     return parts[2] if len(parts) == 4 else None

@@ -1,8 +1,8 @@
-"""What the SQS and SNS doors answer instead of a result: Amazon's error names and codes.
+"""Errors of SQS and SNS: Amazon's names and codes.
 
-An error has a name of its own (`QueueDoesNotExist`, which boto3 raises as a class of that name)
-and, for some, a different code in the older query protocol, which both protocols carry; programs
-compare that code. Refusals of the node become the error that says the same.
+An error has a name (`QueueDoesNotExist`, which boto3 raises as a class of that name) and, for some,
+a different code in the older query protocol. Both protocols carry that code, and programs compare
+it. Refusals of the node are mapped to the corresponding error.
 """
 
 import math
@@ -32,11 +32,11 @@ UNMODELLED = {
     "InvalidParameterValue": "InvalidParameterValueException",
     "MissingParameter": "MissingRequiredParameterException",
 }
-"""Errors that are not of SQS's own model: the JSON protocol has other names for them."""
+"""Errors outside of SQS's own model, with their names in the JSON protocol."""
 QUERY_MESSAGES = {
     "QueueDoesNotExist": "The specified queue does not exist for this wsdl version.",
 }
-"""Messages that the query protocol words differently."""
+"""Messages that differ in the query protocol."""
 STATUSES = {
     "AccessDenied": 403,
     "IncompleteSignature": 403,
@@ -51,22 +51,22 @@ STATUSES = {
 }
 SENDER_FAULT_BELOW = 500
 SHOWN_CHARS_MAX = 500
-"""Of a value that is shown in an error."""
+"""Maximum length of a value in an error message."""
 
 
 class Fault(Exception):
-    """An error in Amazon's words."""
+    """Error as Amazon defines it."""
 
     def __init__(self, name: str, message: str, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.name = name
         self.message = message
         self.wait_s = wait_s
-        """When to come back, where that is known."""
+        """Time after which to retry, if known."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with it beside the body."""
+        """HTTP headers of the error."""
         return {} if self.wait_s is None else {"retry-after": str(math.ceil(self.wait_s))}
 
     @property
@@ -75,17 +75,17 @@ class Fault(Exception):
 
     @property
     def is_sender(self) -> bool:
-        """Whether whoever asked has to change something."""
+        """True if the sender has to change the request."""
         return self.status < SENDER_FAULT_BELOW
 
     @property
     def old_code(self) -> str:
-        """The code in the query protocol."""
+        """Code in the query protocol."""
         return OLD_CODES.get(self.name, self.name)
 
 
 def invalid(name: str, value: object, reason: str) -> Fault:
-    """A parameter with a value that it cannot have."""
+    """Error for a parameter with an invalid value."""
     shown = str(value)
     shown = shown if len(shown) <= SHOWN_CHARS_MAX else shown[:SHOWN_CHARS_MAX] + "..."
     return Fault(
@@ -123,7 +123,7 @@ _FAULTS = {
 
 
 def fault_of(refused: Refused) -> Fault:
-    """A refusal that no handler had a better word for; by default it may pass: try again."""
+    """Maps a refusal that no handler mapped; unknown codes become a retryable error."""
     if refused.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         return no_queue()
     name = _FAULTS.get(refused.code, "ServiceUnavailable")

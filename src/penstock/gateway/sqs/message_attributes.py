@@ -1,10 +1,9 @@
-"""Message attributes as record headers and back, types kept.
+"""Conversion between message attributes and record headers, preserving types.
 
-An attribute is a header of the same name; its value is the header's. Types other than String are
-listed in one more header, `penstock-sqs-types`. A header that a Kafka client set is a String, or
-Binary if it is not text. Headers with which a record says something about its own delivery or its
-redrives, and the envelope's message id, are not attributes; those of a dead-lettered message
-(`penstock-dlq-...`) are.
+An attribute is a header of the same name and value. Types other than String are listed in another
+header, `penstock-sqs-types`. A header that a Kafka client set is a String, or Binary if it is not
+text. Headers about a record's delivery or redrives, and the envelope's message id, are not
+attributes; those of a dead-lettered message (`penstock-dlq-...`) are.
 """
 
 import re
@@ -21,7 +20,7 @@ from penstock.state.queues import dead_letter_format, delivery_headers
 
 TYPES = "penstock-sqs-types"
 TRACE = "penstock-sqs-trace"
-"""The header of the one system attribute that senders may set, AWSTraceHeader."""
+"""Header for AWSTraceHeader, the only system attribute that senders may set."""
 TRACE_ATTRIBUTE = "AWSTraceHeader"
 ATTRIBUTES_MAX = 10
 NAME_BYTES_MAX = 256
@@ -38,7 +37,7 @@ _HIDDEN = frozenset({MESSAGE_ID, delivery_headers.DEDUP_ID, TYPES, TRACE, REDRIV
 
 
 def is_text(text: str) -> bool:
-    """Whether XML can carry it: that is what SQS takes as text."""
+    """True for characters that XML allows: SQS accepts no others."""
     return _ILLEGAL.search(text) is None
 
 
@@ -54,7 +53,7 @@ def check_text(text: str, parameter: str) -> None:
 
 
 def headers_of(attributes: Mapping[str, AttributeValue]) -> Headers:
-    """Raises Fault for what SQS would not take."""
+    """Returns the headers of attributes; raises Fault for attributes that SQS refuses."""
     if len(attributes) > ATTRIBUTES_MAX:
         raise Fault(
             "InvalidParameterValue",
@@ -74,7 +73,7 @@ def headers_of(attributes: Mapping[str, AttributeValue]) -> Headers:
 
 
 def size_of(attributes: Mapping[str, AttributeValue]) -> int:
-    """What attributes count toward the size of a message."""
+    """Size of attributes that counts toward the message size, in bytes."""
     return sum(
         len(name.encode()) + len(value.data_type.encode()) + len(value.content)
         for name, value in attributes.items()
@@ -82,7 +81,7 @@ def size_of(attributes: Mapping[str, AttributeValue]) -> int:
 
 
 def _check(name: str, value: AttributeValue) -> None:
-    """Amazon's words, where they are known."""
+    """Checks an attribute; uses Amazon's error messages where they are known."""
     if len(name.encode()) > NAME_BYTES_MAX:
         raise _refused("names must be shorter than 256 Bytes")
     if not _NAME.fullmatch(name):
@@ -128,7 +127,7 @@ def _refused(why: str) -> Fault:
 
 
 def attributes_of(headers: Headers, wanted: Iterable[str]) -> dict[str, AttributeValue]:
-    """The attributes of a record that `wanted` names: by name, `prefix.*`, or All."""
+    """Returns a record's attributes that match `wanted`: a name, `prefix.*`, or All."""
     names = list(wanted)
     if not names or not headers:
         return {}
@@ -147,7 +146,7 @@ def types_of(headers: Headers) -> dict[str, str]:
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError:
-        return {}  # Not ours; the values are there all the same.
+        return {}  # Not written by this endpoint; the values are valid all the same.
 
 
 def header(headers: Headers, name: str) -> bytes | None:
@@ -162,8 +161,9 @@ def _is_attribute(name: str) -> bool:
 
 def _is_wanted(name: str, names: list[str]) -> bool:
     return any(
-        wish in ("All", "*", ".*", name) or (wish.endswith(".*") and name.startswith(wish[:-2]))
-        for wish in names
+        pattern in ("All", "*", ".*", name)
+        or (pattern.endswith(".*") and name.startswith(pattern[:-2]))
+        for pattern in names
     )
 
 

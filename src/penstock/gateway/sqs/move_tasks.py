@@ -1,7 +1,7 @@
-"""StartMessageMoveTask, ListMessageMoveTasks, CancelMessageMoveTask: messages back to work.
+"""StartMessageMoveTask, ListMessageMoveTasks, CancelMessageMoveTask: redrive by move tasks.
 
-The source must be a dead-letter queue; without a destination every message goes back to the queue
-that gave it up. The work itself is done by `core.move_tasks`.
+The source must be a dead-letter queue. Without a destination each message goes back to the queue
+that dead-lettered it. `core.move_tasks` does the work.
 """
 
 from penstock.base.errors import ErrorCode, Refused
@@ -75,7 +75,7 @@ def _show(call: AwsCall, handle: str, record: MoveRecord) -> Answer:
     status = call.moves.status_of(record)
     reason = record.reason
     if status == FAILED and reason is None:
-        reason = f"node {record.owner}, which did it, is not there"
+        reason = f"node {record.owner}, which ran the task, is not in the cluster"
     shown: dict[str, object | None] = {
         "TaskHandle": handle if status == RUNNING else None,
         "Status": status,

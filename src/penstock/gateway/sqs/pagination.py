@@ -1,4 +1,4 @@
-"""Long lists in pages: a token says after which item the next page begins."""
+"""Pagination of long lists: a token names the item after which the next page starts."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ PAGE_MAX = 1_000
 def page(
     names: list[str], most: int | None, token: str | None, *, page_max: int = PAGE_MAX
 ) -> tuple[list[str], str | None]:
-    """The part of sorted names that a page shows, and the token of the next one, if any."""
+    """Returns a page of sorted names, and the token of the next page, if any."""
     if most is not None and not 1 <= most <= page_max:
         raise invalid("MaxResults", most, f"Must be between 1 and {page_max}, if provided.")
     size = most or page_max
@@ -28,4 +28,4 @@ def _read(token: str) -> str:
     try:
         return base64.urlsafe_b64decode(token.encode("ascii")).decode()
     except (binascii.Error, ValueError) as error:
-        raise invalid("NextToken", token, "It must be one that an earlier answer had.") from error
+        raise invalid("NextToken", token, "It must come from an earlier response.") from error

@@ -1,8 +1,8 @@
-"""The two protocols of AWS SDKs: how a request says what it asks for, and how it is answered.
+"""The two protocols of AWS SDKs: parsing of requests and formatting of responses.
 
-`JsonProtocol` (AWS JSON 1.0): the action in `X-Amz-Target`, errors as `__type` with the older
-code in `x-amzn-query-error`. `QueryProtocol`: a form with `Action`, answered with XML; SNS is told
-from SQS by the form's `Version`.
+`JsonProtocol` (AWS JSON 1.0): the action is in `X-Amz-Target`, errors have a `__type`, and the
+older code is in `x-amzn-query-error`. `QueryProtocol`: a form with `Action`, answered with XML; the
+form's `Version` distinguishes SNS from SQS.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from penstock.gateway.sqs.query_forms import SNS_VERSION, read_form
 SQS_TARGET = "AmazonSQS."
 ERROR_NAMESPACE = "com.amazonaws.sqs#"
 COMMON_NAMESPACE = "com.amazon.coral.service#"
-"""Of errors that are not SQS's own."""
+"""Namespace of errors outside of SQS's own model."""
 JSON_TYPE = "application/x-amz-json-1.0"
 XML_TYPE = "text/xml"
 REQUEST_ID = "x-amzn-requestid"
@@ -35,26 +35,26 @@ SNS_NAMES = {
     "MissingParameter": "InvalidParameter",
     "QueueDoesNotExist": "NotFound",
 }
-"""What SNS calls errors that both doors have."""
+"""SNS's names of errors that SQS has, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAction:
-    """What a request asks for."""
+    """Parsed request."""
 
     name: str
     action: Action
     values: dict[str, object]
 
 
-class Speaker(Protocol):
-    """One request's protocol."""
+class AwsProtocol(Protocol):
+    """Protocol of one request."""
 
     def read(self, body: bytes) -> ParsedAction:
-        """Raises Fault for what cannot be read or is not known."""
+        """Parses a request; raises Fault if it is malformed or its action unknown."""
         ...
 
-    def result(self, asked: ParsedAction, answer: Answer) -> Response: ...
+    def result(self, parsed: ParsedAction, answer: Answer) -> Response: ...
 
     def error(self, fault: Fault) -> Response: ...
 
@@ -77,13 +77,15 @@ class JsonProtocol:
         try:
             values = msgspec.json.decode(utf8(body or b"{}"), type=dict[str, object])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Fault("SerializationException", f"The body is no JSON object: {error}") from error
+            raise Fault(
+                "SerializationException", f"The body is not a valid JSON object: {error}"
+            ) from error
         if "tags" in values:
-            # CreateQueue has it in lower case, everything else does not.
+            # Only CreateQueue has this field in lower case.
             values["Tags"] = values.pop("tags")
         return ParsedAction(name, action, values)
 
-    def result(self, asked: ParsedAction, answer: Answer) -> Response:
+    def result(self, parsed: ParsedAction, answer: Answer) -> Response:
         return self._respond(msgspec.json.encode(answer), 200, {})
 
     def error(self, fault: Fault) -> Response:
@@ -114,10 +116,10 @@ class QueryProtocol:
             return ParsedAction(name, find(SNS_ACTIONS, name), values)
         return ParsedAction(name, find(SQS_ACTIONS, name), values)
 
-    def result(self, asked: ParsedAction, answer: Answer) -> Response:
+    def result(self, parsed: ParsedAction, answer: Answer) -> Response:
         plain = msgspec.to_builtins(answer, builtin_types=(bytes,))
         body = query_xml.write_result(
-            asked.name, plain, self._request_id, namespace=self._namespace
+            parsed.name, plain, self._request_id, namespace=self._namespace
         )
         return self._respond(body, 200, {})
 

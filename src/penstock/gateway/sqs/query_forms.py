@@ -1,13 +1,13 @@
-"""The query protocol's requests: a flat form becomes the nested request of the JSON protocol.
+"""Requests of the query protocol: a flat form becomes the nested request of the JSON protocol.
 
     Attribute.1.Name=DelaySeconds&Attribute.1.Value=5   {"Attributes": {"DelaySeconds": "5"}}
     AttributeName.1=All                                 {"AttributeNames": ["All"]}
     MessageAttributes.entry.1.Name=...                  (SNS) a table
     Tags.member.1.Key=...                               (SNS) a list
 
-Names with dots make a tree; where the names are numbers it is a list, in their order. What is
-singular in a form of SQS has a plural name in JSON (`PLURALS`), and tables come as pairs.
-Bounds: fields, and how deep the tree is.
+Names with dots form a tree; if the names are numbers it is a list, in their order. SQS forms use
+singular names where JSON uses plural ones (`PLURALS`), and tables come as pairs.
+Bounds: number of fields, depth of the tree.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ VALUES = ("Value", "value")
 
 
 def read_form(body: bytes) -> dict[str, object]:
-    """The request in a form of SQS or SNS; raises Fault."""
+    """Parses a form of SQS or SNS; raises Fault."""
     try:
         pairs = parse_qsl(
             body.decode("ascii"),
@@ -50,11 +50,11 @@ def read_form(body: bytes) -> dict[str, object]:
         raise Fault("MalformedQueryString", f"The form cannot be read: {error}.") from error
     tree: dict[str, object] = {}
     for name, value in pairs:
-        _plant(tree, name, value)
+        _insert(tree, name, value)
     return _fields(tree, {} if tree.get("Version") == SNS_VERSION else PLURALS)
 
 
-def _plant(tree: dict[str, object], name: str, value: str) -> None:
+def _insert(tree: dict[str, object], name: str, value: str) -> None:
     *path, leaf = name.split(".")
     if len(path) >= DEPTH_MAX:
         raise Fault("MalformedQueryString", "The form is nested too deeply.")
@@ -88,9 +88,9 @@ def _fields(node: Mapping[str, object], plurals: Mapping[str, str]) -> dict[str,
         plural = plurals.get(name, name)
         items = _shape(value, plurals)
         if items == "" and name in plurals.values():
-            items = []  # That is how SDKs write an empty list.
+            items = []  # SDKs write an empty list like this.
         if name in plurals and not isinstance(items, list):
-            # Some clients leave the number of an only item out; without a value, there is none.
+            # Some clients omit the number of a single item; an empty value means no item.
             items = [] if items == "" else [items]
         shaped[plural] = _table(items) if plural in TABLES else items
     return shaped
@@ -105,14 +105,14 @@ def _number(item: tuple[int, object]) -> int:
 
 
 def _table(items: object) -> object:
-    """Pairs as a table, if that is what they are."""
+    """Converts pairs to a table."""
     if not isinstance(items, list):
         return items
     table: dict[str, object] = {}
     for item in items:
         name = _member(item, NAMES)
         if not isinstance(name, str):
-            raise Fault("MalformedQueryString", "A table's item has no name.")
+            raise Fault("MalformedQueryString", "An entry of a table has no name.")
         value = _member(item, VALUES)
         table[name] = "" if value is None else value
     return table

@@ -1,8 +1,8 @@
-"""The query protocol's answers: results and errors as XML.
+"""Responses of the query protocol: results and errors as XML.
 
 SQS repeats an element for each item of a list and writes tables as pairs (`FLAT`); SNS wraps
-lists in `member` and tables in `entry`. Result names are those of the JSON protocol, so one
-answer serves both.
+lists in `member` and tables in `entry`. Result names are those of the JSON protocol, so handlers
+need not know the protocol.
 """
 
 import base64
@@ -23,7 +23,7 @@ FLAT = {
     "queueUrls": "QueueUrl",
 }
 TABLE = "Attributes"
-"""What SNS writes as entries."""
+"""Table that SNS writes as entries."""
 PAIRS = {"Tags": ("Key", "Value")}
 _ESCAPES = {"\r": "&#13;", '"': "&quot;"}
 

@@ -1,4 +1,4 @@
-"""A queue's attributes, and the topic configs that they are kept in.
+"""Queue attributes and the topic configs that store them.
 
     VisibilityTimeout               sqs.visibility.timeout.seconds
     DelaySeconds                    sqs.delay.seconds
@@ -11,10 +11,10 @@
     DeduplicationScope              queue.dedup.scope
     PenstockGroup (ours)            sqs.group
 
-So they are as durable as the topic and go with it, Kafka's tools show and change them, and a topic
-that Kafka clients made has them too, with defaults. Attributes without a meaning here (Policy,
-KMS) are kept as they were given in `sqs.attributes`, and shown. Values are checked on their way in
-(`changes_for`); limits are those of SQS.
+So attributes are as durable as the topic and are deleted with it, Kafka's tools show and change
+them, and a topic created by a Kafka client has them, too, with defaults. Attributes without effect
+here (Policy, KMS) are stored unchanged in `sqs.attributes`, and returned. `changes_for` checks
+values when they are set; limits are those of SQS.
 """
 
 from collections.abc import Mapping
@@ -36,26 +36,26 @@ from penstock.gateway.sqs.errors import Fault, invalid
 from penstock.gateway.sqs.queue_names import arn_of, is_fifo, queue_of_arn
 
 RECEIVES_MAX = 1_000
-"""The largest maxReceiveCount."""
+"""Maximum maxReceiveCount."""
 UNLIMITED_RECEIVES = DELIVERIES_MAX
-"""Of a queue without RedrivePolicy."""
+"""Delivery limit of a queue without RedrivePolicy."""
 ATTRIBUTE_BYTES_MAX = 65_536
 
-LIMIT, LETTERS = "queue.delivery.count.limit", "queue.dead.letter.topic"
+LIMIT, DEAD_LETTER_TOPIC = "queue.delivery.count.limit", "queue.dead.letter.topic"
 BY_CONTENT, ORDER = "sqs.dedup.by.content", "queue.order"
-KEPT, TAGS = "sqs.attributes", "sqs.tags"
+STORED, TAGS = "sqs.attributes", "sqs.tags"
 CREATED, MODIFIED = "CreatedTimestamp", "LastModifiedTimestamp"
 
 
 @dataclass(frozen=True, slots=True)
 class NumberAttribute:
-    """An attribute that is a number, and the config that it is kept in."""
+    """Numeric attribute and the config that stores it."""
 
     config: str
     low: int
     high: int
     scale: int = 1
-    """How much one is in the config."""
+    """Factor from the attribute's unit to the config's."""
 
 
 NUMBERS = {
@@ -80,10 +80,10 @@ FIFO_ONLY = {
     "true.",
     SCOPE: "You can specify the DeduplicationScope only when FifoQueue is set to true.",
 }
-"""And what a queue of another type says to them, in Amazon's words."""
-OUR_GROUP = "PenstockGroup"
+"""Attributes of FIFO queues, with Amazon's error message for other queues."""
+GROUP_ATTRIBUTE = "PenstockGroup"
 SETTABLE = frozenset(
-    {*NUMBERS, *WORDS, *TEXTS, *FIFO_ONLY, "RedrivePolicy", "FifoQueue", OUR_GROUP}
+    {*NUMBERS, *WORDS, *TEXTS, *FIFO_ONLY, "RedrivePolicy", "FifoQueue", GROUP_ATTRIBUTE}
 )
 BOOLEAN_NAMES = ("ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled")
 CREATION = {
@@ -91,8 +91,8 @@ CREATION = {
     "retention.ms": "345600000",
     LIMIT: str(UNLIMITED_RECEIVES),
 }
-"""What a queue has from its creation on, unless that says otherwise: the largest message with room
-for its headers, four days, no limit of deliveries."""
+"""Default configs of a new queue: the largest message plus space for its headers, four days of
+retention, no delivery limit."""
 
 
 class RedrivePolicy(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ class RedriveAllowPolicy(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SqsQueue:
-    """A topic, seen as a queue."""
+    """Topic as an SQS queue."""
 
     topic: TopicImage
     broker: BrokerConfigs
@@ -122,7 +122,7 @@ class SqsQueue:
 
     @property
     def group(self) -> str:
-        """The share group that receives."""
+        """Share group that receives from the queue."""
         return queue_group(self.topic, self.broker)
 
     @property
@@ -131,26 +131,26 @@ class SqsQueue:
 
     @property
     def dedup_scope(self) -> str:
-        """Among which messages a deduplication id counts."""
-        if DEDUP_SCOPE not in self.topic.configs and SCOPE in self.kept:
-            return self.kept[SCOPE]  # From when it was only kept.
+        """Scope in which deduplication ids must be unique."""
+        if DEDUP_SCOPE not in self.topic.configs and SCOPE in self.stored:
+            return self.stored[SCOPE]  # Set by a version that only stored it.
         return next(name for name, value in SCOPES.items() if value == self._config(DEDUP_SCOPE))
 
     @property
     def dead_letter_queue(self) -> str | None:
-        return self._text(LETTERS) or None
+        return self._text(DEAD_LETTER_TOPIC) or None
 
     def number(self, attribute: str) -> int:
         number = NUMBERS[attribute]
         value = self._config(number.config)
         assert isinstance(value, int), attribute
-        # Kafka's limits are wider: forever, say, is shown as the longest that SQS has.
+        # Kafka's limits are wider: unlimited is returned as SQS's maximum.
         return min(value // number.scale, number.high) if value >= 0 else number.high
 
     @property
-    def kept(self) -> dict[str, str]:
-        """Attributes that are kept as they were given."""
-        return _table(self._text(KEPT))
+    def stored(self) -> dict[str, str]:
+        """Attributes stored unchanged."""
+        return _table(self._text(STORED))
 
     @property
     def tags(self) -> dict[str, str]:
@@ -158,7 +158,7 @@ class SqsQueue:
 
     @property
     def redrive_allow_policy(self) -> RedriveAllowPolicy:
-        text = self.kept.get("RedriveAllowPolicy")
+        text = self.stored.get("RedriveAllowPolicy")
         return _read(RedriveAllowPolicy, "RedriveAllowPolicy", text or "{}")
 
     def redrive_policy(self, region: str) -> RedrivePolicy | None:
@@ -170,11 +170,11 @@ class SqsQueue:
         return RedrivePolicy(arn_of(region, target), limit)
 
     def describe(self, region: str) -> dict[str, str]:
-        """The attributes that do not depend on what is in the queue."""
+        """Returns the attributes that do not depend on the queue's messages."""
         shown = {name: str(self.number(name)) for name in NUMBERS}
         shown["QueueArn"] = arn_of(region, self.name)
-        shown |= {CREATED: "0", MODIFIED: "0", "SqsManagedSseEnabled": "false"} | self.kept
-        shown[OUR_GROUP] = self.group
+        shown |= {CREATED: "0", MODIFIED: "0", "SqsManagedSseEnabled": "false"} | self.stored
+        shown[GROUP_ATTRIBUTE] = self.group
         policy = self.redrive_policy(region)
         if policy is not None:
             shown["RedrivePolicy"] = msgspec.json.encode(policy).decode()
@@ -198,7 +198,7 @@ class SqsQueue:
 
 
 def plain(attributes: Mapping[str, str]) -> dict[str, str]:
-    """As they are kept: the words for true and false may come in any case."""
+    """Normalizes attributes: booleans may come in any case."""
     return {
         name: text.lower() if name in BOOLEAN_NAMES and text.lower() in BOOLEANS else text
         for name, text in attributes.items()
@@ -206,9 +206,9 @@ def plain(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def changes_for(queue: str, attributes: Mapping[str, str]) -> dict[str, str | None]:
-    """The configs that attributes are kept in, None to be unset; raises Fault.
+    """Returns the config changes for attributes, None for configs to unset; raises Fault.
 
-    Those of `TEXTS` and `WORDS` are not here: see `kept_after`.
+    `stored_after` handles those of `TEXTS` and `WORDS`.
     """
     changes: dict[str, str | None] = {}
     for name, text in attributes.items():
@@ -231,7 +231,7 @@ def changes_for(queue: str, attributes: Mapping[str, str]) -> dict[str, str | No
                     "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is "
                     "not supported.",
                 )
-        elif name == OUR_GROUP:
+        elif name == GROUP_ATTRIBUTE:
             changes[GROUP] = text or None
         elif name == SCOPE:
             changes[DEDUP_SCOPE] = SCOPES[_word(name, text, tuple(SCOPES))]
@@ -242,17 +242,17 @@ def changes_for(queue: str, attributes: Mapping[str, str]) -> dict[str, str | No
     return changes
 
 
-def kept_after(present: Mapping[str, str], attributes: Mapping[str, str], now_s: int) -> str:
-    """The text of `sqs.attributes` after a change; empty values are removed."""
-    kept = {CREATED: str(now_s)} | dict(present) | {MODIFIED: str(now_s)}
-    kept |= {name: text for name, text in attributes.items() if name in (*WORDS, *TEXTS)}
+def stored_after(present: Mapping[str, str], attributes: Mapping[str, str], now_s: int) -> str:
+    """Returns the value of `sqs.attributes` after a change; empty values are removed."""
+    stored = {CREATED: str(now_s)} | dict(present) | {MODIFIED: str(now_s)}
+    stored |= {name: text for name, text in attributes.items() if name in (*WORDS, *TEXTS)}
     if SCOPE in attributes:
-        kept.pop(SCOPE, None)  # A config of its own has it from now on.
-    return write_table({name: text for name, text in kept.items() if text})
+        stored.pop(SCOPE, None)  # Stored in its own config from now on.
+    return write_table({name: text for name, text in stored.items() if text})
 
 
 def is_same(name: str, given: str, present: str | None) -> bool:
-    """Whether an attribute that was given is what the queue has."""
+    """True if a given attribute equals the queue's."""
     if name in NUMBERS and present is not None:
         return given.strip().lstrip("0") == present.lstrip("0")
     if name in ("RedrivePolicy", "RedriveAllowPolicy", "Policy"):
@@ -281,7 +281,7 @@ def _word(name: str, text: str, words: tuple[str, ...]) -> str:
 
 def _redrive(queue: str, text: str) -> dict[str, str | None]:
     if not text:
-        return {LETTERS: None, LIMIT: str(UNLIMITED_RECEIVES)}
+        return {DEAD_LETTER_TOPIC: None, LIMIT: str(UNLIMITED_RECEIVES)}
     policy = _read(RedrivePolicy, "RedrivePolicy", text)
     target = queue_of_arn(policy.deadLetterTargetArn, "RedrivePolicy")
     if not 1 <= policy.maxReceiveCount <= RECEIVES_MAX:
@@ -298,7 +298,7 @@ def _redrive(queue: str, text: str) -> dict[str, str | None]:
             "InvalidParameterValue",
             "The dead-letter queue of a FIFO queue must be a FIFO queue, and only of one.",
         )
-    return {LETTERS: target, LIMIT: str(policy.maxReceiveCount)}
+    return {DEAD_LETTER_TOPIC: target, LIMIT: str(policy.maxReceiveCount)}
 
 
 def _check_allowing(text: str) -> None:
@@ -324,7 +324,7 @@ def _json(text: str) -> object:
         decoded: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return text
-    # A number may be given as text.
+    # Numbers may come as strings.
     if isinstance(decoded, dict) and "maxReceiveCount" in decoded:
         decoded["maxReceiveCount"] = str(decoded["maxReceiveCount"])
     return decoded
@@ -336,7 +336,7 @@ def _table(text: str) -> dict[str, str]:
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError:
-        return {}  # Somebody wrote it by hand; nothing depends on it.
+        return {}  # Set by other means than this endpoint; nothing depends on it.
 
 
 def _bad(name: str, text: str) -> Fault:

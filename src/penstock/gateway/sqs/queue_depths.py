@@ -1,4 +1,4 @@
-"""How much is in a queue, as the leaders of its partitions say, and emptying it."""
+"""Approximate message counts of a queue, from the leaders of its partitions, and purging."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,13 @@ from penstock.gateway.sqs.queue_attributes import SqsQueue
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queue_admin import QueueReport
 
-NOTHING_KEPT = -1
+NO_STATE = -1
+"""Start offset of a queue without state."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApproximateDepth:
-    """What is in a queue at one moment, more or less."""
+    """Approximate message counts of a queue."""
 
     visible: int
     in_flight: int
@@ -22,7 +23,7 @@ class ApproximateDepth:
 
 async def depth_of(call: AwsCall, queue: SqsQueue) -> ApproximateDepth:
     if queue.is_fifo:
-        # Duplicates are found by looking at them.
+        # Duplicates are only recognized once the queue has read them.
         await call.gateway.catch_up(queue.topic, queue.group)
     standing = await call.gateway.queues.one(call.principal, queue.name, queue.group)
     in_flight = standing.leased + standing.given_up
@@ -32,19 +33,19 @@ async def depth_of(call: AwsCall, queue: SqsQueue) -> ApproximateDepth:
 
 
 def _unfinished(report: QueueReport) -> int:
-    if report.start_offset == NOTHING_KEPT:
-        # Nobody has received yet; whoever is first begins with the oldest message.
+    if report.start_offset == NO_STATE:
+        # The group has not received yet; it will start with the oldest message.
         return max(report.high_watermark - report.log_start_offset, 0)
     return report.unfinished
 
 
 async def purge(call: AwsCall, queue: SqsQueue) -> None:
-    """Everything that is in the queue now is finished; in the log it stays for others."""
+    """Finishes all messages of the queue now; they stay in the log for other groups."""
     standing = await call.gateway.queues.one(call.principal, queue.name, queue.group)
     starts = [
         (QueueKey(queue.group, queue.topic.id, report.partition), report.high_watermark)
         for report in standing.partitions
     ]
-    for told in await call.node.queue.queue_admin.move(starts):
-        if isinstance(told, Refused):
-            raise told
+    for result in await call.node.queue.queue_admin.move(starts):
+        if isinstance(result, Refused):
+            raise result

@@ -1,8 +1,8 @@
-"""How queues are called: by name, by URL, by Amazon resource name (ARN).
+"""Identifiers of queues: name, URL and Amazon resource name (ARN).
 
 A queue's name is its topic's name. A URL is `http://host:port/000000000000/<name>`; only its last
-part counts, so URLs stay good when the broker moves. An ARN is
-`arn:aws:sqs:<region>:000000000000:<name>`; the region is the one that the caller signs for.
+segment counts, so URLs stay valid when the broker's address changes. An ARN is
+`arn:aws:sqs:<region>:000000000000:<name>` with the region of the caller's signature.
 """
 
 import re
@@ -11,7 +11,7 @@ from penstock.gateway.sqs.errors import Fault, invalid
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
-"""Of callers that do not sign."""
+"""Region of requests without a signature."""
 FIFO = ".fifo"
 NAME_CHARS_MAX = 80
 
@@ -23,7 +23,7 @@ def is_fifo(queue: str) -> bool:
 
 
 def check_new_name(name: str, *, is_to_be_fifo: bool) -> None:
-    """A name that SQS would take for a new queue of this type."""
+    """Refuses names that SQS would refuse for a new queue of this type."""
     is_right = _NAME.fullmatch(name) is not None and len(name) <= NAME_CHARS_MAX
     if is_to_be_fifo and not (is_right and is_fifo(name)):
         raise Fault(
@@ -40,7 +40,7 @@ def check_new_name(name: str, *, is_to_be_fifo: bool) -> None:
 
 
 def queue_of_url(url: str) -> str:
-    """The queue that a URL, or a bare name, means."""
+    """Returns the queue name in a URL, or a bare name itself."""
     name = url.rstrip("/").rpartition("/")[2]
     if not name:
         raise Fault("InvalidAddress", f"The address {url[:200]} is not valid for this endpoint.")

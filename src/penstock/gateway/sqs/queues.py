@@ -1,7 +1,7 @@
-"""Queues as such: create, find, list, describe, change, tag, purge, delete.
+"""Queue administration: create, find, list, describe, change, tag, purge, delete.
 
-Creating a queue creates a topic; a FIFO queue's has one partition, so that the deduplication of
-that partition is the queue's. Creating it again with attributes that it has is no error.
+Creating a queue creates a topic. The topic of a FIFO queue has one partition, because deduplication
+works per partition. Creating an existing queue with the same attributes is not an error.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from penstock.gateway.sqs import queue_attributes, requests
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, invalid, missing
 from penstock.gateway.sqs.pagination import page
-from penstock.gateway.sqs.queue_attributes import KEPT, ORDER, SETTABLE, TAGS, SqsQueue
+from penstock.gateway.sqs.queue_attributes import ORDER, SETTABLE, STORED, TAGS, SqsQueue
 from penstock.gateway.sqs.queue_depths import depth_of, purge
 from penstock.gateway.sqs.queue_names import check_new_name, is_fifo
 from penstock.wire.messages.topics import (
@@ -50,7 +50,7 @@ async def create_queue(call: AwsCall, request: requests.CreateQueue) -> Answer:
     name, attributes = request.queue_name, queue_attributes.plain(request.attributes)
     check_new_name(name, is_to_be_fifo=attributes.get("FifoQueue") == "true")
     changes = queue_attributes.changes_for(name, attributes)
-    _check_redrive(call, name, changes.get(queue_attributes.LETTERS))
+    _check_redrive(call, name, changes.get(queue_attributes.DEAD_LETTER_TOPIC))
     if name not in call.node.image.topics:
         try:
             await _create_topic(call, request, attributes, changes)
@@ -78,7 +78,7 @@ async def _create_topic(
 ) -> None:
     name = request.queue_name
     configs = {**queue_attributes.CREATION, **changes}
-    configs[KEPT] = queue_attributes.kept_after({}, attributes, _now_s(call))
+    configs[STORED] = queue_attributes.stored_after({}, attributes, _now_s(call))
     _check_tags(request.tags)
     configs[TAGS] = queue_attributes.write_table(request.tags)
     if is_fifo(name):
@@ -114,7 +114,8 @@ def _now_s(call: AwsCall) -> int:
 
 
 def _check_redrive(call: AwsCall, name: str, target: str | None) -> None:
-    """The dead-letter queue must be there, be the caller's to write to, and let this one use it."""
+    """Refuses a dead-letter queue that does not exist, that the caller may not write to, or
+    that does not allow this source."""
     if target is None:
         return
     topic = call.node.image.topics.get(target)
@@ -149,7 +150,7 @@ async def list_queues(call: AwsCall, request: requests.ListQueues) -> Answer:
     names = [topic.name for topic in found]
     shown, token = page(names, request.max_results, request.next_token)
     answer: Answer = {"QueueUrls": [call.url(name) for name in shown]} if shown else {}
-    # Without MaxResults SQS gives the first thousand, and no token.
+    # Without MaxResults SQS returns the first 1,000, and no token.
     return answer | ({"NextToken": token} if token and request.max_results else {})
 
 
@@ -201,10 +202,12 @@ async def set_queue_attributes(call: AwsCall, request: requests.SetQueueAttribut
     if not attributes:
         raise missing("Attributes")
     changes = queue_attributes.changes_for(queue.name, attributes)
-    _check_redrive(call, queue.name, changes.get(queue_attributes.LETTERS))
+    _check_redrive(call, queue.name, changes.get(queue_attributes.DEAD_LETTER_TOPIC))
 
     def edit(present: SqsQueue) -> dict[str, str | None]:
-        return changes | {KEPT: queue_attributes.kept_after(present.kept, attributes, _now_s(call))}
+        return changes | {
+            STORED: queue_attributes.stored_after(present.stored, attributes, _now_s(call))
+        }
 
     await _alter(call, queue, edit)
     return {}
@@ -250,7 +253,7 @@ def _check_tags(tags: Mapping[str, str]) -> None:
 async def _alter(
     call: AwsCall, queue: SqsQueue, edit: Callable[[SqsQueue], dict[str, str | None]]
 ) -> None:
-    """Changes a queue's configs from what they are at that moment, not from what we last saw."""
+    """Changes a queue's configs based on those in the metadata store, not on the cached image."""
 
     def changed(configs: Mapping[str, str]) -> dict[str, str | None]:
         return edit(SqsQueue(replace(queue.topic, configs=configs), queue.broker))
@@ -258,7 +261,7 @@ async def _alter(
     await call.gateway.configs.alter_topic(queue.name, changed)
 
 
-# -- emptying and deleting --------------------------------------------------------------------
+# -- purging and deleting ---------------------------------------------------------------------
 
 
 async def purge_queue(call: AwsCall, request: requests.PurgeQueue) -> Answer:

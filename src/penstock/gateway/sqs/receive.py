@@ -1,8 +1,8 @@
-"""ReceiveMessage: leases messages of a queue, each for its visibility timeout, and shows them.
+"""ReceiveMessage: leases messages of a queue for their visibility timeout, and returns them.
 
-Long polling waits in the node until there is a message; a caller that hangs up takes nothing with
-it. A visibility timeout of 0 shows messages without keeping them from others. A value that is no
-text comes as base64, with an attribute `penstock-encoding` that says so.
+Long polling waits in the node until there is a message; a caller that disconnects leases nothing. A
+visibility timeout of 0 returns messages without hiding them from other consumers. A value that is
+not text comes as base64, with the attribute `penstock-encoding`.
 """
 
 import base64
@@ -35,7 +35,7 @@ BACKOFF = "share.retry.backoff.ms"
 ENCODING = "penstock-encoding"
 BASE64 = AttributeValue("String", "base64")
 SHORTEST_LOCK_MS = 1_000
-"""Of messages that are given back at once."""
+"""Lease of messages that are released at once (visibility timeout 0)."""
 
 
 async def receive_message(call: AwsCall, request: requests.ReceiveMessage) -> Answer:
@@ -51,7 +51,8 @@ async def receive_message(call: AwsCall, request: requests.ReceiveMessage) -> An
     )
     await prepare_group(call, queue.group)
     lock_ms = timeout_s * 1000 or SHORTEST_LOCK_MS
-    # As in SQS, who asks for ten is given ten: shared out, each would cost a request of its own.
+    # As in SQS, a caller that asks for ten messages gets ten: if they were shared among waiting
+    # callers, each message would cost a request.
     async with call.client() as client:
         received = await call.gateway.receive(
             call.principal,
@@ -72,12 +73,14 @@ async def receive_message(call: AwsCall, request: requests.ReceiveMessage) -> An
     if queue.is_fifo:
         received = _by_group(received)
     names = {*request.attribute_names, *request.message_system_attribute_names}
-    messages = [_show(call, queue, got, names, request.message_attribute_names) for got in received]
+    messages = [
+        _formatted(call, queue, got, names, request.message_attribute_names) for got in received
+    ]
     return {"Messages": messages} if messages else {}
 
 
 def _by_group(received: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
-    """All of one group, then all of the next, as Amazon shows them."""
+    """Sorts messages by group: all of one group, then all of the next, as Amazon does."""
     groups: dict[bytes | None, list[ReceivedMessage]] = {}
     for got in received:
         groups.setdefault(got.key, []).append(got)
@@ -85,9 +88,10 @@ def _by_group(received: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
 
 
 async def prepare_group(call: AwsCall, group: str) -> None:
-    """A message whose time is up is there again at once, unless the group was told otherwise.
+    """Sets the group's backoff to 0, as in SQS: an expired message is available at once.
 
-    Only of the group that SQS queues have by default: others are not ours to configure.
+    Only for SQS's default group, and only if its backoff is not set: other groups are configured
+    by their users.
     """
     node = call.node
     if group != DEFAULT_GROUP or BACKOFF in node.image.group_configs.get(group, {}):
@@ -102,17 +106,17 @@ def _between(name: str, value: int, low: int, high: int) -> int:
 
 
 def _or_own(queue: SqsQueue, attribute: str, given: int | None, name: str = "") -> int:
-    """What the request says, or else the queue."""
+    """Returns the request's value, or the queue's if it is None."""
     if given is None:
         return queue.number(attribute)
     limit = NUMBERS[attribute]
     return _between(name or attribute, given, limit.low, limit.high)
 
 
-# -- showing ----------------------------------------------------------------------------------
+# -- responses --------------------------------------------------------------------------------
 
 
-def _show(
+def _formatted(
     call: AwsCall, queue: SqsQueue, got: ReceivedMessage, system: set[str], wanted: Sequence[str]
 ) -> dict[str, object]:
     body, is_encoded = _body(got.payload)
@@ -120,7 +124,7 @@ def _show(
     if is_encoded:
         attributes[ENCODING] = BASE64
     message: dict[str, object] = {
-        "MessageId": message_id_of(got.headers) or made_up_id(queue, got),
+        "MessageId": message_id_of(got.headers) or derived_id(queue, got),
         "ReceiptHandle": got.receipt,
         "MD5OfBody": digest_body(body),
         "Body": body,
@@ -137,7 +141,7 @@ def _show(
 
 
 def _body(payload: bytes | None) -> tuple[str, bool]:
-    """A value as text, and whether it had to be encoded for that."""
+    """Returns a value as text; and True if it is encoded as base64."""
     payload = payload or b""
     try:
         text = payload.decode()
@@ -148,8 +152,8 @@ def _body(payload: bytes | None) -> tuple[str, bool]:
     return base64.b64encode(payload).decode(), True
 
 
-def made_up_id(queue: SqsQueue, got: ReceivedMessage) -> str:
-    """The id of a message that came without one: the same each time, by where it is."""
+def derived_id(queue: SqsQueue, got: ReceivedMessage) -> str:
+    """Derives an id for a message without one, stable by its partition and offset."""
     place = b"%d/%d" % (got.partition, got.offset)
     return str(UUID(bytes=blake2b(queue.topic.id + place, digest_size=16).digest(), version=4))
 

@@ -1,8 +1,8 @@
-"""The requests of SQS, as both protocols bring them.
+"""Requests of SQS, in the form shared by both protocols.
 
-A request is one struct; its fields are named as in the JSON protocol. Numbers may come as text,
-as the query protocol sends them. What is missing or of the wrong kind is refused here; limits on
-values are the handlers' business.
+A request is a struct whose fields are named as in the JSON protocol. Numbers may come as strings,
+as the query protocol sends them. Missing fields and wrong types are refused here; handlers check
+the limits of values.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ Attributes = dict[str, AttributeValue]
 
 
 class Request(msgspec.Struct, frozen=True, rename="pascal"):
-    """What every request is: fields that it does not know are ignored."""
+    """Base of all requests; unknown fields are ignored."""
 
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -30,17 +30,17 @@ def read_request(kind: type[RequestT], values: dict[str, object]) -> RequestT:
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise Fault("InvalidParameterValue", f"The request cannot be read: {error}.") from error
+        raise Fault("InvalidParameterValue", f"The request is invalid: {error}.") from error
 
 
 @cache
 def _required(kind: type[Request]) -> list[str]:
-    """The fields that every request of this kind must have; slow to find out."""
+    """Returns the required fields of a request type; cached because finding them is slow."""
     return [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
 
 
-class OfQueue(Request, frozen=True):
-    """A request about one queue."""
+class QueueRequest(Request, frozen=True):
+    """Request about one queue."""
 
     queue_url: str
 
@@ -61,47 +61,47 @@ class ListQueues(Request, frozen=True):
     next_token: str | None = None
 
 
-class ListDeadLetterSourceQueues(OfQueue, frozen=True):
+class ListDeadLetterSourceQueues(QueueRequest, frozen=True):
     max_results: int | None = None
     next_token: str | None = None
 
 
-class DeleteQueue(OfQueue, frozen=True):
+class DeleteQueue(QueueRequest, frozen=True):
     pass
 
 
-class PurgeQueue(OfQueue, frozen=True):
+class PurgeQueue(QueueRequest, frozen=True):
     pass
 
 
-class GetQueueAttributes(OfQueue, frozen=True):
+class GetQueueAttributes(QueueRequest, frozen=True):
     attribute_names: list[str] = []
 
 
-class SetQueueAttributes(OfQueue, frozen=True, kw_only=True):
+class SetQueueAttributes(QueueRequest, frozen=True, kw_only=True):
     attributes: dict[str, str]
 
 
-class TagQueue(OfQueue, frozen=True, kw_only=True):
+class TagQueue(QueueRequest, frozen=True, kw_only=True):
     tags: dict[str, str]
 
 
-class UntagQueue(OfQueue, frozen=True, kw_only=True):
+class UntagQueue(QueueRequest, frozen=True, kw_only=True):
     tag_keys: list[str]
 
 
-class ListQueueTags(OfQueue, frozen=True):
+class ListQueueTags(QueueRequest, frozen=True):
     pass
 
 
 class BatchEntry(Request, frozen=True):
-    """One of a batch."""
+    """Entry of a batch."""
 
     id: str
 
 
 class MessageEntry(Request, frozen=True, kw_only=True):
-    """What is sent, alone or in a batch."""
+    """Message to send, alone or in a batch."""
 
     message_body: str
     delay_seconds: int | None = None
@@ -119,11 +119,11 @@ class SendEntry(MessageEntry, frozen=True, kw_only=True):
     id: str
 
 
-class SendMessageBatch(OfQueue, frozen=True, kw_only=True):
+class SendMessageBatch(QueueRequest, frozen=True, kw_only=True):
     entries: list[SendEntry] = []
 
 
-class ReceiveMessage(OfQueue, frozen=True):
+class ReceiveMessage(QueueRequest, frozen=True):
     attribute_names: list[str] = []
     message_system_attribute_names: list[str] = []
     message_attribute_names: list[str] = []
@@ -133,7 +133,7 @@ class ReceiveMessage(OfQueue, frozen=True):
     receive_request_attempt_id: str | None = None
 
 
-class DeleteMessage(OfQueue, frozen=True, kw_only=True):
+class DeleteMessage(QueueRequest, frozen=True, kw_only=True):
     receipt_handle: str
 
 
@@ -141,11 +141,11 @@ class DeleteEntry(BatchEntry, frozen=True, kw_only=True):
     receipt_handle: str
 
 
-class DeleteMessageBatch(OfQueue, frozen=True, kw_only=True):
+class DeleteMessageBatch(QueueRequest, frozen=True, kw_only=True):
     entries: list[DeleteEntry] = []
 
 
-class ChangeMessageVisibility(OfQueue, frozen=True, kw_only=True):
+class ChangeMessageVisibility(QueueRequest, frozen=True, kw_only=True):
     receipt_handle: str
     visibility_timeout: int
 
@@ -155,7 +155,7 @@ class ChangeEntry(BatchEntry, frozen=True, kw_only=True):
     visibility_timeout: int = 0
 
 
-class ChangeMessageVisibilityBatch(OfQueue, frozen=True, kw_only=True):
+class ChangeMessageVisibilityBatch(QueueRequest, frozen=True, kw_only=True):
     entries: list[ChangeEntry] = []
 
 

@@ -1,9 +1,9 @@
 """SendMessage, SendMessageBatch: a message becomes a record of the queue's topic.
 
-Body: the value. Attributes: headers. MessageGroupId: the key, so a group keeps its order in a FIFO
-queue. DelaySeconds and MessageDeduplicationId: the headers that every queue heeds; without an id,
-a queue that deduplicates by content takes the SHA-256 of the body. The answer comes when the
-record is committed; its SequenceNumber is the record's offset.
+The body becomes the value, attributes become headers. MessageGroupId becomes the key, so a group
+keeps its order in a FIFO queue. DelaySeconds and MessageDeduplicationId become the delivery headers
+of all queues; without an id, a queue with content-based deduplication uses the SHA-256 of the body.
+The response comes when the record is committed; its SequenceNumber is the record's offset.
 """
 
 import re
@@ -30,10 +30,10 @@ from penstock.gateway.sqs.message_attributes import (
 from penstock.gateway.sqs.queue_attributes import NUMBERS, SqsQueue
 
 TOKEN = re.compile(r"[!-~]{1,128}")
-"""Group and deduplication ids: letters, digits and punctuation."""
+"""Group and deduplication ids: alphanumeric characters and punctuation."""
 SEQUENCE_DIGITS = 20
 NOT_FOR_THIS_TYPE = "The request include parameter that is not valid for this queue type."
-"""In Amazon's own words."""
+"""Amazon's error message."""
 
 
 async def send_message(call: AwsCall, request: requests.SendMessage) -> Answer:
@@ -60,7 +60,7 @@ async def send_message_batch(call: AwsCall, request: requests.SendMessageBatch) 
 async def send_all(
     call: AwsCall, queue: SqsQueue, messages: Sequence[requests.MessageEntry]
 ) -> list[Answer | Fault]:
-    """Each message on its own: what it came to, or why it was not sent."""
+    """Sends each message on its own; returns its response, or its error."""
     results: list[Answer | Fault] = [{} for _ in messages]
     going: list[tuple[int, OutgoingMessage]] = []
     for at, message in enumerate(messages):
@@ -87,7 +87,7 @@ def message_size(message: requests.MessageEntry) -> int:
 
 
 def _check_ids_of_entry(queue: SqsQueue, entry: requests.MessageEntry) -> None:
-    """A batch without the ids that a FIFO queue needs fails as a whole, and in other words."""
+    """A FIFO batch with missing ids fails as a whole, with another error code."""
     try:
         _ids(queue, entry)
     except Fault as fault:
@@ -97,9 +97,9 @@ def _check_ids_of_entry(queue: SqsQueue, entry: requests.MessageEntry) -> None:
 def outgoing(
     queue: SqsQueue, message: requests.MessageEntry, message_id: str, trace: str | None = None
 ) -> OutgoingMessage:
-    """The message as it is published; raises Fault for what the queue does not take.
+    """Returns the message to publish; raises Fault if the queue does not accept it.
 
-    `trace`: the trace that the request is of, unless the message says one.
+    `trace`: the request's trace, used unless the message has its own.
     """
     _check_body(queue, message)
     group_id, dedup_id = _ids(queue, message)
@@ -127,7 +127,7 @@ def _check_body(queue: SqsQueue, message: requests.MessageEntry) -> None:
 
 
 def _ids(queue: SqsQueue, message: requests.MessageEntry) -> tuple[str | None, str | None]:
-    """The message's group and deduplication ids."""
+    """Returns the message's group and deduplication ids."""
     group_id, dedup_id = message.message_group_id, message.message_deduplication_id
     for name, value in (("MessageGroupId", group_id), ("MessageDeduplicationId", dedup_id)):
         if value is not None and not TOKEN.fullmatch(value):
@@ -187,7 +187,7 @@ def _system_headers(
 
 
 def sent(queue: SqsQueue, message: requests.MessageEntry, placed: Placed) -> Answer:
-    """What the sender is told."""
+    """Formats the response for a message."""
     answer: Answer = {
         "MD5OfMessageBody": digest_body(message.message_body),
         "MessageId": placed.message_id,

@@ -1,9 +1,9 @@
-"""DeleteMessage, ChangeMessageVisibility and their batches: what becomes of a received message.
+"""DeleteMessage, ChangeMessageVisibility and their batches: settle received messages.
 
-Deleting accepts the lease; deleting what is already gone is no error, as in SQS. A visibility
-timeout of 0 gives a message back, any other makes the lease end so long from now. A receipt whose
-time is up still deletes a message of a standard queue, unless it was given to somebody else
-meanwhile; everything else refuses it.
+Deleting acknowledges the message; deleting a deleted message is not an error, as in SQS. A
+visibility timeout of 0 releases a message, any other one sets the lease's remaining time. With an
+expired receipt a message of a standard queue can still be deleted, unless it is leased to another
+consumer; all other actions refuse the receipt.
 """
 
 from collections.abc import Sequence
@@ -64,12 +64,12 @@ async def _delete(call: AwsCall, queue: SqsQueue, receipts: Sequence[str]) -> li
     settlements = [Settlement(receipt, SettleAction.ACCEPT) for receipt in receipts]
     answers = await call.gateway.settle(call.principal, settlements, queue.topic.id)
     if not queue.is_fifo:
-        # Nobody else has it: then it is deleted, as in SQS, although its time is over.
+        # Unless another consumer has it, an expired message is deleted, as in SQS.
         late = [at for at, answer in enumerate(answers) if _is_late(answer)]
         again = [Settlement(receipts[at], SettleAction.FINISH) for at in late]
-        told = await call.gateway.settle(call.principal, again, queue.topic.id)
-        for at, answer in zip(late, told, strict=True):
-            # A node of an older version knows no such verdict: what it said first counts.
+        retried = await call.gateway.settle(call.principal, again, queue.topic.id)
+        for at, answer in zip(late, retried, strict=True):
+            # A node of an older version does not know FINISH: its first answer counts.
             is_unknown = answer is not None and answer.code is ErrorCode.INVALID_REQUEST
             answers[at] = answers[at] if is_unknown else answer
     return [
@@ -108,7 +108,7 @@ def _settlement(receipt: str, timeout_s: int) -> Settlement:
 
 
 def _is_gone(answer: Refused | None) -> bool:
-    """Whether the message was deleted before, by this receipt or by another."""
+    """True if the message was deleted before, by this receipt or another."""
     return answer is not None and ANSWERED_BEFORE in (answer.message or "")
 
 

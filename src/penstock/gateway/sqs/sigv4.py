@@ -1,12 +1,12 @@
-"""AWS Signature Version 4: who signed this request, and is it as it was signed.
+"""AWS Signature Version 4: verifies signatures of requests.
 
-Owns: the canonical form of a request, the signing key, and the rules of acceptance. The canonical
-form is made from the raw path and query, as they came; `host` and the date must be signed; the
-date may be at most five minutes off; the digest of the body is computed here, whatever the request
-says it is; signatures are compared in constant time. A signature may be in the `Authorization`
-header or in the query (a presigned URL, valid as long as it says, at most seven days).
+Owns the canonical form of a request, the signing key, and the rules of verification. The canonical
+form uses the raw path and query; `host` and the date must be signed; the date may be at most five
+minutes off; the digest of the body is computed here, not taken from the request; signatures are
+compared in constant time. A signature may be in the `Authorization` header or in the query (a
+presigned URL, valid for its stated time, at most seven days).
 
-Leaves to others: where the credentials come from, and what whoever signed may do.
+Leaves to the caller: the source of the credentials, and the signer's permissions.
 """
 
 import hmac
@@ -32,14 +32,14 @@ _FIELD = re.compile(r"\s*(Credential|SignedHeaders|Signature)=([^,\s]+)\s*")
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """What a signature covers, as it came over the wire."""
+    """Parts of a request that a signature covers, as received."""
 
     method: str
     path: bytes
-    """Still percent-encoded."""
+    """Percent-encoded."""
     query: bytes
     headers: Pairs
-    """Names in lower case, in the order they came."""
+    """Headers in the order received, names in lower case."""
     body: bytes
 
     def header(self, name: str) -> str | None:
@@ -48,18 +48,18 @@ class SignedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who says to have signed the request, and how."""
+    """Unverified signature of a request."""
 
     access_key: str
     day: str
     region: str
     service: str
     at: str
-    """The time of signing, like 20150830T123600Z."""
+    """Time of signing, such as 20150830T123600Z."""
     signed_headers: tuple[str, ...]
     signature: str
     valid_ms: int | None = None
-    """How long a presigned URL is valid; None for a signature in the header."""
+    """Validity of a presigned URL; None for a signature in the header."""
 
     @property
     def scope(self) -> str:
@@ -67,11 +67,11 @@ class Claim:
 
 
 def claim_of(request: SignedRequest) -> Claim | None:
-    """The request's signature; None: it has none. Raises Fault if it cannot be read."""
+    """Returns the request's signature; None if it has none. Raises Fault if it is malformed."""
     header = request.header("authorization")
     if header is not None:
         if not header.startswith(ALGORITHM):
-            raise Fault("IncompleteSignature", f"Only {ALGORITHM} signatures are understood.")
+            raise Fault("IncompleteSignature", f"Only {ALGORITHM} signatures are supported.")
         found = map(_FIELD.fullmatch, header[len(ALGORITHM) :].split(","))
         fields: dict[str, str] = {match[1]: match[2] for match in found if match}
         return _claim(
@@ -86,7 +86,7 @@ def claim_of(request: SignedRequest) -> Claim | None:
         return None
     seconds = query.get("X-Amz-Expires", "")
     if query.get("X-Amz-Algorithm") != ALGORITHM or not _is_count(seconds, PRESIGNED_S_MAX):
-        raise Fault("IncompleteSignature", "The presigned URL is not complete.")
+        raise Fault("IncompleteSignature", "The presigned URL is incomplete.")
     return _claim(
         query.get("X-Amz-Credential", ""),
         query.get("X-Amz-Date", ""),
@@ -119,12 +119,12 @@ def verify(
     now_ms: int,
     services: Iterable[str] = SERVICES,
 ) -> str:
-    """The access key that signed the request; raises Fault if none of ours did."""
+    """Returns the access key that signed the request; raises Fault if the signature is invalid."""
     if claim is None:
         raise Fault("MissingAuthenticationToken", "The request is not signed.")
     secret = secrets.get(claim.access_key)
     if secret is None:
-        raise Fault("InvalidClientTokenId", "The access key is not known here.")
+        raise Fault("InvalidClientTokenId", "The access key does not exist.")
     if claim.service not in services:
         raise Fault("SignatureDoesNotMatch", f"Signed for another service: {claim.service}.")
     _check_time(claim, now_ms)
@@ -142,7 +142,9 @@ def _check_time(claim: Claim, now_ms: int) -> None:
     try:
         at = datetime.strptime(claim.at, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError as error:
-        raise Fault("IncompleteSignature", "The date is not like 20150830T123600Z.") from error
+        raise Fault(
+            "IncompleteSignature", "The date must have the form 20150830T123600Z."
+        ) from error
     if claim.at[:8] != claim.day:
         raise Fault("SignatureDoesNotMatch", "The date is not that of the credential's scope.")
     age_ms = now_ms - int(at.timestamp() * 1000)
@@ -154,7 +156,7 @@ def _check_headers(request: SignedRequest, claim: Claim) -> None:
     required = {"host"}
     if claim.valid_ms is None:
         required.add("x-amz-date")
-    # What decides what is done must be signed, or it could be exchanged on the way.
+    # The action must be signed, or it could be replaced in transit.
     if request.header("x-amz-target") is not None:
         required.add("x-amz-target")
     unsigned = sorted(required.difference(claim.signed_headers))
@@ -166,7 +168,7 @@ def _check_headers(request: SignedRequest, claim: Claim) -> None:
 
 
 def sign(request: SignedRequest, claim: Claim, secret: str) -> str:
-    """The signature that the owner of the secret would give the request."""
+    """Computes the signature of a request with a secret."""
     canonical = canonical_request(request, claim)
     text = "\n".join((ALGORITHM, claim.at, claim.scope, sha256(canonical.encode()).hexdigest()))
     return _hmac(signing_key(secret, claim), text).hex()
@@ -220,7 +222,7 @@ def _text(content: bytes) -> str:
 
 
 def _normal_path(path: bytes) -> bytes:
-    """Without empty, `.` and `..` segments (RFC 3986); a slash at the end stays."""
+    """Removes empty, `.` and `..` segments (RFC 3986); a final slash stays."""
     kept: list[bytes] = []
     segments = path.split(b"/")
     for segment in segments:
