@@ -27,7 +27,7 @@ from penstock.gateway.registry.request_bodies import ModeBody, SchemaBody, read_
 from penstock.gateway.rest.message_json import outgoing_of
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
-from penstock.gateway.sns.filter_matching import wants_body
+from penstock.gateway.sns.filter_matching import matches_body
 from penstock.gateway.sns.filter_policies import check_policy, read_policy
 from penstock.gateway.sqs.actions import SQS_ACTIONS
 from penstock.gateway.sqs.endpoint import keys_of
@@ -235,7 +235,7 @@ def aws_form(data: bytes) -> None:
 def filter_policy(data: bytes) -> None:
     policy, _, text = data.decode("utf-8", "replace").partition("\n")
     check_policy(policy, is_of_body=True)
-    wants_body(read_policy(policy), text)
+    matches_body(read_policy(policy), text)
 
 
 def queue_policies(data: bytes) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.sns.filter_matching import wants, wants_body
+from penstock.gateway.sns.filter_matching import matches_attributes, matches_body
 from penstock.gateway.sns.filter_policies import check_policy, read_policy
 from penstock.gateway.sqs.digests import AttributeValue, digest_attributes
 from penstock.gateway.sqs.errors import Fault
@@ -91,8 +91,8 @@ def test_any_filter_policy_is_understood_or_refused(
     if refused is not None:
         assert refused.name == "InvalidParameter"
         return
-    assert wants(read_policy(text), attributes) in (True, False)
-    assert wants_body(read_policy(text), msgspec.json.encode(body).decode()) in (True, False)
+    assert matches_attributes(read_policy(text), attributes) in (True, False)
+    assert matches_body(read_policy(text), msgspec.json.encode(body).decode()) in (True, False)
 
 
 @given(st.text(), st.text(), st.binary(), st.binary())

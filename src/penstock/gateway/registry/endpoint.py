@@ -1,7 +1,7 @@
-"""The door of the registry: requests in, Confluent's answers and errors out.
+"""Endpoint of the schema registry, compatible with Confluent's API.
 
-Every route goes through one endpoint, which finds its row, asks whoever leads the registry, and
-answers with JSON under the content type of Confluent's API. Errors are `error_code` and `message`.
+All routes share one endpoint. It finds the row of a request, calls the registry's leader, and
+responds with JSON and the content type of Confluent's API. Errors have `error_code` and `message`.
 """
 
 import re
@@ -48,30 +48,29 @@ NUMBERS = {
 
 
 def registry_routes(gateway: Gateway) -> list[Route]:
-    """The routes of the registry."""
-    entry = RegistryEndpoint(gateway)
-    fixed = (entry.types, entry.cluster, entry.version)
+    """Returns the routes of the registry."""
+    endpoint = RegistryEndpoint(gateway)
+    fixed = (endpoint.types, endpoint.cluster, endpoint.version)
     routes = [Route(path, page) for path, page in zip(PAGES, fixed, strict=True)]
     for root in ROOTS:
-        routes.append(Route(root, entry.answer, methods=list(METHODS)))
-        routes.append(_below(root, entry))
+        routes.append(Route(root, endpoint.answer, methods=list(METHODS)))
+        routes.append(_below(root, endpoint))
     return routes
 
 
-def _below(root: str, entry: "RegistryEndpoint") -> Route:
-    """A path may have a line's end in it, which the registry refuses itself."""
-    route = Route(f"{root}/{{rest:path}}", entry.answer, methods=list(METHODS))
+def _below(root: str, endpoint: "RegistryEndpoint") -> Route:
+    """Makes a route whose path may contain line breaks, which the registry refuses itself."""
+    route = Route(f"{root}/{{rest:path}}", endpoint.answer, methods=list(METHODS))
     route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
     return route
 
 
 class RegistryEndpoint:
-    """The endpoint of all routes."""
+    """Serves all routes of the registry."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._ctx = gateway.ctx
-        self._gateway = gateway
 
     async def answer(self, request: Request) -> Response:
         try:
@@ -83,8 +82,8 @@ class RegistryEndpoint:
                 raise HTTPException(405 if is_known else 404, f"HTTP {missing}")
             if request.method in ("POST", "PUT"):
                 check_media_type(request)
-            asked = RegistryRequest(path, request.query_params, await request.body(), context)
-            return await self._answer(request, row, asked)
+            parsed = RegistryRequest(path, request.query_params, await request.body(), context)
+            return await self._answer(request, row, parsed)
         except Rejected as rejected:
             return _error(request, rejected.number, rejected.message or "")
         except Throttled as throttled:
@@ -97,8 +96,10 @@ class RegistryEndpoint:
         except HTTPException as error:
             return _error(request, error.status_code, str(error.detail))
 
-    async def _answer(self, request: Request, row: RegistryRow, asked: RegistryRequest) -> Response:
-        call = row.call(asked)
+    async def _answer(
+        self, request: Request, row: RegistryRow, parsed: RegistryRequest
+    ) -> Response:
+        call = row.call(parsed)
         require_request_time(self._gateway, request)
         principal = principal_of(request)
         error: int | None = RegistryErrorCode.STORE
@@ -120,7 +121,7 @@ class RegistryEndpoint:
         answer = filter_listing(self._ctx, principal, call, answer)
         return Response(answer, media_type=_media_type(request))
 
-    # -- pages that are always the same -----------------------------------------------------
+    # -- static pages -----------------------------------------------------------------------
 
     async def types(self, request: Request) -> Response:
         return _json(request, list(SCHEMA_TYPES))
@@ -145,6 +146,6 @@ def _error(request: Request, number: int, message: str) -> Response:
 
 
 def _media_type(request: Request) -> str:
-    """Confluent's own, unless only plain JSON is asked for."""
+    """Returns Confluent's media type, unless the client accepts only plain JSON."""
     accept = request.headers.get("accept", "")
     return PLAIN_JSON if PLAIN_JSON in accept and VENDOR not in accept else MEDIA_TYPE

@@ -1,15 +1,17 @@
-"""Who may ask what of the registry.
+"""Permissions of the schema registry.
 
-A subject `orders-value` or `orders-key` is a matter of the topic `orders`; any other subject has
-the rights of a topic of its own name. Looking needs DESCRIBE, registering WRITE, deleting DELETE,
-levels and modes ALTER_CONFIGS; what is set for all needs the same right to the cluster, and so does
-mode IMPORT, which chooses ids that all subjects share. A schema by its id is there for those who
-may see one of the subjects that have it, and for others it is not there. What a schema refers to
-has to be seen, too. Whoever may write to an alias writes to the subject that it stands for, so
-WRITE to that one is needed to set it. Listings leave out what the caller may not see.
+A subject `orders-value` or `orders-key` has the permissions of the topic `orders`; any other
+subject has those of a topic of its own name. Reading needs DESCRIBE, registering WRITE, deleting
+DELETE, setting levels and modes ALTER_CONFIGS. Settings for all subjects need the same permission
+on the cluster, and so does mode IMPORT, which chooses ids that all subjects share. A schema is
+found by id only by callers that may describe a subject that has it; for others it does not exist.
+Registering a schema needs DESCRIBE on its references. Writing to an alias writes to the subject
+that it stands for, so setting an alias needs WRITE on that subject. Listings leave out subjects
+that the caller may not describe.
 
-The name of a subject has its context in front: `:.sales:orders-value` is a matter of the resource
-`:.sales:orders`, and the context itself of `:.sales:`, so that a prefix gives rights to all of it.
+The resource name of a subject starts with its context: `:.sales:orders-value` belongs to the
+resource `:.sales:orders`, and the context itself to `:.sales:`, so that a prefixed ACL covers all
+of it.
 """
 
 from typing import Any, Final
@@ -59,42 +61,43 @@ FILTERED: Final = frozenset(
 
 
 def topic_of(subject: str) -> str:
-    """Only the last part goes: `a-key-value` is of the values of `a-key`."""
+    """Returns the topic of a subject; removes only the last suffix: `a-key-value` belongs to
+    `a-key`."""
     suffix = next((one for one in SUFFIXES if subject.endswith(one)), "")
     return subject.removesuffix(suffix)
 
 
 async def require(ctx: Context, principal: Principal, call: requests.AnyCall) -> None:
-    """Raises Rejected without the right to a call."""
+    """Raises Rejected if `principal` lacks the permissions of a call."""
     kind = type(call)
     if kind in FILTERED:
         return
     if isinstance(call, BY_ID):
-        await _require_seen(ctx, principal, call)
+        await _require_visible(ctx, principal, call)
         return
     operation = OPERATIONS.get(kind)
     subject: str | None = getattr(call, "subject", None)
     is_allowed = False
     if operation is not None and subject is not None:
         is_allowed = _may(ctx, principal, operation, subject)
-    if operation is not None and (subject is None or _concerns_all(call)):
+    if operation is not None and (subject is None or _affects_all(call)):
         is_everywhere = may(ctx, principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
         is_allowed = is_everywhere and (is_allowed or subject is None)
     if not is_allowed or not all(
-        _may(ctx, principal, needed, other) for needed, other in _named_beside(call)
+        _may(ctx, principal, needed, other) for needed, other in _other_subjects(call)
     ):
         raise Rejected(RegistryErrorCode.FORBIDDEN, "User is denied this operation on this subject")
 
 
-def _concerns_all(call: requests.AnyCall) -> bool:
-    """Whether a call for one subject could take something from all others."""
+def _affects_all(call: requests.AnyCall) -> bool:
+    """True if a call affects all subjects."""
     if getattr(call, "subject", None) == EVERYWHERE:
         return True
     return isinstance(call, requests.PutMode) and call.mode.upper() == SubjectMode.IMPORT
 
 
-def _named_beside(call: requests.AnyCall) -> list[tuple[Operation, str]]:
-    """Subjects that a call makes use of, beside the one it is about, and what that needs."""
+def _other_subjects(call: requests.AnyCall) -> list[tuple[Operation, str]]:
+    """Returns other subjects that a call uses, and the required permissions on them."""
     if isinstance(call, requests.Proposal):
         context = context_of(call.subject)
         return [(Operation.DESCRIBE, seen_from(context, one.subject)) for one in call.references]
@@ -103,12 +106,13 @@ def _named_beside(call: requests.AnyCall) -> list[tuple[Operation, str]]:
     return []
 
 
-async def _require_seen(
+async def _require_visible(
     ctx: Context,
     principal: Principal,
     call: requests.GetById | requests.GetByGuid | requests.ListIdsOfGuid,
 ) -> None:
-    """Raises as if there were no such schema, unless the caller may see a subject that has it."""
+    """Raises the error for an unknown schema, unless the caller may describe a subject that has
+    it."""
     if not ctx.authorizer.is_on:
         return
     if isinstance(call, requests.GetById):
@@ -130,17 +134,17 @@ async def _require_seen(
 def filter_listing(
     ctx: Context, principal: Principal, call: requests.AnyCall, answer: bytes
 ) -> bytes:
-    """Without the subjects that the caller may not see."""
+    """Removes the subjects that the caller may not describe."""
     if type(call) not in FILTERED:
         return answer
     rows = msgspec.json.decode(answer)
-    seen = [row for row in rows if _may_see(ctx, principal, call, row)]
+    seen = [row for row in rows if _may_describe(ctx, principal, call, row)]
     if rows and not seen and isinstance(call, requests.ListPlaces):
         raise no_schema(call.id)
     return answer if len(seen) == len(rows) else msgspec.json.encode(seen)
 
 
-def _may_see(ctx: Context, principal: Principal, call: requests.AnyCall, row: Any) -> bool:
+def _may_describe(ctx: Context, principal: Principal, call: requests.AnyCall, row: Any) -> bool:
     if isinstance(call, requests.ListContexts):
         is_default = row == DEFAULT_CONTEXT
         return is_default or _may(ctx, principal, Operation.DESCRIBE, join_subject(row, ""))
@@ -149,7 +153,7 @@ def _may_see(ctx: Context, principal: Principal, call: requests.AnyCall, row: An
 
 
 def check_answer(ctx: Context, principal: Principal, call: requests.AnyCall, answer: bytes) -> None:
-    """A subject that is found in another context than it was asked for in has its own rights."""
+    """Checks the permission on a subject that was found in another context than requested."""
     if not ctx.authorizer.is_on or not isinstance(call, (requests.GetVersion, requests.LookUp)):
         return
     found = msgspec.json.decode(answer)["subject"]

@@ -1,7 +1,7 @@
-"""One request to the registry: the parts of its path, its query and its body.
+"""Request to the registry: path segments, query and body.
 
-A subject may have any character in it, a slash too, written as `%2F`: so the path is taken apart
-before it is decoded. `/contexts/{context}` in front of a path says in which context it is asked.
+A subject may contain any character, also a slash, written as `%2F`: so the path is split before it
+is decoded. `/contexts/{context}` at the start of a path selects the context.
 """
 
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ VENDOR = "application/vnd.schemaregistry"
 
 @dataclass(frozen=True, slots=True)
 class RegistryRequest:
-    """What a request says."""
+    """Parsed request."""
 
     path: dict[str, str]
     query: QueryParams
     body: bytes
     context: str | None = None
-    """Of the path; None: it says none."""
+    """Context in the path; None if it has none."""
 
     @property
     def subject(self) -> str:
@@ -44,26 +44,26 @@ class RegistryRequest:
 
     @property
     def scope(self) -> str | None:
-        """Scope of settings: a subject, or the context; None: the default one."""
+        """Scope of settings: a subject, or the context; None: the default context."""
         return self._here(self.path.get("subject", "")) or None
 
     @property
     def found_by(self) -> str | None:
-        """The subject, or the context alone, that says where an id is looked for."""
+        """Subject, or only the context, in which to look up an id."""
         return self._here(self.text("subject")) or None
 
     @property
     def deleted_context(self) -> str:
-        """As the prefix of its subjects."""
+        """Context to delete, as the prefix of its subjects."""
         return join_subject(read_context(self.path["context"]), "") or f":{DEFAULT_CONTEXT}:"
 
     @property
     def is_qualified(self) -> bool:
-        """True if references are shown with their contexts."""
+        """True if references are returned with their contexts."""
         return self.text("referenceFormat") == "qualified"
 
     def prefix(self, otherwise: str) -> tuple[str, bool]:
-        """Of the subjects that are asked for, and whether it is meant in every context."""
+        """Returns the requested subject prefix, and True if it applies to every context."""
         written = self.query.get("subjectPrefix", otherwise if self.context is None else "")
         subject = self._here(written)
         return subject.removeprefix(EVERY_CONTEXT), subject.startswith(EVERY_CONTEXT)
@@ -97,19 +97,19 @@ class RegistryRequest:
     def _number(self, written: str, name: str) -> int:
         digits = written.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= NUMBER_CHARS_MAX):
-            raise HTTPException(BAD_REQUEST, f"{name} is a number, not {written[:40]}")
+            raise HTTPException(BAD_REQUEST, f"invalid {name} {written[:40]!r}: must be a number")
         return int(written)
 
 
 def path_parts(request: Request) -> list[str]:
-    """Each decoded on its own."""
+    """Splits the path, then decodes each segment."""
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     path = raw.partition(b"?")[0].decode("ascii", "replace")
     return [unquote(part, errors="replace") for part in path.strip("/").split("/")]
 
 
 def context_part(parts: list[str]) -> tuple[str | None, list[str]]:
-    """The context that a path begins with, and what is asked there."""
+    """Returns the context that a path starts with, and the remaining segments."""
     if parts[0] != "contexts" or len(parts) < 3:
         return None, parts
     context, rest = read_context(parts[1]), parts[2:]
@@ -117,7 +117,7 @@ def context_part(parts: list[str]) -> tuple[str | None, list[str]]:
 
 
 def check_media_type(request: Request) -> None:
-    """Refuses what a browser sends for a page without asking first."""
+    """Refuses content types that browsers send cross-site without a preflight request."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in BODY_TYPES and not kind.startswith(VENDOR):
         raise HTTPException(UNSUPPORTED, "HTTP 415 Unsupported Media Type")

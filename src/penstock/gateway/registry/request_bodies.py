@@ -1,6 +1,6 @@
-"""What requests to the registry carry: JSON bodies, read as these types and no others.
+"""JSON bodies of requests to the registry.
 
-Rules that change data on its way are kept and shown; clients carry them out.
+Data contract rules are stored and returned; clients execute them.
 """
 
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ BAD_REQUEST = 400
 
 
 class ReferenceBody(msgspec.Struct):
-    """A reference to another subject's version."""
+    """Reference to a version of another subject."""
 
     name: str
     subject: str
@@ -24,7 +24,7 @@ class ReferenceBody(msgspec.Struct):
 
 
 class MetadataBody(msgspec.Struct, omit_defaults=True):
-    """What is said about a schema."""
+    """Metadata of a schema."""
 
     tags: dict[str, list[str]] | None = None
     properties: dict[str, str] | None = None
@@ -32,13 +32,13 @@ class MetadataBody(msgspec.Struct, omit_defaults=True):
 
 
 def plain(metadata: MetadataBody | None) -> dict[str, Any] | None:
-    """Nothing said is the same as no metadata."""
+    """Returns metadata as plain values; None if there are none."""
     values: dict[str, Any] = msgspec.to_builtins(metadata) if metadata is not None else {}
     return values or None
 
 
 class SchemaBody(msgspec.Struct, rename="camel"):
-    """A schema to be registered, looked up or checked."""
+    """Schema to register, look up or check."""
 
     schema: str | None = None
     schema_type: str | None = None
@@ -50,12 +50,12 @@ class SchemaBody(msgspec.Struct, rename="camel"):
 
     @property
     def about(self) -> dict[str, Any] | None:
-        """The metadata as plain values."""
+        """Metadata as plain values."""
         return plain(self.metadata)
 
 
 class ConfigBody(msgspec.Struct, rename="camel"):
-    """What is set for a subject or for all."""
+    """Settings of a subject or of a context."""
 
     compatibility: str | None = None
     compatibility_level: str | None = None
@@ -69,7 +69,7 @@ class ConfigBody(msgspec.Struct, rename="camel"):
 
 
 class ModeBody(msgspec.Struct):
-    """A mode to be set."""
+    """Mode to set."""
 
     mode: str = ""
 
@@ -80,7 +80,7 @@ def read_body(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise HTTPException(UNPROCESSABLE, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(BAD_REQUEST, f"the body is no JSON: {error}") from None
+        raise HTTPException(BAD_REQUEST, f"the request body is not valid JSON: {error}") from None
 
 
 def read_config(body: bytes) -> ConfigBody:

@@ -1,4 +1,4 @@
-"""The table of the registry's routes: method, path, and the call that a request comes to."""
+"""Route table of the registry: method, path, and the call made from a request."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,24 +17,24 @@ from penstock.state.registry.subject_names import DEFAULT_CONTEXT, EVERY_CONTEXT
 
 
 class RegistryRow(NamedTuple):
-    """One route."""
+    """Route of the registry."""
 
     method: str
     path: str
     summary: str
     call: Callable[[RegistryRequest], requests.AnyCall]
     is_raw: bool = False
-    """The schema alone is answered, not what it is in."""
+    """True if the response is only the schema text."""
 
 
-def _register(asked: RegistryRequest) -> requests.Register:
-    body = read_body(asked.body, SchemaBody)
+def _register(parsed: RegistryRequest) -> requests.Register:
+    body = read_body(parsed.body, SchemaBody)
     return requests.Register(
-        asked.subject,
+        parsed.subject,
         body.schema or "",
         body.schema_type or AVRO,
         _references(body),
-        asked.flag("normalize"),
+        parsed.flag("normalize"),
         body.about,
         body.rule_set,
         body.id if body.id is not None and body.id >= 0 else None,
@@ -42,34 +42,34 @@ def _register(asked: RegistryRequest) -> requests.Register:
     )
 
 
-def _look_up(asked: RegistryRequest) -> requests.LookUp:
-    body = read_body(asked.body, SchemaBody)
+def _look_up(parsed: RegistryRequest) -> requests.LookUp:
+    body = read_body(parsed.body, SchemaBody)
     return requests.LookUp(
-        asked.subject,
+        parsed.subject,
         body.schema or "",
         body.schema_type or AVRO,
         _references(body),
-        asked.flag("normalize"),
+        parsed.flag("normalize"),
         body.about,
         body.rule_set,
-        deleted=asked.flag("deleted"),
-        form=asked.text("format"),
+        deleted=parsed.flag("deleted"),
+        form=parsed.text("format"),
         anywhere=True,
     )
 
 
-def _check(asked: RegistryRequest) -> requests.CheckProposal:
-    body = read_body(asked.body, SchemaBody)
+def _check(parsed: RegistryRequest) -> requests.CheckProposal:
+    body = read_body(parsed.body, SchemaBody)
     return requests.CheckProposal(
-        asked.subject,
+        parsed.subject,
         body.schema or "",
         body.schema_type or AVRO,
         _references(body),
-        asked.flag("normalize"),
+        parsed.flag("normalize"),
         body.about,
         body.rule_set,
-        version=asked.version if "version" in asked.path else None,
-        verbose=asked.flag("verbose"),
+        version=parsed.version if "version" in parsed.path else None,
+        verbose=parsed.flag("verbose"),
     )
 
 
@@ -79,94 +79,98 @@ def _references(body: SchemaBody) -> tuple[requests.NamedReference, ...]:
     )
 
 
-def _list_subjects(asked: RegistryRequest) -> requests.ListSubjects:
-    prefix, everywhere = asked.prefix(EVERY_CONTEXT)
+def _list_subjects(parsed: RegistryRequest) -> requests.ListSubjects:
+    prefix, everywhere = parsed.prefix(EVERY_CONTEXT)
     return requests.ListSubjects(
-        asked.offset,
-        asked.limit,
+        parsed.offset,
+        parsed.limit,
         prefix,
-        asked.flag("deleted"),
-        asked.flag("deletedOnly"),
+        parsed.flag("deleted"),
+        parsed.flag("deletedOnly"),
         everywhere,
     )
 
 
-def _list_versions(asked: RegistryRequest) -> requests.ListVersions:
+def _list_versions(parsed: RegistryRequest) -> requests.ListVersions:
     return requests.ListVersions(
-        asked.offset, asked.limit, asked.subject, asked.flag("deleted"), asked.flag("deletedOnly")
+        parsed.offset,
+        parsed.limit,
+        parsed.subject,
+        parsed.flag("deleted"),
+        parsed.flag("deletedOnly"),
     )
 
 
-def _list_schemas(asked: RegistryRequest) -> requests.ListSchemas:
-    prefix, everywhere = asked.prefix("")
+def _list_schemas(parsed: RegistryRequest) -> requests.ListSchemas:
+    prefix, everywhere = parsed.prefix("")
     return requests.ListSchemas(
-        asked.offset,
-        asked.limit,
+        parsed.offset,
+        parsed.limit,
         prefix,
-        asked.flag("deleted"),
-        asked.flag("latestOnly"),
+        parsed.flag("deleted"),
+        parsed.flag("latestOnly"),
         everywhere,
     )
 
 
-def _list_contexts(asked: RegistryRequest) -> requests.ListContexts:
-    return requests.ListContexts(asked.offset, asked.limit, asked.text("contextPrefix"))
+def _list_contexts(parsed: RegistryRequest) -> requests.ListContexts:
+    return requests.ListContexts(parsed.offset, parsed.limit, parsed.text("contextPrefix"))
 
 
-def _get_version(asked: RegistryRequest) -> requests.GetVersion:
-    deleted = asked.flag("deleted")
+def _get_version(parsed: RegistryRequest) -> requests.GetVersion:
+    deleted = parsed.flag("deleted")
     return requests.GetVersion(
-        asked.subject,
-        asked.version,
+        parsed.subject,
+        parsed.version,
         deleted,
-        asked.text("format"),
-        asked.is_qualified,
+        parsed.text("format"),
+        parsed.is_qualified,
         anywhere=True,
     )
 
 
-def _get_by_metadata(asked: RegistryRequest) -> requests.GetByMetadata:
-    names, values = asked.query.getlist("key"), asked.query.getlist("value")
+def _get_by_metadata(parsed: RegistryRequest) -> requests.GetByMetadata:
+    names, values = parsed.query.getlist("key"), parsed.query.getlist("value")
     return requests.GetByMetadata(
-        asked.subject,
+        parsed.subject,
         dict(zip(names, values, strict=False)),
-        asked.flag("deleted"),
-        asked.text("format"),
+        parsed.flag("deleted"),
+        parsed.text("format"),
     )
 
 
-def _get_by_id(asked: RegistryRequest) -> requests.GetById:
-    there = asked.found_by
+def _get_by_id(parsed: RegistryRequest) -> requests.GetById:
+    there = parsed.found_by
     kind = requests.GetById if context_of(there) == DEFAULT_CONTEXT else requests.GetByIdThere
     return kind(
-        asked.id,
+        parsed.id,
         there,
-        asked.text("format"),
-        asked.flag("fetchMaxId"),
-        asked.is_qualified,
+        parsed.text("format"),
+        parsed.flag("fetchMaxId"),
+        parsed.is_qualified,
         anywhere=True,
     )
 
 
 def _list_places(with_versions: bool) -> Callable[[RegistryRequest], requests.ListPlaces]:
-    def call(asked: RegistryRequest) -> requests.ListPlaces:
+    def call(parsed: RegistryRequest) -> requests.ListPlaces:
         return requests.ListPlaces(
-            asked.offset,
-            asked.limit,
-            asked.id,
-            asked.found_by,
-            asked.flag("deleted"),
+            parsed.offset,
+            parsed.limit,
+            parsed.id,
+            parsed.found_by,
+            parsed.flag("deleted"),
             with_versions,
         )
 
     return call
 
 
-def _put_config(asked: RegistryRequest) -> requests.PutConfig:
-    body = read_config(asked.body)
+def _put_config(parsed: RegistryRequest) -> requests.PutConfig:
+    body = read_config(parsed.body)
     level = body.compatibility if body.compatibility is not None else body.compatibility_level
     return requests.PutConfig(
-        asked.scope,
+        parsed.scope,
         level,
         body.normalize,
         body.alias,
@@ -178,130 +182,152 @@ def _put_config(asked: RegistryRequest) -> requests.PutConfig:
     )
 
 
-def _get_config(asked: RegistryRequest) -> requests.GetConfig:
-    return requests.GetConfig(asked.scope, asked.flag("defaultToGlobal"))
+def _get_config(parsed: RegistryRequest) -> requests.GetConfig:
+    return requests.GetConfig(parsed.scope, parsed.flag("defaultToGlobal"))
 
 
-def _get_mode(asked: RegistryRequest) -> requests.GetMode:
-    return requests.GetMode(asked.scope, asked.flag("defaultToGlobal"))
+def _get_mode(parsed: RegistryRequest) -> requests.GetMode:
+    return requests.GetMode(parsed.scope, parsed.flag("defaultToGlobal"))
 
 
-def _put_mode(asked: RegistryRequest) -> requests.PutMode:
-    body = read_body(asked.body, ModeBody)
-    return requests.PutMode(body.mode, asked.scope, asked.flag("force"))
+def _put_mode(parsed: RegistryRequest) -> requests.PutMode:
+    body = read_body(parsed.body, ModeBody)
+    return requests.PutMode(body.mode, parsed.scope, parsed.flag("force"))
 
 
-def _delete_mode(asked: RegistryRequest) -> requests.DeleteMode:
-    return requests.DeleteMode(asked.scope, asked.flag("recursive"))
+def _delete_mode(parsed: RegistryRequest) -> requests.DeleteMode:
+    return requests.DeleteMode(parsed.scope, parsed.flag("recursive"))
 
 
-def _delete_version(asked: RegistryRequest) -> requests.DeleteVersion:
-    return requests.DeleteVersion(asked.subject, asked.version, asked.flag("permanent"))
+def _delete_version(parsed: RegistryRequest) -> requests.DeleteVersion:
+    return requests.DeleteVersion(parsed.subject, parsed.version, parsed.flag("permanent"))
 
 
 VERSION = "/subjects/{subject}/versions/{version}"
 ROWS: tuple[RegistryRow, ...] = (
-    RegistryRow("GET", "/subjects", "all subjects", _list_subjects),
-    RegistryRow(
-        "POST", "/subjects/{subject}", "the version that a schema is of a subject", _look_up
-    ),
+    RegistryRow("GET", "/subjects", "list subjects", _list_subjects),
+    RegistryRow("POST", "/subjects/{subject}", "look up a schema in a subject", _look_up),
     RegistryRow(
         "DELETE",
         "/subjects/{subject}",
-        "deletes a subject",
-        lambda asked: requests.DeleteSubject(asked.subject, asked.flag("permanent")),
+        "delete a subject",
+        lambda parsed: requests.DeleteSubject(parsed.subject, parsed.flag("permanent")),
     ),
     RegistryRow(
-        "GET", "/subjects/{subject}/metadata", "the last with such metadata", _get_by_metadata
+        "GET",
+        "/subjects/{subject}/metadata",
+        "get the latest version with given metadata",
+        _get_by_metadata,
     ),
-    RegistryRow("GET", "/subjects/{subject}/versions", "a subject's versions", _list_versions),
-    RegistryRow("POST", "/subjects/{subject}/versions", "registers a schema", _register),
-    RegistryRow("GET", VERSION, "one version", _get_version),
-    RegistryRow("DELETE", VERSION, "deletes a version", _delete_version),
+    RegistryRow("GET", "/subjects/{subject}/versions", "list a subject's versions", _list_versions),
+    RegistryRow("POST", "/subjects/{subject}/versions", "register a schema", _register),
+    RegistryRow("GET", VERSION, "get a version", _get_version),
+    RegistryRow("DELETE", VERSION, "delete a version", _delete_version),
     RegistryRow(
-        "GET", f"{VERSION}/schema", "one version's schema alone", _get_version, is_raw=True
+        "GET", f"{VERSION}/schema", "get a version's schema text", _get_version, is_raw=True
     ),
     RegistryRow(
         "GET",
         f"{VERSION}/referencedby",
-        "ids of schemas that refer to a version",
-        lambda asked: requests.GetReferrers(asked.subject, asked.version, asked.flag("deleted")),
+        "list the ids of schemas that reference a version",
+        lambda parsed: requests.GetReferrers(
+            parsed.subject, parsed.version, parsed.flag("deleted")
+        ),
     ),
-    RegistryRow("GET", "/schemas", "all schemas", _list_schemas),
-    RegistryRow("GET", "/schemas/ids/{id}", "a schema by its id", _get_by_id),
-    RegistryRow("GET", "/schemas/ids/{id}/schema", "a schema alone", _get_by_id, is_raw=True),
+    RegistryRow("GET", "/schemas", "list schemas", _list_schemas),
+    RegistryRow("GET", "/schemas/ids/{id}", "get a schema by its id", _get_by_id),
     RegistryRow(
-        "GET", "/schemas/ids/{id}/subjects", "subjects that have an id", _list_places(False)
+        "GET", "/schemas/ids/{id}/schema", "get a schema's text by its id", _get_by_id, is_raw=True
     ),
     RegistryRow(
-        "GET", "/schemas/ids/{id}/versions", "versions that have an id", _list_places(True)
+        "GET",
+        "/schemas/ids/{id}/subjects",
+        "list subjects that have a schema id",
+        _list_places(False),
+    ),
+    RegistryRow(
+        "GET",
+        "/schemas/ids/{id}/versions",
+        "list versions that have a schema id",
+        _list_places(True),
     ),
     RegistryRow(
         "GET",
         "/schemas/guids/{guid}",
-        "a schema by its guid",
-        lambda asked: requests.GetByGuid(asked.path["guid"], asked.text("format")),
+        "get a schema by its GUID",
+        lambda parsed: requests.GetByGuid(parsed.path["guid"], parsed.text("format")),
     ),
     RegistryRow(
         "GET",
         "/schemas/guids/{guid}/ids",
-        "the ids of a guid",
-        lambda asked: requests.ListIdsOfGuid(asked.path["guid"]),
+        "list the schema ids of a GUID",
+        lambda parsed: requests.ListIdsOfGuid(parsed.path["guid"]),
     ),
-    RegistryRow("POST", "/compatibility/subjects/{subject}/versions", "checks against all", _check),
-    RegistryRow("POST", f"/compatibility{VERSION}", "checks against one version", _check),
-    RegistryRow("GET", "/contexts", "the contexts there are", _list_contexts),
+    RegistryRow(
+        "POST",
+        "/compatibility/subjects/{subject}/versions",
+        "check compatibility with all versions",
+        _check,
+    ),
+    RegistryRow("POST", f"/compatibility{VERSION}", "check compatibility with a version", _check),
+    RegistryRow("GET", "/contexts", "list contexts", _list_contexts),
     RegistryRow(
         "DELETE",
         "/contexts/{context}",
-        "deletes a context that is empty",
-        lambda asked: requests.DeleteContext(asked.deleted_context),
+        "delete an empty context",
+        lambda parsed: requests.DeleteContext(parsed.deleted_context),
     ),
-    RegistryRow("GET", "/config", "the level for all subjects of the context", _get_config),
-    RegistryRow("PUT", "/config", "sets the level for all subjects of the context", _put_config),
+    RegistryRow("GET", "/config", "get the compatibility level of the context", _get_config),
+    RegistryRow("PUT", "/config", "set the compatibility level of the context", _put_config),
     RegistryRow(
-        "DELETE", "/config", "back to BACKWARD", lambda asked: requests.DeleteConfig(asked.scope)
+        "DELETE",
+        "/config",
+        "reset the compatibility level of the context to BACKWARD",
+        lambda parsed: requests.DeleteConfig(parsed.scope),
     ),
-    RegistryRow("GET", "/config/{subject}", "a subject's level", _get_config),
-    RegistryRow("PUT", "/config/{subject}", "sets a subject's level", _put_config),
+    RegistryRow("GET", "/config/{subject}", "get a subject's compatibility level", _get_config),
+    RegistryRow("PUT", "/config/{subject}", "set a subject's compatibility level", _put_config),
     RegistryRow(
         "DELETE",
         "/config/{subject}",
-        "back to the level for all",
-        lambda asked: requests.DeleteConfig(asked.scope),
+        "reset a subject's compatibility level to the context's",
+        lambda parsed: requests.DeleteConfig(parsed.scope),
     ),
-    RegistryRow("GET", "/mode", "the mode for all subjects of the context", _get_mode),
-    RegistryRow("PUT", "/mode", "sets the mode for all subjects of the context", _put_mode),
-    RegistryRow("DELETE", "/mode", "back to READWRITE", _delete_mode),
-    RegistryRow("GET", "/mode/{subject}", "a subject's mode", _get_mode),
-    RegistryRow("PUT", "/mode/{subject}", "sets a subject's mode", _put_mode),
-    RegistryRow("DELETE", "/mode/{subject}", "back to the mode for all", _delete_mode),
+    RegistryRow("GET", "/mode", "get the mode of the context", _get_mode),
+    RegistryRow("PUT", "/mode", "set the mode of the context", _put_mode),
+    RegistryRow("DELETE", "/mode", "reset the mode of the context to READWRITE", _delete_mode),
+    RegistryRow("GET", "/mode/{subject}", "get a subject's mode", _get_mode),
+    RegistryRow("PUT", "/mode/{subject}", "set a subject's mode", _put_mode),
+    RegistryRow(
+        "DELETE", "/mode/{subject}", "reset a subject's mode to the context's", _delete_mode
+    ),
 )
 
 
 PAGES = {
-    "/schemas/types": "the types of schemas that are understood",
-    "/v1/metadata/id": "the cluster's id",
-    "/v1/metadata/version": "the version that runs here",
+    "/schemas/types": "list the supported schema types",
+    "/v1/metadata/id": "get the cluster's id",
+    "/v1/metadata/version": "get the version",
 }
-"""Answers that are always the same."""
+"""Static pages with their descriptions."""
 
 
 def find_row(method: str, parts: list[str]) -> tuple[RegistryRow | None, dict[str, str], bool]:
-    """The row of a request with what its path says; and whether the path has any row at all."""
+    """Returns the row of a request with its path parameters; and True if the path has a row for
+    any method."""
     is_known = False
     for row in ROWS:
         wanted = row.path.strip("/").split("/")
         if len(wanted) != len(parts):
             continue
-        said: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name, part in zip(wanted, parts, strict=True):
             if name.startswith("{"):
-                said[name[1:-1]] = part
+                values[name[1:-1]] = part
             elif name != part:
                 break
         else:
             is_known = True
             if row.method == method:
-                return row, said, True
+                return row, values, True
     return None, {}, is_known

@@ -1,1 +1,1 @@
-"""The SNS door: topics that pass what is published on to the SQS queues that subscribe."""
+"""SNS endpoint: topics that fan out published messages to subscribed SQS queues."""

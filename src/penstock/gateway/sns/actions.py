@@ -1,4 +1,4 @@
-"""The one table of what the SNS door can do: action, request, handler."""
+"""Table of the SNS actions with their request types and handlers."""
 
 from penstock.gateway.sns import publish, requests, subscriptions, topics
 from penstock.gateway.sqs.call import Action

@@ -1,10 +1,9 @@
-"""Filter policies: messages that one lets through, by their attributes or by their body.
+"""Matching of messages against filter policies, by attributes or by body.
 
-Every name of a policy must be satisfied, each by one of its conditions; `$or` holds several
-policies of which one must be. Over the body (`FilterPolicyScope` MessageBody) a policy is nested
-like the body; where the body has a list, one of its items must satisfy all that the policy says
-there. A name with dots is the same as nested ones. Policies are checked when they are set
-(`policies`).
+Every name of a policy must match, each by one of its conditions. `$or` lists several policies of
+which one must match. For the body (`FilterPolicyScope` MessageBody) a policy is nested like the
+body; if the body has a list, one of its items must match the whole policy at that place. A name
+with dots is the same as nested names. `filter_policies` validates policies when they are set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +15,12 @@ import msgspec
 from penstock.gateway.sns.filter_policies import COMPARISONS, Policy, is_alternatives, network
 from penstock.gateway.sqs.digests import AttributeValue
 
-DIGITS_KEPT = 5
-"""Of numbers, behind the point."""
+DECIMALS = 5
+"""Decimal places of numbers that are compared."""
 
 
-def wants(policy: Policy, attributes: Mapping[str, AttributeValue]) -> bool:
-    """True if a message with these attributes is let through; binary ones are not looked at."""
+def matches_attributes(policy: Policy, attributes: Mapping[str, AttributeValue]) -> bool:
+    """True if these attributes match the policy; binary attributes are ignored."""
     values = {
         name: _values(value)
         for name, value in attributes.items()
@@ -30,8 +29,8 @@ def wants(policy: Policy, attributes: Mapping[str, AttributeValue]) -> bool:
     return _matches(policy, values)
 
 
-def wants_body(policy: Policy, body: str) -> bool:
-    """The same by the body, which must be a JSON object."""
+def matches_body(policy: Policy, body: str) -> bool:
+    """True if the body matches the policy; the body must be a JSON object."""
     try:
         values = msgspec.json.decode(body, type=dict[str, Any])
         return _matches(policy, values)
@@ -66,13 +65,13 @@ def _holds(name: str, rule: Any, values: Mapping[str, Any]) -> bool:
         return any(_matches(part, values) for part in rule)
     found = list(_under(values, name))
     if isinstance(rule, Mapping):
-        # What is not there may be just what is wanted, further down.
+        # The policy may require a nested name to be absent.
         return any(_matches(rule, inner) for inner in found or [{}])
     return _satisfies(rule, [leaf for value in found for leaf in _leaves(value)])
 
 
 def _under(values: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """Values under a name, whether the dots in it are of one name or of several."""
+    """Yields values of a name; its dots may be part of a key or separate nested keys."""
     if name in values:
         yield values[name]
     at = name.find(".")
@@ -90,7 +89,7 @@ def _under(values: Mapping[str, Any], name: str) -> Iterator[Any]:
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """The values at a name; what has names of its own is none, nor is an empty list."""
+    """Yields the scalar values of a name; objects and empty lists have none."""
     if isinstance(value, list):
         for item in value:
             yield from _leaves(item)
@@ -113,7 +112,7 @@ def _satisfies(conditions: Sequence[Any], leaves: Sequence[object]) -> bool:
 
 def _meets(condition: Any, value: object) -> bool:
     if not isinstance(condition, Mapping):
-        # True is 1 to Python, and not to JSON.
+        # True equals 1 in Python, but not in JSON.
         is_same_kind = isinstance(condition, bool) == isinstance(value, bool)
         return is_same_kind and _rounded(condition) == _rounded(value)
     kind, wanted = next(iter(condition.items()))
@@ -149,7 +148,7 @@ def _meets_text(kind: str, wanted: str, value: str) -> bool:
 
 
 def is_like(pattern: str, value: str) -> bool:
-    """True if a text is like a pattern, in which a star stands for any text; in one pass."""
+    """True if a text matches a pattern in which * stands for any text; in one pass."""
     first, *others = _pieces(pattern)
     if not others:
         return value == first
@@ -166,7 +165,7 @@ def is_like(pattern: str, value: str) -> bool:
 
 
 def _pieces(pattern: str) -> list[str]:
-    """Texts between the stars; a backslash takes the meaning from what follows it."""
+    """Splits a pattern at its stars; a backslash escapes the next character."""
     pieces, piece, is_escaped = [], "", False
     for character in pattern:
         if not is_escaped and character in "\\*":
@@ -195,5 +194,5 @@ def _is_in_range(wanted: Sequence[Any], value: object) -> bool:
 
 
 def _rounded(value: Any) -> Any:
-    """A number as far as it counts."""
-    return round(value, DIGITS_KEPT) if isinstance(value, float) else value
+    """Rounds floats to the compared decimal places."""
+    return round(value, DECIMALS) if isinstance(value, float) else value

@@ -1,10 +1,11 @@
-"""Filter policies as they are set: read, checked, and refused in Amazon's words.
+"""Filter policies: parsing and validation, with Amazon's error messages.
 
     {"store": ["north", {"prefix": "s"}], "price": [{"numeric": [">=", 10, "<", 20]}]}
 
-A policy that is not understood is refused when it is set, never skipped later. One that is kept is
-only read: it was checked when it was set, perhaps by an earlier version with other limits.
-Bounds, Amazon's: five names at the top, 150 combinations of conditions, 256 KiB; and how deep.
+An invalid policy is refused when it is set, never ignored later. A stored policy is not validated
+again: it was valid when it was set, perhaps by an earlier version with other limits.
+Bounds: Amazon's limits of five top-level names, 150 combinations of conditions and 256 KiB, and
+`DEPTH_MAX`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ MATCHES = frozenset(
     }
 )
 UNWANTED = ("equals-ignore-case", "prefix", "suffix", "wildcard")
-"""Operators that anything-but accepts, beside values."""
+"""Operators allowed inside anything-but, besides values."""
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "=": lambda value, bound: value == bound,
     "<": lambda value, bound: value < bound,
@@ -47,7 +48,7 @@ Policy = Mapping[str, Any]
 
 
 def is_alternatives(name: str, rule: object) -> bool:
-    """True if this is the operator $or; else it is a name like any other."""
+    """True if this is the operator $or; otherwise it is an ordinary name."""
     return (
         name == OR
         and isinstance(rule, list)
@@ -60,7 +61,7 @@ def is_alternatives(name: str, rule: object) -> bool:
 
 
 def read_policy(text: str) -> Policy:
-    """Raises Fault for what is not a JSON object."""
+    """Parses a policy; raises Fault if it is not a JSON object."""
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -68,7 +69,7 @@ def read_policy(text: str) -> Policy:
 
 
 def check_policy(text: str, *, is_of_body: bool) -> None:
-    """Raises Fault for what is not a filter policy of this scope."""
+    """Raises Fault if the text is not a valid filter policy of this scope."""
     if len(text.encode()) > TEXT_BYTES_MAX:
         raise _bad("FilterPolicy: Filter policy is too long")
     policy = read_policy(text)
@@ -96,7 +97,7 @@ def _complex() -> Fault:
 
 
 def _combinations(policy: Policy, depth: int) -> int:
-    """Counts combinations; a condition of a nested name counts as often as it is deep."""
+    """Counts combinations of conditions; a nested condition counts times its depth."""
     if depth > DEPTH_MAX:
         raise _bad(f"FilterPolicy: Filter policy is nested more than {DEPTH_MAX} deep")
     count = 1
@@ -181,7 +182,7 @@ def _check_unwanted(value: object) -> None:
 
 
 def _check_network(value: object) -> None:
-    # Amazon calls it a prefix here.
+    # Amazon's message says prefix here.
     _require_text("prefix", value)
     assert isinstance(value, str)
     address, slash, bits = value.partition("/")

@@ -1,12 +1,12 @@
-"""Publish, PublishBatch: one message to every queue that subscribes and wants it.
+"""Publish, PublishBatch: send a message to every subscribed queue whose filter policy matches.
 
-The answer comes when the message is committed in all of these queues, so a topic needs no log of
-its own. If one of them cannot take it now the publisher is told to try again: the others may then
-have it twice, unless topic and queues are FIFO, which know it by its deduplication id. A queue that
-was deleted is passed over.
+The response comes when the message is committed in all of these queues, so a topic needs no log of
+its own. If a queue cannot accept the message now, the publisher gets a retryable error. A retry may
+then duplicate the message in the other queues, unless topic and queues are FIFO and recognize its
+deduplication id. Deleted queues are skipped.
 
-A queue gets the notification as JSON (`Type`, `MessageEntry`, `TopicArn`, ...; unsigned), or with
-`RawMessageDelivery` the message as it is, attributes too.
+A queue gets the notification as JSON (`Type`, `Message`, `TopicArn`, ...; unsigned), or with
+`RawMessageDelivery` the message itself with its attributes.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from penstock.base.errors import Refused
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.cluster_types import FanoutRecord, SubscriptionRecord
 from penstock.gateway.sns import requests, topic_names
-from penstock.gateway.sns.filter_matching import wants, wants_body
+from penstock.gateway.sns.filter_matching import matches_attributes, matches_body
 from penstock.gateway.sns.filter_policies import read_policy
 from penstock.gateway.sns.subscriptions import FILTER, OF_BODY, RAW, SCOPE
 from penstock.gateway.sns.topics import CONTENT_DEDUP, find
@@ -57,28 +57,28 @@ async def publish_batch(call: AwsCall, request: requests.PublishBatch) -> Answer
 
 
 async def _fan_out(
-    call: AwsCall, name: str, record: FanoutRecord, notices: Sequence[requests.Notice]
+    call: AwsCall, name: str, record: FanoutRecord, messages: Sequence[requests.SnsMessage]
 ) -> list[Answer | Fault]:
-    """Each message on its own: its id once every queue has it, or why not."""
+    """Publishes each message on its own; returns its id once all queues have it, or its error."""
     results: list[Answer | Fault] = []
-    accepted: list[tuple[int, requests.Notice, str]] = []
-    for at, notice in enumerate(notices):
+    accepted: list[tuple[int, requests.SnsMessage, str]] = []
+    for at, message in enumerate(messages):
         message_id = new_message_id(call.node.random)
         try:
-            _check(name, record, notice)
-            accepted.append((at, notice, message_id))
+            _check(name, record, message)
+            accepted.append((at, message, message_id))
             results.append({"MessageId": message_id})
         except Fault as fault:
             results.append(fault)
-    fan = _Fan(call, name, record)
+    fan_out = _FanOut(call, name, record)
     await asyncio.gather(
-        *(fan.deliver(subscription, accepted, results) for subscription in record.subscriptions)
+        *(fan_out.deliver(subscription, accepted, results) for subscription in record.subscriptions)
     )
     return results
 
 
-class _Fan:
-    """Accepted messages on their way to the queues of one topic."""
+class _FanOut:
+    """Delivers messages of one topic to its subscribed queues."""
 
     def __init__(self, call: AwsCall, name: str, record: FanoutRecord) -> None:
         self._call = call
@@ -88,101 +88,109 @@ class _Fan:
     async def deliver(
         self,
         subscription: SubscriptionRecord,
-        accepted: Sequence[tuple[int, requests.Notice, str]],
+        accepted: Sequence[tuple[int, requests.SnsMessage, str]],
         results: list[Answer | Fault],
     ) -> None:
-        """Sends a queue what it wants; what fails is noted in its place."""
+        """Sends the matching messages to a queue; puts errors into `results`."""
         topic = self._call.node.image.topics.get(subscription.queue)
-        chosen = [item for item in accepted if _is_wanted(subscription, item[1])]
+        chosen = [item for item in accepted if _matches_policy(subscription, item[1])]
         if topic is None or not chosen:
             return
         queue = self._call.queue_of(topic)
-        messages = [self._message(subscription, queue, notice, id_) for _, notice, id_ in chosen]
+        messages = [self._message(subscription, queue, message, id_) for _, message, id_ in chosen]
         try:
             sent = await send_all(self._call, queue, messages)
         except Refused as refused:
             sent = [fault_of(refused)] * len(messages)
         for (at, _, _), outcome in zip(chosen, sent, strict=True):
-            so_far = results[at]
+            result = results[at]
             if isinstance(outcome, Fault):
                 if outcome.name != no_queue().name:
                     results[at] = outcome
-            elif not isinstance(so_far, Fault) and is_fifo(self._name):
-                so_far.setdefault("SequenceNumber", outcome.get("SequenceNumber", "0"))
+            elif not isinstance(result, Fault) and is_fifo(self._name):
+                result.setdefault("SequenceNumber", outcome.get("SequenceNumber", "0"))
 
     def _message(
-        self, subscription: SubscriptionRecord, queue: SqsQueue, notice: requests.Notice, id_: str
+        self,
+        subscription: SubscriptionRecord,
+        queue: SqsQueue,
+        message: requests.SnsMessage,
+        id_: str,
     ) -> MessageEntry:
         is_raw = subscription.attributes.get(RAW, "").lower() == "true"
-        dedup_id = notice.message_deduplication_id
+        dedup_id = message.message_deduplication_id
         if dedup_id is None and self._record.attributes.get(CONTENT_DEDUP) == "true":
-            dedup_id = sha256(notice.message.encode()).hexdigest()
+            dedup_id = sha256(message.message.encode()).hexdigest()
         return MessageEntry(
-            message_body=_text(notice) if is_raw else self._envelope(subscription, notice, id_),
-            message_attributes=notice.message_attributes if is_raw else {},
-            message_group_id=notice.message_group_id,
+            message_body=_text(message) if is_raw else self._envelope(subscription, message, id_),
+            message_attributes=message.message_attributes if is_raw else {},
+            message_group_id=message.message_group_id,
             message_deduplication_id=dedup_id if queue.is_fifo else None,
         )
 
-    def _envelope(self, subscription: SubscriptionRecord, notice: requests.Notice, id_: str) -> str:
+    def _envelope(
+        self, subscription: SubscriptionRecord, message: requests.SnsMessage, id_: str
+    ) -> str:
         call, name = self._call, self._name
         at = datetime.fromtimestamp(call.node.clock.now_ms() / 1000, UTC)
         shown: dict[str, object] = {
             "Type": "Notification",
             "MessageId": id_,
             "TopicArn": topic_names.topic_arn(call.region, name),
-            "Message": _text(notice),
+            "Message": _text(message),
             "Timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "UnsubscribeURL": f"{call.base_url}/?Action=Unsubscribe&SubscriptionArn="
             + topic_names.subscription_arn(call.region, name, subscription.id),
         }
-        if notice.subject is not None:
-            shown["Subject"] = notice.subject
-        if notice.message_attributes:
-            shown["MessageAttributes"] = _shown_attributes(notice)
+        if message.subject is not None:
+            shown["Subject"] = message.subject
+        if message.message_attributes:
+            shown["MessageAttributes"] = _shown_attributes(message)
         return msgspec.json.encode(shown).decode()
 
 
-def _shown_attributes(notice: requests.Notice) -> Mapping[str, object]:
+def _shown_attributes(message: requests.SnsMessage) -> Mapping[str, object]:
     return {
         name: {
             "Type": value.data_type,
             "Value": value.binary_value if value.string_value is None else value.string_value,
         }
-        for name, value in notice.message_attributes.items()
+        for name, value in message.message_attributes.items()
     }
 
 
-def _size(notice: requests.Notice) -> int:
-    return len(notice.message.encode()) + size_of(notice.message_attributes)
+def _size(message: requests.SnsMessage) -> int:
+    return len(message.message.encode()) + size_of(message.message_attributes)
 
 
-def _check(name: str, record: FanoutRecord, notice: requests.Notice) -> None:
-    """Refuses what no queue would be sent."""
-    if not notice.message:
+def _check(name: str, record: FanoutRecord, message: requests.SnsMessage) -> None:
+    """Refuses an invalid message before it is sent to any queue."""
+    if not message.message:
         raise Fault("InvalidParameter", "Invalid parameter: Empty message")
-    check_text(notice.message, "The message")
-    if _size(notice) > MESSAGE_BYTES_MAX:
+    check_text(message.message, "The message")
+    if _size(message) > MESSAGE_BYTES_MAX:
         raise Fault("InvalidParameter", "Invalid parameter: Message too long")
-    subject = notice.subject
+    subject = message.subject
     if subject is not None and not (
         0 < len(subject) <= SUBJECT_CHARS_MAX and subject.isprintable()
     ):
         raise Fault("InvalidParameter", "Invalid parameter: Subject")
-    headers_of(notice.message_attributes)
-    _text(notice)
-    for value in (notice.message_group_id, notice.message_deduplication_id):
+    headers_of(message.message_attributes)
+    _text(message)
+    for value in (message.message_group_id, message.message_deduplication_id):
         if value is not None and not TOKEN.fullmatch(value):
-            raise Fault("InvalidParameter", "Invalid parameter: MessageGroupId or deduplication id")
+            raise Fault(
+                "InvalidParameter", "Invalid parameter: MessageGroupId or MessageDeduplicationId"
+            )
     if not is_fifo(name):
-        if notice.message_deduplication_id is not None:
+        if message.message_deduplication_id is not None:
             raise Fault(
                 "InvalidParameter", "Invalid parameter: MessageDeduplicationId Reason: not FIFO"
             )
         return
-    if notice.message_group_id is None:
+    if message.message_group_id is None:
         raise Fault("InvalidParameter", "Invalid parameter: The MessageGroupId is required")
-    if notice.message_deduplication_id is None and record.attributes.get(CONTENT_DEDUP) != "true":
+    if message.message_deduplication_id is None and record.attributes.get(CONTENT_DEDUP) != "true":
         raise Fault(
             "InvalidParameter",
             "Invalid parameter: The topic should either have ContentBasedDeduplication enabled or "
@@ -190,25 +198,25 @@ def _check(name: str, record: FanoutRecord, notice: requests.Notice) -> None:
         )
 
 
-def _text(notice: requests.Notice) -> str:
-    """The message for queues: with MessageStructure json there may be one for each protocol."""
-    if notice.message_structure is None:
-        return notice.message
+def _text(message: requests.SnsMessage) -> str:
+    """Returns the message for queues; MessageStructure json may have one for each protocol."""
+    if message.message_structure is None:
+        return message.message
     try:
-        texts = msgspec.json.decode(notice.message, type=dict[str, str])
+        texts = msgspec.json.decode(message.message, type=dict[str, str])
     except msgspec.DecodeError as error:
         raise Fault("InvalidParameter", f"Invalid parameter: Message Structure: {error}") from error
     text = texts.get("sqs", texts.get("default"))
-    if notice.message_structure != "json" or not text:
+    if message.message_structure != "json" or not text:
         raise Fault("InvalidParameter", "Invalid parameter: Message Structure - No default entry")
     return text
 
 
-def _is_wanted(subscription: SubscriptionRecord, notice: requests.Notice) -> bool:
+def _matches_policy(subscription: SubscriptionRecord, message: requests.SnsMessage) -> bool:
     text = subscription.attributes.get(FILTER)
     if not text:
         return True
     policy = read_policy(text)
     if subscription.attributes.get(SCOPE) == OF_BODY:
-        return wants_body(policy, _text(notice))
-    return wants(policy, notice.message_attributes)
+        return matches_body(policy, _text(message))
+    return matches_attributes(policy, message.message_attributes)

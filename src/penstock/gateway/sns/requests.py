@@ -1,4 +1,4 @@
-"""The requests of SNS, as its forms bring them."""
+"""Requests of SNS, as parsed from its forms."""
 
 from msgspec import field
 
@@ -12,21 +12,21 @@ class CreateTopic(Request, frozen=True):
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class OfTopic(Request, frozen=True):
-    """A request about one topic."""
+class TopicRequest(Request, frozen=True):
+    """Request about one topic."""
 
     topic_arn: str
 
 
-class DeleteTopic(OfTopic, frozen=True):
+class DeleteTopic(TopicRequest, frozen=True):
     pass
 
 
-class GetTopicAttributes(OfTopic, frozen=True):
+class GetTopicAttributes(TopicRequest, frozen=True):
     pass
 
 
-class SetTopicAttributes(OfTopic, frozen=True, kw_only=True):
+class SetTopicAttributes(TopicRequest, frozen=True, kw_only=True):
     attribute_name: str
     attribute_value: str = ""
 
@@ -35,27 +35,27 @@ class ListTopics(Request, frozen=True):
     next_token: str | None = None
 
 
-class Subscribe(OfTopic, frozen=True, kw_only=True):
+class Subscribe(TopicRequest, frozen=True, kw_only=True):
     protocol: str
     endpoint: str
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-class OfSubscription(Request, frozen=True):
-    """A request about one subscription."""
+class SubscriptionRequest(Request, frozen=True):
+    """Request about one subscription."""
 
     subscription_arn: str
 
 
-class Unsubscribe(OfSubscription, frozen=True):
+class Unsubscribe(SubscriptionRequest, frozen=True):
     pass
 
 
-class GetSubscriptionAttributes(OfSubscription, frozen=True):
+class GetSubscriptionAttributes(SubscriptionRequest, frozen=True):
     pass
 
 
-class SetSubscriptionAttributes(OfSubscription, frozen=True, kw_only=True):
+class SetSubscriptionAttributes(SubscriptionRequest, frozen=True, kw_only=True):
     attribute_name: str
     attribute_value: str = ""
 
@@ -64,30 +64,30 @@ class ListSubscriptions(Request, frozen=True):
     next_token: str | None = None
 
 
-class ListSubscriptionsByTopic(OfTopic, frozen=True):
+class ListSubscriptionsByTopic(TopicRequest, frozen=True):
     next_token: str | None = None
 
 
-class OfResource(Request, frozen=True):
-    """A request about the tags of a topic."""
+class ResourceRequest(Request, frozen=True):
+    """Request about the tags of a topic."""
 
     resource_arn: str
 
 
-class TagResource(OfResource, frozen=True, kw_only=True):
+class TagResource(ResourceRequest, frozen=True, kw_only=True):
     tags: dict[str, str]
 
 
-class UntagResource(OfResource, frozen=True, kw_only=True):
+class UntagResource(ResourceRequest, frozen=True, kw_only=True):
     tag_keys: list[str]
 
 
-class ListTagsForResource(OfResource, frozen=True):
+class ListTagsForResource(ResourceRequest, frozen=True):
     pass
 
 
-class Notice(Request, frozen=True, kw_only=True):
-    """What is published, alone or in a batch."""
+class SnsMessage(Request, frozen=True, kw_only=True):
+    """Message to publish, alone or in a batch."""
 
     message: str
     subject: str | None = None
@@ -97,14 +97,14 @@ class Notice(Request, frozen=True, kw_only=True):
     message_group_id: str | None = None
 
 
-class Publish(Notice, frozen=True, kw_only=True):
+class Publish(SnsMessage, frozen=True, kw_only=True):
     topic_arn: str | None = None
     target_arn: str | None = None
 
 
-class PublishEntry(Notice, frozen=True, kw_only=True):
+class PublishEntry(SnsMessage, frozen=True, kw_only=True):
     id: str
 
 
-class PublishBatch(OfTopic, frozen=True, kw_only=True):
+class PublishBatch(TopicRequest, frozen=True, kw_only=True):
     publish_batch_request_entries: list[PublishEntry] = field(default_factory=list)

@@ -1,8 +1,8 @@
 """Subscriptions of queues to SNS topics: subscribe, list, change, unsubscribe.
 
-Only queues subscribe (protocol `sqs`), each once to a topic. They are part of their topic's record;
-see `topics`. Filter policies are read when they are set, so those that are kept are understood.
-Lists leave out queues that the caller may not describe.
+Only queues can subscribe (protocol `sqs`), each once per topic. Subscriptions are part of their
+topic's record; see `topics`. Filter policies are validated when they are set. Lists leave out
+queues that the caller may not describe.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,7 @@ SCOPES = OF_BODY, OF_ATTRIBUTES = "MessageBody", "MessageAttributes"
 async def subscribe(call: AwsCall, request: requests.Subscribe) -> Answer:
     name, _ = find(call, request.topic_arn, Operation.READ)
     if request.protocol != "sqs":
-        raise Fault(
-            "InvalidParameter", "Invalid parameter: Protocol Reason: only sqs is supported here"
-        )
+        raise Fault("InvalidParameter", "Invalid parameter: Protocol Reason: only sqs is supported")
     queue = queue_of_arn(request.endpoint, "Endpoint")
     call.queue_named(queue, Operation.WRITE)
     if is_fifo(queue) and not is_fifo(name):
@@ -64,7 +62,10 @@ async def subscribe(call: AwsCall, request: requests.Subscribe) -> Answer:
                 found.append(old.id)
                 return record
         if len(record.subscriptions) >= SUBSCRIPTIONS_MAX:
-            raise Fault("SubscriptionLimitExceeded", f"At most {SUBSCRIPTIONS_MAX} to a topic.")
+            raise Fault(
+                "SubscriptionLimitExceeded",
+                f"The topic has {SUBSCRIPTIONS_MAX} subscriptions, which is the maximum.",
+            )
         found.append(wanted.id)
         return replace(record, subscriptions=(*record.subscriptions, wanted))
 
@@ -112,7 +113,7 @@ async def set_subscription_attributes(
         attributes = {**old.attributes, attribute: value}
         if attribute == FILTER and not value:
             del attributes[FILTER]
-        # The scope decides which policies there may be.
+        # Which policies are valid depends on the scope.
         _check(attributes if attribute in (FILTER, SCOPE) else {attribute: value})
         return replace(old, attributes=attributes)
 
@@ -176,7 +177,7 @@ def _subscription(call: AwsCall, arn: str) -> tuple[str, SubscriptionRecord]:
 
 
 def _shown(attributes: Mapping[str, str]) -> dict[str, str]:
-    """A scope without a policy is not shown, as in SNS; a policy without a scope has one."""
+    """Formats attributes as SNS does: no scope without a policy, a default one with a policy."""
     shown = {name: value for name, value in attributes.items() if value and name != SCOPE}
     if FILTER in shown:
         shown[SCOPE] = attributes.get(SCOPE, OF_ATTRIBUTES)

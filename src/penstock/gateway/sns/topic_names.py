@@ -1,7 +1,7 @@
-"""How SNS topics and subscriptions are called: by Amazon resource name.
+"""Amazon resource names (ARNs) of SNS topics and subscriptions.
 
-A topic is `arn:aws:sns:<region>:000000000000:<name>`, a subscription has its id behind that. SNS
-topics are no Kafka topics: one may have the name of a queue.
+A topic is `arn:aws:sns:<region>:000000000000:<name>`; a subscription appends its id. SNS topics are
+not Kafka topics: an SNS topic may have the same name as a queue.
 """
 
 import re
@@ -32,7 +32,7 @@ def subscription_arn(region: str, topic: str, subscription_id: str) -> str:
 
 
 def subscription_of_arn(arn: str) -> tuple[str, str]:
-    """The topic, and the id of the subscription."""
+    """Returns the topic's name and the subscription's id."""
     parts = _parts(arn, 7, "SubscriptionArn")
     return parts[5], parts[6]
 

@@ -1,8 +1,8 @@
 """SNS topics: create, list, describe, change, tag, delete.
 
-A topic is one record of the metadata store with all its subscriptions (`/sns/<name>`), so what is
-subscribed is as durable as the cluster itself, and a change of it is one compare-and-swap.
-Bounds: topics, tags, sizes of attributes. Leaves to others: `subscriptions`, `publishing`.
+A topic is one record of the metadata store with all its subscriptions (`/sns/<name>`). So
+subscriptions are as durable as the cluster itself, and each change is one compare-and-swap.
+Bounds: number of topics, number of tags, sizes of attributes.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from penstock.gateway.sqs.queue_names import ACCOUNT, is_fifo
 
 TOPICS_MAX = 10_000
 RECORD_BYTES_MAX = 1 << 20
-"""Of a topic with all its subscriptions: what the metadata store takes in one value."""
+"""Maximum size of a topic with all its subscriptions: the metadata store's limit for a value."""
 PAGE = 100
 TAGS_MAX = 50
 ATTRIBUTE_CHARS_MAX = 64 * 1024
@@ -57,7 +57,10 @@ async def create_topic(call: AwsCall, request: requests.CreateTopic) -> Answer:
                 )
             return present
         if len(call.gateway.fanouts.all) >= TOPICS_MAX:
-            raise Fault("TopicLimitExceeded", f"At most {TOPICS_MAX} topics.")
+            raise Fault(
+                "TopicLimitExceeded",
+                f"There are {TOPICS_MAX} topics, which is the maximum.",
+            )
         return FanoutRecord(attributes=attributes, tags=request.tags)
 
     await call.gateway.fanouts.change(name, edit)
@@ -109,7 +112,7 @@ async def set_topic_attributes(call: AwsCall, request: requests.SetTopicAttribut
 
 
 def find(call: AwsCall, arn: str, operation: Operation) -> tuple[str, FanoutRecord]:
-    """A topic that the caller may use so."""
+    """Returns a topic; refuses unless the caller may perform `operation`."""
     name = topic_names.topic_of_arn(arn)
     require_topic(call.node, call.principal, operation, name)
     record = call.gateway.fanouts.all.get(name)
@@ -125,7 +128,8 @@ async def alter(call: AwsCall, name: str, edit: Callable[[FanoutRecord], FanoutR
         record = edit(present)
         if size_of(record) > RECORD_BYTES_MAX:
             raise Fault(
-                "InvalidParameter", f"Invalid parameter: more than {RECORD_BYTES_MAX} bytes of it"
+                "InvalidParameter",
+                f"Invalid parameter: topic and subscriptions exceed {RECORD_BYTES_MAX} bytes",
             )
         return record
 

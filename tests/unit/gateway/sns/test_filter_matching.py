@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gateway.sns.filter_matching import is_like, wants, wants_body
+from penstock.gateway.sns.filter_matching import is_like, matches_attributes, matches_body
 from penstock.gateway.sns.filter_policies import check_policy, read_policy
 from penstock.gateway.sqs.digests import AttributeValue
 
@@ -82,7 +82,7 @@ MESSAGE = {
 )
 def test_a_policy_lets_through_what_it_says(policy: dict[str, Any], is_wanted: bool) -> None:
     check_policy(json.dumps(policy), is_of_body=False)
-    assert wants(read_policy(json.dumps(policy)), MESSAGE) is is_wanted
+    assert matches_attributes(read_policy(json.dumps(policy)), MESSAGE) is is_wanted
 
 
 S3 = {
@@ -161,7 +161,7 @@ def test_a_policy_over_the_body_is_nested_like_it(
     policy: dict[str, Any], body: str, is_wanted: bool
 ) -> None:
     check_policy(json.dumps(policy), is_of_body=True)
-    assert wants_body(read_policy(json.dumps(policy)), body) is is_wanted
+    assert matches_body(read_policy(json.dumps(policy)), body) is is_wanted
 
 
 @pytest.mark.parametrize(
