@@ -149,10 +149,10 @@ async def test_a_changed_config_holds_from_the_next_record_on(node: Node) -> Non
 @run_with(on_node, configs=CONFIGS)
 async def test_a_change_of_what_is_visible_builds_the_queue_anew(node: Node) -> None:
     queue = await opened(node, 2)
-    await configure(node, "g", share_isolation_level="read_committed")
+    await configure(node, "g", share_isolation_level="read_uncommitted")
     assert queue.is_closed
     again = await node.ctx.queue.queues.open(queue.key)
-    assert again.committed_only
+    assert not again.committed_only
 
 
 @run_with(on_node, configs=CONFIGS)
