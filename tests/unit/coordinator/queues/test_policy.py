@@ -17,14 +17,14 @@ async def settings(node: Node, name: str = "t", **topic_configs: str) -> QueueSe
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_kafkas_defaults_hold_where_nothing_is_said(node: Node) -> None:
+async def test_unset_configs_have_their_defaults(node: Node) -> None:
     found = await settings(node)
     assert (found.policy.order, found.policy.lock_ms, found.policy.deliveries_max) == (
         Order.NONE,
         30_000,
         5,
     )
-    assert (found.reset, found.committed_only, found.reset_back_ms) == ("latest", False, None)
+    assert (found.reset, found.committed_only, found.reset_back_ms) == ("latest", True, None)
     assert found.dead_letter_topic == "t.dlq"
     assert found.policy.dead_letters
     assert found.dedup_window_ms == 300_000
@@ -39,7 +39,7 @@ async def test_a_group_says_how_it_delivers(node: Node) -> None:
         share_delivery_count_limit="3",
         share_retry_backoff_ms="7",
         share_retry_backoff_max_ms="70",
-        share_isolation_level="read_committed",
+        share_isolation_level="read_uncommitted",
         share_auto_offset_reset="by_duration:PT1H",
         share_partition_max_record_locks="100",
         errors_deadletterqueue_topic_name="graves",
@@ -49,7 +49,7 @@ async def test_a_group_says_how_it_delivers(node: Node) -> None:
     policy = found.policy
     assert (policy.lock_ms, policy.deliveries_max, policy.locks_max) == (15_000, 3, 100)
     assert (policy.backoff_base_ms, policy.backoff_cap_ms) == (7, 70)
-    assert found.committed_only
+    assert not found.committed_only
     assert found.reset_back_ms == 3_600_000
     assert found.dead_letter_topic == "graves"
     leases = lease_settings_of(node.ctx.image, node.configs, "g")
