@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from penstock.base.errors import Refused
 from penstock.base.ports import Workers
 from penstock.broker.api.context import Context
-from penstock.broker.server.listener import HANDSHAKE_SECONDS, Limits, Listener
+from penstock.broker.server.listener import HANDSHAKE_SECONDS, Listener, ListenerLimits
 from penstock.broker.server.receive_budget import ReceiveBudget
-from penstock.broker.server.socket_buffers import Buffers
+from penstock.broker.server.socket_buffers import SocketBufferSizes
 from penstock.broker.server.tls import Certificates
-from penstock.broker.server.tls_handshakes import Handshakes
+from penstock.broker.server.tls_handshakes import TlsHandshakes
 from penstock.cluster.configs.config_types import counts_by_address
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
 from penstock.gateway.server import Admits, Connect, OpenPort, OpenTls
@@ -37,7 +37,7 @@ class CannotListen(Exception):
 class TlsPort:
     """The HTTP port, where that speaks TLS."""
 
-    def __init__(self, port: int, shaking: Handshakes) -> None:
+    def __init__(self, port: int, shaking: TlsHandshakes) -> None:
         self.port = port
         self._shaking = shaking
 
@@ -117,7 +117,7 @@ class KafkaListeners:
 
     async def _open_http(self, connect: Connect, admits: Admits, host: str, port: int) -> OpenPort:
         assert self._certificates is not None
-        shaking = Handshakes(
+        shaking = TlsHandshakes(
             self._certificates.current, connect, admits, lambda: 0.0, HANDSHAKE_SECONDS
         )
         return TlsPort(await shaking.open(host, port), shaking)
@@ -136,7 +136,7 @@ class KafkaListeners:
             await asyncio.sleep(RELOAD_SECONDS)
             for certificates in ours:
                 try:
-                    renewed = await workers.run(certificates.renewed)
+                    renewed = await workers.run(certificates.reloaded)
                 except Refused as refused:
                     log.error("the old certificates stay in use: %s", refused.message)
                     continue
@@ -169,8 +169,8 @@ def _rules(configs: BrokerConfigs) -> Sequence[Rule]:
         raise InvalidConfig(refused.message or "wrong mapping rules") from refused
 
 
-def _limits(configs: BrokerConfigs) -> Limits:
-    return Limits(
+def _limits(configs: BrokerConfigs) -> ListenerLimits:
+    return ListenerLimits(
         connections_max=configs.integer("max.connections"),
         connections_per_ip_max=configs.integer("max.connections.per.ip"),
         idle_ms_max=configs.integer("connections.max.idle.ms"),
@@ -178,7 +178,7 @@ def _limits(configs: BrokerConfigs) -> Limits:
         buffered_bytes_max=configs.integer("queued.max.request.bytes"),
         connection_rate_max=configs.integer("max.connection.creation.rate"),
         backlog=configs.integer("socket.listen.backlog.size"),
-        buffers=Buffers(
+        buffers=SocketBufferSizes(
             configs.integer("socket.send.buffer.bytes"),
             configs.integer("socket.receive.buffer.bytes"),
         ),

@@ -1,1 +1,1 @@
-"""Bytes in, bytes out: Kafka connections, their flow control and their limits."""
+"""Sockets of the Kafka endpoint: connections, TLS, flow control and limits."""

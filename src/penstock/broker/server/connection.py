@@ -1,21 +1,20 @@
-"""One Kafka connection: frames in, calls out, replies back in order.
+"""Kafka connection: receives frames, dispatches calls, sends replies in order.
 
-The receive path is where copies hide, so it has none: the kernel writes into this connection's
-own buffer and handlers read from it through memoryviews. Frames are handled inside
-`buffer_updated`, before the next bytes arrive; a `records` view is therefore valid only until its
-handler returns, and a handler that waits must copy what it keeps.
+The receive path makes no copies: the kernel writes into this connection's own buffer, and handlers
+read it through memoryviews. Frames are handled inside `buffer_updated`, before the next bytes
+arrive. So a `records` view is valid only until its handler returns, and a handler that waits must
+copy what it keeps.
 
-Requests are handled in order. A handler may answer later (`call.reply`); replies still leave in
-order. PIPELINED routes let the next request begin meanwhile, ORDERED ones hold it back; PARALLEL
-ones run as tasks beside each other.
+Requests are handled in order. A handler may reply later (`call.reply`), but replies are sent in
+order. PIPELINED routes let the next request begin meanwhile, ORDERED ones block it, PARALLEL ones
+run as concurrent tasks.
 
-The next request waits while a reply is being waited for in order, while the peer does not take
-what we send, and while too many replies are pending, or large ones behind one that is not ready
-(`unsent`); once some of it is here, reading stops.
-Until then we read on: it costs nothing and is how we learn that the peer is gone. Reading stops
-at once while the peer does not take what we send and while the memory budget is used up.
+The next request waits in three cases: an ORDERED reply is pending, the peer does not read, or too
+many replies are pending, or large ones behind one that is not ready (`reply_limits`). Reading
+continues until bytes of that request arrive, because it costs nothing and detects that the peer is
+gone. Reading stops at once while the peer does not read and while the memory budget is used up.
 
-A peer that breaks the protocol is closed; so is one that stalls (deadlines: `listener.py`).
+A peer that breaks the protocol is closed; so is one that stalls (deadlines: `listener`).
 """
 
 import asyncio
@@ -31,25 +30,38 @@ from penstock.broker.api.call import Call
 from penstock.broker.api.context import Context
 from penstock.broker.api.dispatch import Dispatcher
 from penstock.broker.api.route_row import ReplyOrder
-from penstock.broker.server.connection_owner import ConnectionOwner
 from penstock.broker.server.read_pause import ReadPause
 from penstock.broker.server.receive_budget import ReceiveBudget
 from penstock.broker.server.reply_limits import PARKED_BYTES_MAX, bytes_of
 from penstock.broker.server.send_queue import SMALL, SendQueue
+from penstock.broker.server.writable_poller import WritablePoller
 from penstock.security.acl_types import ANONYMOUS
 from penstock.security.login import Login
 
 log = logging.getLogger("penstock.server")
 
 BUFFER_BYTES_MIN = 4 * 1024
-WHOLE_FRAME_BYTES = 64 * 1024  # larger frames are received alone, so that nothing is moved
-ROOM_BYTES_MIN = 1024  # the transport is never given less room than this
+WHOLE_FRAME_BYTES = 64 * 1024  # larger frames are received alone, so that no bytes are moved
+SPACE_BYTES_MIN = 1024  # smallest buffer that the transport gets
 PENDING_REPLIES_MAX = 1000
 FRAME_BYTES_BEFORE_LOGIN = 64 * 1024
-"""Nobody needs more to say who they are."""
+"""Limits frames of peers that are not authenticated: authentication needs no more."""
 WRITE_BUFFER_BYTES = 256 * 1024
 SMALL_KINDS = frozenset(SMALL)
-READY_BYTES_MAX = 64 * 1024  # replies kept back so that they leave together
+READY_BYTES_MAX = 64 * 1024  # replies collected to be sent together
+
+
+class ConnectionOwner:
+    """Notified when a connection begins and when it ends; the listener is one."""
+
+    poller: WritablePoller
+    """Poller that its connections use while their sockets are full."""
+
+    def opened(self, connection: "KafkaConnection") -> None:
+        raise NotImplementedError
+
+    def lost(self, connection: "KafkaConnection") -> None:
+        raise NotImplementedError
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -58,8 +70,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_budget", "_buffer", "_closers", "_ctx", "_dispatcher", "_draining", "_end",
         "_frame_bytes_max", "_is_closing", "_is_processing", "_is_woken", "_listener", "_loop",
-        "_muting", "_outbox", "_parked_bytes", "_pending", "_reading_paused", "_ready",
-        "_ready_bytes", "_reserved", "_start", "_tasks", "_view", "_waiting_for", "_wanted",
+        "_parked_bytes", "_pending", "_read_pause", "_reading_paused", "_ready", "_ready_bytes",
+        "_reserved", "_send_queue", "_start", "_tasks", "_view", "_waiting_for", "_wanted",
         "closed", "connected_at", "last_active", "last_request", "listener", "local_host", "login",
         "peer", "principal", "requests", "transport",
     )  # fmt: skip
@@ -74,7 +86,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         login: Login | None = None,
         name: str = "PLAINTEXT",
     ) -> None:
-        """`login`: how the peer has to say who it is; None: it need not. `name`: the listener's."""
+        """`login`: authentication of the peer; None: not required. `name`: name of the listener."""
         self._ctx = ctx
         self._dispatcher = dispatcher
         self._budget = budget
@@ -86,19 +98,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        # What the budget counts for it, and what it waits for there; 0: nothing.
+        # Bytes that the budget has granted, and bytes that this waits for; 0: none.
         self._reserved = 0
         self._wanted = 0
         # Replies not sent yet, oldest first.
         self._pending: deque[Call] = deque()
-        self._parked_bytes = 0  # of those that are finished and wait for the first of them
+        self._parked_bytes = 0  # finished replies that wait for an earlier one
         self._waiting_for: Call | None = None
         self._tasks: dict[asyncio.Task[None], Awaitable[Any]] = {}
         self._reading_paused = False
         self._draining = False
-        self._muting = ReadPause(self._process)
+        self._read_pause = ReadPause(self._process)
         self._is_closing = False
-        # Replies to be sent when the loop comes back to us.
+        # Replies to send in the next iteration of the event loop.
         self._ready: list[Buffer] = []
         self._ready_bytes = 0
         self._is_processing = False
@@ -113,33 +125,33 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.connected_at = self.last_active = self.last_request = self._loop.time()
         self.requests = 0
 
-    # -- the transport calls these ----------------------------------------------------------
+    # -- called by the transport ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not derive from asyncio's, though they do the same.
+        # uvloop's transports do not derive from asyncio's, but have the same methods.
         self.transport = transport = cast("asyncio.Transport", transport)
         address, local = map(transport.get_extra_info, ("peername", "sockname"))
         self.peer = str(address[0]) if address else "unknown"
         self.local_host = str(local[0]).removeprefix("::ffff:") if local else ""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
-        self._outbox = SendQueue(transport, self._listener.room, self._send_on)
+        self._send_queue = SendQueue(transport, self._listener.poller, self._on_writable)
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         if self.transport is None:
-            return  # A handshake that failed: nobody was there yet.
+            return  # A failed handshake: `connection_made` was not called.
         for task in tuple(self._tasks):
             task.cancel()
         for call in self._pending:
             call.abandon()
-        # Nothing may keep this and its calls in a circle: that would be left to the collector.
+        # Breaks reference cycles of this and its calls, which would need garbage collection.
         self._waiting_for = None
-        self._muting.close()
+        self._read_pause.close()
         self._pending.clear()
         self._ready.clear()
-        self._outbox.clear()
-        self._budget.unsent.release(self)
+        self._send_queue.clear()
+        self._budget.replies.release(self)
         self._release_buffer()
         closers, self._closers = self._closers, []
         for act in closers:
@@ -147,18 +159,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._listener.lost(self)
 
     def when_closed(self, act: Callable[[], None]) -> None:
-        """To be called once when the connection is lost, whoever ended it."""
+        """Registers `act` to be called once when the connection is lost, whatever the cause."""
         self._closers.append(act)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         start, end, view = self._start, self._end, self._view
         if end - start >= 4:
-            # A frame has begun: receive exactly its rest when it is large.
+            # Receive exactly the rest of a large frame that has begun.
             length = int.from_bytes(view[start : start + 4], "big")
             if length >= WHOLE_FRAME_BYTES and end < start + 4 + length <= len(view):
                 return view[end : start + 4 + length]
-        if len(view) - end < ROOM_BYTES_MIN:
-            self._make_room()
+        if len(view) - end < SPACE_BYTES_MIN:
+            self._make_space()
             view, end = self._view, self._end
         return view[end:]
 
@@ -168,28 +180,28 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._process()
 
     def pause_writing(self) -> None:
-        self._outbox.is_paused = True
+        self._send_queue.is_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        self._outbox.is_paused = False
-        # From the loop: the transport is in the middle of its own bookkeeping here.
-        self._loop.call_soon(self._send_on)
+        self._send_queue.is_paused = False
+        # From the event loop: the transport is in the middle of its own bookkeeping here.
+        self._loop.call_soon(self._on_writable)
 
-    def _send_on(self) -> None:
+    def _on_writable(self) -> None:
         self.last_active = self._loop.time()
         self._send()
         if self._is_closing:
             self.close()
-        elif not self._outbox.parts:
+        elif not self._send_queue.parts:
             self._process()
 
     def _send(self) -> None:
         if self.closed:
             return
         try:
-            self._outbox.pump()
-            if not self._outbox.parts:
+            self._send_queue.pump()
+            if not self._send_queue.parts:
                 self._ctx.fetch.read_ahead.sent()
         except (OSError, EOFError) as error:
             log.info("closing %s: %s", self.peer, error)
@@ -197,38 +209,43 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # -- receiving --------------------------------------------------------------------------
 
-    def _make_room(self) -> None:
-        """Moves what is unread to the front, and grows the buffer if that is not enough: at most
-        twofold, so that memory follows the bytes that arrived and not the length declared."""
+    def _make_space(self) -> None:
+        """Moves unread bytes to the front and grows the buffer if needed.
+
+        It grows at most twofold, so that memory depends on received bytes, not on the declared
+        length.
+        """
         unread, capacity = self._end - self._start, len(self._view)
-        if capacity - unread < ROOM_BYTES_MIN:
+        if capacity - unread < SPACE_BYTES_MIN:
             self._resize(self._next_capacity(capacity, unread))
         else:
             self._view[:unread] = self._view[self._start : self._end]
             self._start, self._end = 0, unread
 
     def _next_capacity(self, capacity: int, unread: int) -> int:
-        """Small buffers are free; beyond them growth is counted, and over budget we pause."""
+        """Small buffers are not counted; above them, growth needs budget, or reading pauses."""
         grown = max(BUFFER_BYTES_MIN, 2 * capacity)
         if unread >= 4:
             length = int.from_bytes(self._view[self._start : self._start + 4], "big")
             if length >= WHOLE_FRAME_BYTES:
-                grown = max(capacity + ROOM_BYTES_MIN, min(grown, length + 4 + ROOM_BYTES_MIN))
-        if grown <= (BUFFER_BYTES_MIN if self.is_stranger else WHOLE_FRAME_BYTES):
+                grown = max(capacity + SPACE_BYTES_MIN, min(grown, length + 4 + SPACE_BYTES_MIN))
+        if grown <= (BUFFER_BYTES_MIN if self.is_unauthenticated else WHOLE_FRAME_BYTES):
             return grown
         if not self._wanted:
-            if (self._budget.lend if self.is_stranger else self._budget.hold)(self, grown):
+            if (
+                self._budget.hold_unauthenticated if self.is_unauthenticated else self._budget.hold
+            )(self, grown):
                 self._reserved = grown
                 return grown
             self._wanted = grown
-            if self.is_stranger:
+            if self.is_unauthenticated:
                 self._loop.call_soon(self.abort)
             else:
-                self._budget.wait(self, grown, self._within_budget)
-        # The transport wants a buffer now: this little is for what it has in hand.
-        return capacity + ROOM_BYTES_MIN
+                self._budget.wait(self, grown, self._on_budget_granted)
+        # The transport needs a buffer now, for the bytes it has already.
+        return capacity + SPACE_BYTES_MIN
 
-    def _within_budget(self) -> None:
+    def _on_budget_granted(self) -> None:
         self._reserved, self._wanted = self._wanted, 0
         if self._reserved > len(self._view):
             self._resize(self._reserved)
@@ -251,7 +268,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._budget.release(self)
 
     def shrink(self) -> None:
-        """Gives an empty buffer back; the sweep calls it for connections gone quiet."""
+        """Releases an empty buffer; the sweep calls it for quiet connections."""
         if self._start == self._end and len(self._view) > BUFFER_BYTES_MIN and not self.closed:
             self._release_buffer()
             self._wake()
@@ -263,20 +280,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._waiting_for is not None
             or len(self._pending) >= PENDING_REPLIES_MAX
             or self._parked_bytes >= PARKED_BYTES_MAX
-            or self._outbox.is_busy
+            or self._send_queue.is_busy
             or self._draining
-            or self._muting.is_on
+            or self._read_pause.is_on
             or self.closed
         )
 
     @property
-    def is_stranger(self) -> bool:  # It has to say who it is, and has not yet.
+    def is_unauthenticated(self) -> bool:  # It must authenticate and has not yet.
         return self.login is not None and self.login.is_awaited
 
     @property
     def is_stalled_by_peer(self) -> bool:
-        """The peer owes us something: the rest of a frame, or reading what we sent."""
-        if self._outbox.is_busy:
+        """True while the rest of a frame is missing, or the peer does not read replies."""
+        if self._send_queue.is_busy:
             return True
         return self._end > self._start and not self.is_blocked and not self._wanted
 
@@ -293,27 +310,27 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return not self._pending and self._waiting_for is None
 
     @property
-    def owes_acknowledgement(self) -> bool:
-        """Something was done for this peer, or is being done, and it has not been told yet."""
-        if self._ready or self._outbox.parts or self._tasks:
+    def has_pending_replies(self) -> bool:
+        """True while a request of this peer is handled, or its reply was not sent yet."""
+        if self._ready or self._send_queue.parts or self._tasks:
             return True
         return any(call.route.stage is ReplyOrder.PIPELINED for call in self._pending)
 
     def quiet_for(self, now: float) -> float:
-        """Seconds since the peer sent something, or took something of ours."""
-        if self._outbox.has_moved:
-            self._outbox.has_moved = False
+        """Seconds since the peer sent or received bytes."""
+        if self._send_queue.has_moved:
+            self._send_queue.has_moved = False
             self.last_active = now
         return now - self.last_active
 
     def expire(self, now: float) -> None:
-        """Answers those calls whose own time limit has passed."""
+        """Answers calls whose own time limit has passed."""
         for call in tuple(self._pending):
             if call.deadline <= now and not call.is_done:
                 call.time_out()
 
     def _process(self) -> None:
-        """Sends what is ready and handles every whole frame, as far as we are allowed to."""
+        """Sends ready replies and handles every whole frame, unless blocked."""
         if self.closed:
             return
         self._is_woken = False
@@ -325,8 +342,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 start, end = self._start, self._end
                 length = int.from_bytes(self._view[start : start + 4], "big", signed=True)
                 if not 0 <= length <= self._frame_bytes_max:
-                    raise PeerError(f"frame of {length} bytes, allowed are {self._frame_bytes_max}")
-                if length > FRAME_BYTES_BEFORE_LOGIN and self.is_stranger:
+                    raise PeerError(f"frame of {length} bytes exceeds {self._frame_bytes_max}")
+                if length > FRAME_BYTES_BEFORE_LOGIN and self.is_unauthenticated:
                     raise PeerError(f"frame of {length} bytes before authentication")
                 finish = start + 4 + length
                 if end < finish:
@@ -337,10 +354,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     self._start = finish
                 self._handle(start + 4, finish)
                 if self._ready_bytes >= READY_BYTES_MAX:
-                    # The peer must take these before it is served any further.
+                    # The peer must read these before it is served any further.
                     self._send_ready()
         except Exception as error:  # noqa: BLE001 - told apart and logged there
-            self._give_up(error)
+            self._close_on_error(error)
             return
         finally:
             self._is_processing = False
@@ -348,17 +365,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._send_ready()
         if self.closed:
             return
-        if not self._outbox.is_busy and not self._parked_bytes:
-            self._budget.unsent.release(self)
+        if not self._send_queue.is_busy and not self._parked_bytes:
+            self._budget.replies.release(self)
         if self.is_blocked:
             if self._end > self._start:
                 self._pause_reading()
             return
         has_budget = self._reserved or self._wanted
-        if has_budget and self._start == self._end and self._budget.wants_back(self):
+        if has_budget and self._start == self._end and self._budget.should_release(self):
             self._release_buffer()
         if self._wanted:
-            self._pause_reading()  # Not in `get_buffer`: libuv crashes if a read is stopped in it.
+            self._pause_reading()  # Not in `get_buffer`: libuv crashes if a read stops in it.
         else:
             self._resume_reading()
 
@@ -388,13 +405,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if response is not None:
                 call.reply(response)
             elif call is self._waiting_for and call.route.stage is ReplyOrder.PIPELINED:
-                # It got past what had to be waited for; the reply comes when it comes.
+                # The ordered part is done; the reply comes later.
                 self._waiting_for = None
                 self._wake()
         except Exception as error:  # noqa: BLE001 - told apart and logged there
-            self._give_up(error)
+            self._close_on_error(error)
 
-    def _give_up(self, error: Exception) -> None:
+    def _close_on_error(self, error: Exception) -> None:
         if isinstance(error, PeerError):
             self._ctx.metrics.peer_errors.value += 1
             log.info("closing %s: %s", self.peer, error)
@@ -418,18 +435,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # -- sending ----------------------------------------------------------------------------
 
     def settle(self, call: Call) -> None:
-        """A call has its reply (or needs none): send what is ready, oldest first."""
+        """Handles a finished call: sends ready replies, oldest first."""
         if self.closed:
             return
         pending = self._pending
         if pending and pending[0] is not call:
-            self._park(call)
+            self._count_parked(call)
         while pending and pending[0].is_done:
             first = pending.popleft()
             frame = first.frame
             if frame:
                 self._ready += frame
-                # Only large replies come in more than one part.
+                # Only large replies have more than one part.
                 self._ready_bytes += len(frame[0]) if len(frame) == 1 else READY_BYTES_MAX
                 if first is not call:
                     self._parked_bytes -= bytes_of(frame)
@@ -437,60 +454,62 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     self._count(frame)
         if call is self._waiting_for:
             self._waiting_for = None
-        # A group commit settles many calls at once, and so may one read: all their replies
-        # leave together, when the loop comes back to us or `_process` is through.
+        # A group commit finishes many calls at once, and so may one read. All their replies
+        # are sent together, in the next iteration of the loop or at the end of `_process`.
         if not self._is_processing and not self._is_woken:
             self._is_woken = True
             self._loop.call_soon(self._process)
 
-    def _park(self, call: Call) -> None:
-        """It waits for an earlier one: what it takes counts until both are sent."""
+    def _count_parked(self, call: Call) -> None:
+        """Counts a finished reply that waits for an earlier one, until both are sent."""
         self._parked_bytes += bytes_of(call.frame or ())
         self._count(call.frame or [])
 
     def _count(self, frame: list[Buffer]) -> None:
-        """A reply is kept until the peer has taken it, if there is room for it."""
-        if not self._budget.unsent.keep(self, bytes_of(frame), self._loop.time()):
-            log.info("closing %s: too much of what it asked for is not read", self.peer)
+        """Counts a large reply until the peer has read it; closes if the limit is reached."""
+        if not self._budget.replies.keep(self, bytes_of(frame), self._loop.time()):
+            log.info(
+                "closing %s: it does not read its replies, and they exceed the limit", self.peer
+            )
             self._loop.call_soon(self.abort)
 
     def is_unread(self, now: float, seconds: float) -> bool:
-        return self._outbox.is_busy and self.quiet_for(now) >= seconds
+        return self._send_queue.is_busy and self.quiet_for(now) >= seconds
 
     def _send_ready(self) -> None:
         ready, self._ready = self._ready, []
         self._ready_bytes = 0
-        if self._outbox.parts or not SMALL_KINDS.issuperset(map(type, ready)):
-            self._outbox.put(ready)
+        if self._send_queue.parts or not SMALL_KINDS.issuperset(map(type, ready)):
+            self._send_queue.put(ready)
             self._send()
         else:
             assert self.transport is not None
             self.transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
 
     def _wake(self) -> None:
-        # Handled from the loop, not from here: whoever calls may be in the middle of something.
+        # Handled from the event loop, since the caller may be in the middle of its work.
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon(self._process)
 
     def mute(self, seconds: float) -> None:
-        """Handles no further request for that long; what is being answered is still answered."""
-        self._muting.extend(seconds)
+        """Handles no further request for that time; pending requests are still answered."""
+        self._read_pause.extend(seconds)
 
     def drain(self) -> None:
-        """Reads no further request; what is being answered is still answered."""
+        """Reads no further request; pending requests are still answered."""
         self._draining = True
         self._pause_reading()
 
     def close(self) -> None:
-        """Takes no more requests, and ends the connection once what is answered has left."""
+        """Reads no further request, and ends the connection once all ready replies are sent."""
         if self.transport is None or self.closed:
             return
         self._draining = self._is_closing = True
         self._pause_reading()
         if self._ready:
             self._send_ready()
-        if not self._outbox.parts and not self.closed:
+        if not self._send_queue.parts and not self.closed:
             self.transport.close()
 
     def abort(self) -> None:

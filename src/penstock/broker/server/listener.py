@@ -1,17 +1,18 @@
-"""The Kafka port: accepts connections, counts them, and closes those that stall.
+"""Kafka listener: accepts connections, enforces limits, and closes stalled connections.
 
-Limits and what happens at them:
-- `max.connections`, `max.connections.per.ip` and its overrides: the newcomer is closed at once and
-  counted; with TLS those count that are still in their handshake (`handshakes.py`).
-- an address above its quota `connection_creation_rate` (KIP-612): the newcomer is not read, and
-  closed after the time it is above it, `RATE_SECONDS_MAX` at most, so that it does not hammer.
-- `max.connection.creation.rate`: the newcomer is served when its turn comes.
+Limits and their effects:
+- `max.connections`, `max.connections.per.ip` and its overrides: a new connection is closed at once
+  and counted; with TLS, pending handshakes count too (`tls_handshakes`).
+- quota `connection_creation_rate` of an address (KIP-612): a new connection is not read, and closed
+  after the time by which the address exceeds its quota, at most `RATE_SECONDS_MAX`. The wait keeps
+  the client from reconnecting in a tight loop.
+- `max.connection.creation.rate`: reading of a new connection is delayed.
 - no complete request within `HANDSHAKE_SECONDS` of connecting: closed.
-- a peer that owes us the rest of a frame, or does not read what we sent, for `STALL_SECONDS`:
-  closed; also one that takes longer than that for one large frame while others wait for memory.
-- nothing at all for `connections.max.idle.ms`: closed, as Kafka does (negative: never).
-- receive buffers of all connections together: `queued.max.request.bytes` (see `budget.py`).
-- replies that are not read: see `unsent.py`.
+- the rest of a frame is missing, or the peer does not read replies, for `STALL_SECONDS`: closed;
+  also a large frame that takes longer than that while other connections wait for memory.
+- idle for `connections.max.idle.ms`: closed, as in Kafka (negative: never).
+- receive buffers of all connections: `queued.max.request.bytes` (see `receive_budget`).
+- replies that the peer does not read: see `reply_limits`.
 """
 
 import asyncio
@@ -26,12 +27,11 @@ from penstock.base.errors import Refused
 from penstock.base.token_bucket import TokenBucket
 from penstock.broker.api.context import Context
 from penstock.broker.api.dispatch import Dispatcher
-from penstock.broker.server.connection import KafkaConnection
-from penstock.broker.server.connection_owner import ConnectionOwner
+from penstock.broker.server.connection import ConnectionOwner, KafkaConnection
 from penstock.broker.server.receive_budget import ReceiveBudget
-from penstock.broker.server.socket_buffers import SYSTEMS_OWN, Buffers, spare_pacing
+from penstock.broker.server.socket_buffers import SYSTEM_DEFAULT, SocketBufferSizes, disable_pacing
 from penstock.broker.server.tls import distinguished_name
-from penstock.broker.server.tls_handshakes import Handshakes
+from penstock.broker.server.tls_handshakes import TlsHandshakes
 from penstock.broker.server.writable_poller import WritablePoller
 from penstock.security.login import Login
 from penstock.security.principal_mapping import Rule, principal_of
@@ -42,21 +42,21 @@ HANDSHAKE_SECONDS = 10.0
 STALL_SECONDS = 60.0
 SWEEP_SECONDS = 2.0
 SWEPT_AT_ONCE = 100
-"""Then others are served: to look at ten thousand takes tens of milliseconds."""
+"""The sweep yields after this many connections: 10,000 take tens of milliseconds."""
 QUIET_SECONDS = 10.0
 REFUSALS_LOGGED_SECONDS = 10.0
 DRAIN_SECONDS = 0.01
-LAST_TURNS_MAX = 100
+CLOSE_ROUNDS_MAX = 100
 BACKLOG = 1024
 RATE_SECONDS_MAX = 1.0
 RATE_BURST_SECONDS = 1.0
-TURN_SECONDS_MAX = 3_600.0
+DELAY_SECONDS_MAX = 3_600.0
 NO_RATE = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a listener takes on."""
+class ListenerLimits:
+    """Limits of a listener."""
 
     connections_max: int
     connections_per_ip_max: int
@@ -65,9 +65,9 @@ class Limits:
     buffered_bytes_max: int
     connection_rate_max: int = NO_RATE
     backlog: int = BACKLOG
-    buffers: Buffers = SYSTEMS_OWN
+    buffers: SocketBufferSizes = SYSTEM_DEFAULT
     overrides: Mapping[str, int] = field(default_factory=dict)
-    """Addresses that may have another number of connections."""
+    """Connections per address, for addresses with another limit than the rest."""
 
     def connections_of_max(self, peer: str) -> int:
         return self.overrides.get(peer, self.connections_per_ip_max)
@@ -79,7 +79,7 @@ class Listener(ConnectionOwner):
     def __init__(
         self,
         ctx: Context,
-        limits: Limits,
+        limits: ListenerLimits,
         *,
         name: str = "PLAINTEXT",
         budget: ReceiveBudget | None = None,
@@ -87,10 +87,12 @@ class Listener(ConnectionOwner):
         login: Callable[[], Login] | None = None,
         rules: Sequence[Rule] = (),
     ) -> None:
-        """`tls` is asked for each connection; `login` makes what one has to go through; `rules`
-        name those who come with a certificate. Listeners of one node share a budget."""
+        """`tls` returns the context of each new connection, `login` its authentication.
+
+        `rules` map certificates to principals. Listeners of one node share a budget.
+        """
         self.name = name
-        self.room = WritablePoller()
+        self.poller = WritablePoller()
         self._ctx = ctx
         self._limits = limits
         self._tls = tls
@@ -98,11 +100,11 @@ class Listener(ConnectionOwner):
         self._rules = rules
         self._dispatcher = Dispatcher(ctx)
         self.budget = budget or ReceiveBudget(limits.buffered_bytes_max)
-        # A dict for its order, and removal costs nothing.
+        # A dict: ordered, with cheap removal.
         self._connections: dict[KafkaConnection, None] = {}
         self._per_ip: Tally[str] = Tally()
         self._server: asyncio.Server | None = None
-        self._handshakes: Handshakes | None = None
+        self._handshakes: TlsHandshakes | None = None
         self._rate: TokenBucket | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._draining = False
@@ -113,13 +115,13 @@ class Listener(ConnectionOwner):
         return len(self._connections)
 
     async def start(self, host: str, port: int) -> int:
-        """Listens and returns the port, which the system chose if `port` is 0."""
+        """Starts listening and returns the port, which the system chooses if `port` is 0."""
         loop = asyncio.get_running_loop()
         self.limit(self._limits)
         self._sweeper = loop.create_task(self._sweep())
         if self._tls is not None:
-            self._handshakes = Handshakes(
-                self._tls, self._connect, self._admits, self._turn_s, HANDSHAKE_SECONDS
+            self._handshakes = TlsHandshakes(
+                self._tls, self._connect, self._admits, self._connection_delay_s, HANDSHAKE_SECONDS
             )
             limits = self._limits
             return await self._handshakes.open(host, port, limits.backlog, limits.buffers)
@@ -127,12 +129,12 @@ class Listener(ConnectionOwner):
             self._connect, host, port, backlog=self._limits.backlog
         )
         for listening in self._server.sockets:
-            self._limits.buffers.give_to(listening)
+            self._limits.buffers.apply_to(listening)
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
 
-    def limit(self, limits: Limits) -> None:
-        """These hold for newcomers from now on; whoever is connected stays."""
+    def limit(self, limits: ListenerLimits) -> None:
+        """Applies limits to new connections from now on; existing ones stay."""
         self._limits = limits
         rate = limits.connection_rate_max
         self._rate = TokenBucket(rate, rate * RATE_BURST_SECONDS) if rate < NO_RATE else None
@@ -153,7 +155,7 @@ class Listener(ConnectionOwner):
         assert connection.transport is not None
         sock = connection.transport.get_extra_info("socket")
         if sock is not None and connection.peer.removeprefix("::ffff:") == connection.local_host:
-            spare_pacing(sock)
+            disable_pacing(sock)
         self._connections[connection] = None
         self._per_ip[connection.peer] += 1
         if (
@@ -167,10 +169,10 @@ class Listener(ConnectionOwner):
         elif self._tls is not None:
             self._identify(connection)
         else:
-            self._pace(connection)
+            self._enforce_rates(connection)
 
-    def _pace(self, connection: KafkaConnection) -> None:
-        """Newcomers that come too fast are put off, and those above a quota of their own closed."""
+    def _enforce_rates(self, connection: KafkaConnection) -> None:
+        """Delays a connection above the listener's rate; closes one above its address's quota."""
         loop = asyncio.get_running_loop()
         above_s = self._ctx.meter.connect(connection.peer, loop.time())
         if above_s > 0:
@@ -178,17 +180,17 @@ class Listener(ConnectionOwner):
             wait_s = min(above_s, RATE_SECONDS_MAX)
             connection.mute(wait_s + SWEEP_SECONDS)
             loop.call_later(wait_s, connection.abort)
-        elif (turn_s := self._turn_s()) > 0:
-            connection.mute(turn_s)
+        elif (delay_s := self._connection_delay_s()) > 0:
+            connection.mute(delay_s)
 
-    def _turn_s(self) -> float:
-        """Counts a newcomer; answers in how many seconds it is its turn."""
+    def _connection_delay_s(self) -> float:
+        """Counts a new connection against the rate; returns its delay in seconds."""
         if self._rate is None:
             return 0.0
-        return min(self._rate.take(1, asyncio.get_running_loop().time()), TURN_SECONDS_MAX)
+        return min(self._rate.take(1, asyncio.get_running_loop().time()), DELAY_SECONDS_MAX)
 
     def _admits(self, peer: str, pending: int, pending_of_it: int) -> bool:
-        """Whether one more from this address may try to shake hands."""
+        """True if one more connection from this address may start its handshake."""
         limits = self._limits
         is_too_many = len(self._connections) + pending >= limits.connections_max or self._per_ip[
             peer
@@ -201,10 +203,10 @@ class Listener(ConnectionOwner):
         return True
 
     def _identify(self, connection: KafkaConnection) -> None:
-        """Who has shown a certificate is who that says; SASL, where it is asked for, says more."""
+        """Sets the principal from the peer's certificate, unless SASL is required."""
         assert connection.transport is not None
         certificate = connection.transport.get_extra_info("peercert")
-        if not certificate or connection.is_stranger:
+        if not certificate or connection.is_unauthenticated:
             return
         try:
             connection.principal = principal_of(self._rules, distinguished_name(certificate))
@@ -213,13 +215,13 @@ class Listener(ConnectionOwner):
             connection.abort()
 
     def _log_refusal(self, peer: str) -> None:
-        """Now and then: strangers do not get to fill our log."""
+        """Logs a refusal, rate-limited so that unauthenticated peers cannot fill the log."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._refusal_logged_at < REFUSALS_LOGGED_SECONDS:
             return
         self._refusal_logged_at = now_s
         log.warning(
-            "refused a connection from %s: %d are open, %d of them its own",
+            "refused a connection from %s: %d are open, %d of them from this address",
             peer,
             len(self._connections),
             self._per_ip[peer],
@@ -239,12 +241,12 @@ class Listener(ConnectionOwner):
             for number, connection in enumerate(tuple(self._connections), start=1):
                 if not connection.closed:
                     connection.expire(now)
-                    self._judge(connection, now)
+                    self._close_if_stalled(connection, now)
                 if number % SWEPT_AT_ONCE == 0:
                     await asyncio.sleep(0)
                     now = loop.time()
 
-    def _judge(self, connection: KafkaConnection, now: float) -> None:
+    def _close_if_stalled(self, connection: KafkaConnection, now: float) -> None:
         quiet = connection.quiet_for(now)
         idle_ms_max = self._limits.idle_ms_max
         is_contended = self.budget.is_contended
@@ -253,11 +255,11 @@ class Listener(ConnectionOwner):
             and not connection.waits_for_budget
             and now - connection.connected_at > HANDSHAKE_SECONDS
         ):
-            reason = "it connected and did not ask anything in time"
-        elif connection.is_stranger and now - connection.connected_at > HANDSHAKE_SECONDS:
-            reason = "it did not say who it is in time"
+            reason = "it sent no request in time"
+        elif connection.is_unauthenticated and now - connection.connected_at > HANDSHAKE_SECONDS:
+            reason = "it did not authenticate in time"
         elif connection.is_stalled_by_peer and quiet > STALL_SECONDS:
-            reason = "it stalled in the middle of a request or does not read our replies"
+            reason = "it stalled in the middle of a request or does not read its replies"
         elif (
             is_contended
             and connection.holds_budget
@@ -275,7 +277,7 @@ class Listener(ConnectionOwner):
         connection.abort()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Takes no more; lets acknowledgements in flight leave, for a bounded time; closes."""
+        """Stops accepting, waits a bounded time until pending replies are sent, and closes."""
         self._draining = True
         if self._server is not None:
             self._server.close()
@@ -291,14 +293,14 @@ class Listener(ConnectionOwner):
             connection.drain()
         while self._connections and loop.time() < deadline:
             for connection in tuple(self._connections):
-                if not connection.owes_acknowledgement:
+                if not connection.has_pending_replies:
                     connection.close()
             await asyncio.sleep(DRAIN_SECONDS)
         for connection in tuple(self._connections):
             connection.abort()
-        # Their ends are told from the loop; whoever stops next must not meet them half alive.
-        for _ in range(LAST_TURNS_MAX):
+        # The loop calls `connection_lost` later; wait for it before the caller stops anything else.
+        for _ in range(CLOSE_ROUNDS_MAX):
             if not self._connections:
                 break
             await asyncio.sleep(0)
-        self.room.close()
+        self.poller.close()

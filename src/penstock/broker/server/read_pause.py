@@ -1,4 +1,4 @@
-"""For how long a connection is not read because its client is above a quota (KIP-219)."""
+"""Pause of reading from a connection whose client exceeded a quota (KIP-219)."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ def _nothing() -> None:
 
 
 class ReadPause:
-    """Is on until the last extension is over, and tells so."""
+    """Pause until the end of the last extension; calls `over` then."""
 
     __slots__ = ("_is_closed", "_over", "_timer", "_until_s", "is_on")
 
@@ -21,7 +21,7 @@ class ReadPause:
         self.is_on = False
 
     def extend(self, seconds: float) -> None:
-        """At least that long from now."""
+        """Extends the pause to at least this time from now."""
         if self._is_closed:
             return
         loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ class ReadPause:
             self._over()
 
     def close(self) -> None:
-        """The connection is gone: forgets it."""
+        """Ends the pause without calling `over`: the connection is closed."""
         self._is_closed = True
         self._over = _nothing
         if self._timer is not None:

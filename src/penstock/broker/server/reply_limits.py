@@ -1,11 +1,12 @@
-"""Limits on replies in memory: behind one that is not ready, and for peers that do not read.
+"""Limits on replies in memory: behind a reply that is not ready, and for peers that do not read.
 
-A connection whose finished replies wait for an earlier one takes no more requests from
-`PARKED_BYTES_MAX` on. Large replies of all connections have `UNREAD_BYTES_MAX` together, those of
-one user, or one address that nobody has logged in from, `HOLDER_BYTES_MAX`. Where there is no room,
-connections that have taken nothing for `GRACE_SECONDS` are closed, those of the same holder or, if
-all of it is in use, of any holder; if that is not enough, the one that asked is. Stretches of
-files are not counted: they are not in memory. Nor are small replies: a connection has few of them.
+A connection reads no more requests while `PARKED_BYTES_MAX` of finished replies wait for an earlier
+one. Large replies of all connections are limited to `UNREAD_BYTES_MAX`, those of one holder to
+`HOLDER_BYTES_MAX`. A holder is a user, or the address of unauthenticated connections. At a limit,
+connections that have read nothing for `GRACE_SECONDS` are closed: those of the same holder or, at
+the total limit, of any holder. If that is not enough, the connection that needs memory is closed.
+File slices are not counted, since they are not in memory. Small replies are not counted either,
+since a connection has few of them.
 """
 
 import logging
@@ -23,33 +24,33 @@ PARKED_BYTES_MAX = 1 << 20
 LARGE_BYTES = 64 * 1024
 UNREAD_BYTES_MAX = 512 << 20
 HOLDER_BYTES_MAX = 256 << 20
-"""Thirty consumers of one user that all catch up at once, `fetch.max.bytes` each, are within it."""
+"""Enough for thirty consumers of one user that catch up at once, `fetch.max.bytes` each."""
 GRACE_SECONDS = 5.0
 
 
 class ReplySender(Protocol):
-    """A connection, as far as it matters here."""
+    """Connection, as far as the limits need it."""
 
     peer: str
     principal: str
 
     def is_unread(self, now: float, seconds: float) -> bool:
-        """Its peer has taken nothing of what waits for it for so long."""
+        """True if the peer has read nothing of its pending replies for this time."""
         ...
 
     def abort(self) -> None: ...
 
 
 class ReplyLimits:
-    """Large replies of a node that have not left, by connection."""
+    """Large unsent replies of a node, by connection."""
 
     def __init__(self) -> None:
         self.shares = FairPool(UNREAD_BYTES_MAX, HOLDER_BYTES_MAX)
         self._held: dict[ReplySender, tuple[str, int]] = {}
-        """The longest first."""
+        """Holder and bytes by connection, oldest first."""
 
     def keep(self, sender: ReplySender, size: int, now: float) -> bool:
-        """False: there is no room, nor can any be made."""
+        """Counts a reply; False if it exceeds the limits and closing others does not help."""
         if size < LARGE_BYTES:
             return True
         holder, held = self._held.get(sender) or (_holder_of(sender), 0)
@@ -58,7 +59,10 @@ class ReplyLimits:
             for other, (whose, _) in list(self._held.items()):
                 is_meant = whose == holder or not is_own
                 if is_meant and other is not sender and other.is_unread(now, GRACE_SECONDS):
-                    log.info("closing %s: it does not read, and others need the room", other.peer)
+                    log.info(
+                        "closing %s: it does not read its replies, and others need the memory",
+                        other.peer,
+                    )
                     self.release(other)
                     other.abort()
             if not self.shares.take(holder, size):
@@ -67,7 +71,7 @@ class ReplyLimits:
         return True
 
     def release(self, sender: ReplySender) -> None:
-        """All of its replies have left, or it has gone."""
+        """Releases the bytes of a connection: all replies were sent, or it is closed."""
         found = self._held.pop(sender, None)
         if found is not None:
             self.shares.give(*found)
@@ -78,5 +82,5 @@ def _holder_of(sender: ReplySender) -> str:
 
 
 def bytes_of(frame: Iterable[Buffer | Slice]) -> int:
-    """Bytes of memory that a reply takes."""
+    """Returns the bytes of a reply in memory."""
     return sum(len(part) for part in frame if isinstance(part, BUFFERS))

@@ -1,15 +1,15 @@
-"""What waits to be sent on one connection, in order, when it is more than a few small replies.
+"""Queue of unsent replies of one connection, in order, for more than a few small replies.
 
-A fetch reply is a short head and long stretches of log files. The stretches stay files until the
-socket has room, and then go from the page cache to the socket without passing through this
-process (sendfile), so a connection holds a small amount of memory however much its peer asked
-for and however slowly it reads.
+A fetch reply is a short head and large slices of log files. Slices stay files until the socket is
+writable, and then go from the page cache to the socket without passing through this process
+(sendfile). So a connection needs little memory however much its peer requested and however slowly
+it reads.
 
-While the transport holds bytes of its own it must stay the only one that writes to the socket.
-So we write directly only when its buffer is empty. When the socket is full of what we wrote, we
-wait for room ourselves (`room.py`), and go on when there is some. Where bytes cannot go directly
-(TLS, a file that is no longer in memory), one chunk at a time passes through the transport, which
-tells us (`resume_writing`) when that chunk has left.
+While the transport's buffer has bytes, only the transport may write to the socket. So the queue
+writes to the socket only while that buffer is empty. When the socket is full, the queue waits until
+it is writable (`writable_poller`). If bytes cannot be written directly (TLS, a file that is not in
+the page cache), one chunk at a time passes through the transport, which calls `resume_writing` when
+the chunk is sent.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from penstock.base.ports import Buffer, Slice
 from penstock.broker.server.writable_poller import WritablePoller
 
 SMALL = (bytes, bytearray)
-"""The rest is sent from where it is: a stretch of a file, or one that was opened, or a rest."""
+"""Parts that are copied; other parts are sent in place: file slices, views and remainders."""
 BUFFERS = (bytes, bytearray, memoryview)
-"""Tuples: each part of each reply is looked at, and unions take three times as long."""
+"""Tuples, since isinstance is called for each part of each reply: unions take 3 times as long."""
 PIECE_BYTES = 256 * 1024
-"""Opened for a socket that takes it directly: about what such a socket has room for."""
+"""Size of decrypted pieces for a direct write: about what a socket buffer holds."""
 CHUNK_BYTES = 512 * 1024
-"""Above the transport's high-water mark, so that it reports when the socket takes more."""
+"""Above the transport's high-water mark, so that it calls `resume_writing`."""
 
 
 class SendQueue:
-    """A queue in front of a transport."""
+    """Queue of unsent bytes in front of a transport."""
 
     __slots__ = (
         "_descriptor",
-        "_go_on",
-        "_room",
+        "_on_writable",
+        "_poller",
         "_transport",
         "has_moved",
         "is_full",
@@ -45,43 +45,45 @@ class SendQueue:
     )
 
     def __init__(
-        self, transport: asyncio.Transport, room: WritablePoller, go_on: Callable[[], None]
+        self, transport: asyncio.Transport, poller: WritablePoller, on_writable: Callable[[], None]
     ) -> None:
-        """`go_on()` is called when a socket that was full takes more: pump then. Not each time:
-        in the middle of a stretch of a file nobody needs to be asked."""
+        """`on_writable` is called when a full socket is writable again, and must call `pump`.
+
+        It is not called in the middle of a file slice.
+        """
         self._transport = transport
-        self._room = room
-        self._go_on = go_on
-        # TLS and simulated transports have no socket that we may write to.
+        self._poller = poller
+        self._on_writable = on_writable
+        # TLS and simulated transports have no socket for direct writes.
         sock = transport.get_extra_info("socket")
         is_plain = sock is not None and transport.get_extra_info("sslcontext") is None
         self._descriptor: int = sock.fileno() if is_plain else -1
         self.parts: deque[Buffer | Slice] = deque()
-        """What has not left yet, for everybody to look at."""
+        """Unsent parts, readable by other objects."""
         self.is_paused = False
-        """The transport has said that the socket is full."""
+        """True while the transport reports a full buffer."""
         self.is_full = False
-        """We have found that it is, and are told when it takes more."""
+        """True after a direct write filled the socket; the poller reports when it is writable."""
         self.has_moved = False
-        """Something has left without anybody being asked. Whoever looks puts it back."""
+        """True if bytes were sent without calling `on_writable`; its reader resets it."""
 
     @property
     def is_busy(self) -> bool:
-        """The peer has not taken our last replies yet."""
+        """True while the last replies are not sent."""
         return self.is_paused or bool(self.parts)
 
     def put(self, parts: Iterable[Buffer | Slice]) -> None:
-        """Takes parts over; `pump` sends them."""
+        """Adds parts; `pump` sends them."""
         self.parts.extend(parts)
 
     def pump(self) -> None:
-        """Sends until nothing is left or the socket is full. OSError, EOFError: give up."""
+        """Sends until the queue is empty or the socket is full. OSError and EOFError are final."""
         parts, descriptor = self.parts, self._descriptor
         while parts and not self.is_paused:
             part = parts[0]
             if isinstance(part, BUFFERS):
                 parts.popleft()
-                # What is large, and the head before it, too, so that it can.
+                # Large parts, and the head before them, since bytes must stay in order.
                 is_direct = not isinstance(part, SMALL) or (
                     bool(parts) and not isinstance(parts[0], SMALL)
                 )
@@ -92,7 +94,7 @@ class SendQueue:
             if is_direct and part.send_to(descriptor):
                 if len(part):
                     self.is_full = True
-                    self._room.wait(descriptor, self._send_more)
+                    self._poller.wait(descriptor, self._send_more)
                     return
                 parts.popleft()
                 continue
@@ -103,10 +105,10 @@ class SendQueue:
                 return
 
     def _send_more(self) -> bool:
-        """The socket that was full takes more; whether it is full again.
+        """Continues on a socket that is writable again; returns True if it is full again.
 
-        A consumer that catches up comes here a thousand times a second, nearly always in the middle
-        of a stretch of a file: that one goes on at once.
+        A consumer that catches up causes a thousand calls per second, nearly always in the middle
+        of a file slice, which is continued at once.
         """
         parts = self.parts
         self.is_full = False
@@ -115,17 +117,17 @@ class SendQueue:
             try:
                 is_sent = part.send_to(self._descriptor)
             except (OSError, EOFError):
-                is_sent = False  # And again in `pump`, whose caller knows what to do then.
+                is_sent = False  # The same error occurs in `pump`, whose caller handles it.
             if is_sent and len(part):
                 self.is_full = self.has_moved = True
                 return True
             if is_sent:
                 parts.popleft()
-        self._go_on()
+        self._on_writable()
         return self.is_full
 
     def _write(self, part: Buffer, is_direct: bool) -> bool:
-        """False when the socket is full."""
+        """Writes a part; returns False if the socket is full."""
         if is_direct and self._descriptor >= 0 and not self._transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, part)
@@ -135,7 +137,7 @@ class SendQueue:
                 return True
             self.parts.appendleft(memoryview(part)[sent:])
             self.is_full = True
-            self._room.wait(self._descriptor, self._send_more)
+            self._poller.wait(self._descriptor, self._send_more)
             return False
         if len(part) > CHUNK_BYTES and isinstance(part, memoryview):
             self.parts.appendleft(part[CHUNK_BYTES:])
@@ -144,9 +146,9 @@ class SendQueue:
         return True
 
     def clear(self) -> None:
-        """The connection is gone: forgets everything, and its socket."""
+        """Drops all parts and the socket: the connection is closed."""
         self.parts.clear()
         self.is_full = False
         if self._descriptor >= 0:
-            self._room.forget(self._descriptor)
+            self._poller.forget(self._descriptor)
             self._descriptor = -1

@@ -1,8 +1,8 @@
-"""How much the kernel keeps for each connection on its way in and out, and how it sends it.
+"""Sizes of the kernel's socket buffers, and pacing of sent packets.
 
-Buffers are set on a listening socket, from which those that it accepts have them. They are the
-system's by default, which grow with the connection: a fixed one bounds what a consumer far away is
-sent in each round trip, and has one on the same machine wait more often (ADR 30).
+Sizes are set on a listening socket, whose accepted sockets inherit them. By default the system
+sizes them, and they grow with the connection. A fixed size limits the bytes per round trip to a
+remote consumer, and makes a local one wait more often (ADR 30).
 """
 
 import contextlib
@@ -14,38 +14,38 @@ SO_SNDBUF = 7
 SO_RCVBUF = 8
 IPPROTO_TCP = 6
 TCP_CONGESTION = 13
-UNPACED = b"reno"
-"""Every Linux has it, whatever it uses by default, and lets everybody choose it."""
+CONGESTION_WITHOUT_PACING = b"reno"
+"""Congestion control without pacing; every Linux has it and lets any process choose it."""
 
 
-class SocketBuffers(Protocol):
-    """What is asked of a socket."""
+class SocketOptions(Protocol):
+    """Methods of a socket that this module needs."""
 
     def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Buffers:
-    """Bytes; not positive: what the system chooses, and changes as it goes."""
+class SocketBufferSizes:
+    """Sizes in bytes; not positive: the system chooses and adapts them."""
 
     send_bytes: int = -1
     receive_bytes: int = -1
 
-    def give_to(self, listening: SocketBuffers) -> None:
+    def apply_to(self, listening: SocketOptions) -> None:
         if self.send_bytes > 0:
             listening.setsockopt(SOL_SOCKET, SO_SNDBUF, self.send_bytes)
         if self.receive_bytes > 0:
             listening.setsockopt(SOL_SOCKET, SO_RCVBUF, self.receive_bytes)
 
 
-SYSTEMS_OWN = Buffers()
+SYSTEM_DEFAULT = SocketBufferSizes()
 
 
-def spare_pacing(accepted: SocketBuffers) -> None:
-    """For a peer on the same machine: there is no network between us that could be congested.
+def disable_pacing(accepted: SocketOptions) -> None:
+    """Disables pacing for a peer on the same machine, where no network can be congested.
 
-    Where the system's default is BBR, the kernel would spread packets over time, with a timer and
-    a wake-up of the reader for each: that takes more than sending them.
+    If the system's default is BBR, the kernel spreads packets over time, with a timer and a wake-up
+    of the reader for each, which costs more than sending them.
     """
     with contextlib.suppress(OSError):
-        accepted.setsockopt(IPPROTO_TCP, TCP_CONGESTION, UNPACED)
+        accepted.setsockopt(IPPROTO_TCP, TCP_CONGESTION, CONGESTION_WITHOUT_PACING)

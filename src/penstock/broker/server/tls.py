@@ -1,11 +1,9 @@
-"""TLS of a listener: its context from files in PEM, certificates that change while it serves, and
-the name that a client's certificate gives it.
+"""TLS of a listener: contexts from PEM files, reloading of certificates, names of clients.
 
-The key and its certificates are one file, as Kafka has it for PEM (`ssl.keystore.location`), those
-who are believed about clients another (`ssl.truststore.location`). New files make a context of
-their own, which takes the place of the old one as a whole: who is no longer in the truststore is no
-longer believed, and what does not load leaves the old one in force. Connections that are open keep
-what they have.
+As in Kafka, one PEM file has the key and its certificates (`ssl.keystore.location`), another the
+CAs of clients (`ssl.truststore.location`). Changed files make a new context, which replaces the old
+one as a whole: a CA that was removed from the truststore is not trusted any more. If the files do
+not load, the old context stays in use. Open connections keep their context.
 """
 
 import os
@@ -33,13 +31,13 @@ SHORT = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-"""Names of attributes as RFC 2253 shortens them."""
+"""Short names of attributes (RFC 2253)."""
 ESCAPED = ',+"\\<>;'
 
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """What a listener's TLS is made from."""
+    """TLS settings of a listener."""
 
     key_file: str
     key_password: str | None = None
@@ -49,24 +47,23 @@ class TlsConfig:
 
 
 class Certificates:
-    """The context of those files that are there now."""
+    """TLS context of the current files."""
 
     def __init__(
         self, config: TlsConfig, make: Callable[[TlsConfig], ssl.SSLContext] | None = None
     ) -> None:
-        """`make`: a listener's, if nothing is said. Raises Refused, naming the file that does not
-        do."""
+        """`make` defaults to `listening_context`. Raises Refused, naming the invalid file."""
         self._config = config
         self._make = make or listening_context
         self._stamps = self._look()
         self.context = self._make(config)
 
     def current(self) -> ssl.SSLContext:
-        """For the next connection."""
+        """Returns the context for the next connection."""
         return self.context
 
-    def renewed(self) -> ssl.SSLContext | None:
-        """What the files make if they have changed, for workers. Raises Refused if it won't do."""
+    def reloaded(self) -> ssl.SSLContext | None:
+        """Loads a context if the files have changed; runs in a worker. Raises Refused."""
         stamps = self._look()
         if stamps == self._stamps:
             return None
@@ -86,12 +83,12 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 def listening_context(config: TlsConfig) -> ssl.SSLContext:
-    """What a listener speaks TLS with. Raises Refused."""
+    """Creates the TLS context of a listener. Raises Refused."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     wanted = sorted(VERSIONS[name] for name in config.versions if name in VERSIONS)
     if not wanted:
         raise Refused(
-            ErrorCode.INVALID_CONFIG, f"ssl.enabled.protocols has none of {', '.join(VERSIONS)}"
+            ErrorCode.INVALID_CONFIG, f"ssl.enabled.protocols needs one of {', '.join(VERSIONS)}"
         )
     context.minimum_version, context.maximum_version = wanted[0], wanted[-1]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -99,8 +96,8 @@ def listening_context(config: TlsConfig) -> ssl.SSLContext:
     if config.client_auth != "none" and not config.ca_file:
         raise Refused(
             ErrorCode.INVALID_CONFIG,
-            f"ssl.client.auth={config.client_auth} needs ssl.truststore.location: the certificates "
-            "of those who vouch for clients, in PEM",
+            f"ssl.client.auth={config.client_auth} needs ssl.truststore.location: set it to the "
+            "CA certificates of clients, in PEM",
         )
     _load(context, config)
     return context
@@ -109,7 +106,7 @@ def listening_context(config: TlsConfig) -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
     path = config.key_file
     try:
-        # A function instead of text: without it OpenSSL would ask at the terminal.
+        # A function, since OpenSSL would prompt at the terminal without a password.
         context.load_cert_chain(path, password=lambda: config.key_password or "")
         if config.ca_file:
             path = config.ca_file
@@ -118,13 +115,13 @@ def _load(context: ssl.SSLContext, config: TlsConfig) -> None:
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise Refused(
             ErrorCode.INVALID_CONFIG,
-            f"cannot use {path} for TLS: {why}; it has to hold a private key and its certificates "
-            "(or, for the truststore, certificates) in PEM",
+            f"cannot use {path} for TLS: {why}; a keystore must hold a private key and its "
+            "certificates in PEM, a truststore certificates",
         ) from error
 
 
 def distinguished_name(certificate: dict[str, Any]) -> str:
-    """The subject of a certificate as RFC 2253 writes it: the most special part first."""
+    """Formats the subject of a certificate (RFC 2253): the most specific part first."""
     groups = reversed(certificate.get("subject", ()))
     parts = (
         "+".join(f"{SHORT.get(name, name)}={_escaped(value)}" for name, value in group)

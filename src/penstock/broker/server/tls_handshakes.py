@@ -1,12 +1,12 @@
-"""Connections on their way through a TLS handshake: counted from the first moment, and bounded.
+"""Pending TLS handshakes of a listener, counted and bounded.
 
-A peer that has not finished its handshake costs tens of kilobytes and is nobody yet. So the
-listener accepts by itself, asks whether the address may have one more, and lets at most
-`HANDSHAKES_MAX` be under way. One too many ends the one that has been at it longest: an honest
-client is through in milliseconds, and whoever only holds a place open makes room.
+An unfinished handshake costs tens of kilobytes for an unauthenticated peer. So the listener accepts
+connections itself, checks the limits of the address, and runs at most `HANDSHAKES_MAX` handshakes.
+Beyond that it ends the oldest one: an honest client finishes in milliseconds, so this one is most
+likely held open on purpose.
 
-Owns: the listening socket of a TLS listener and the handshakes. What comes out is a connection like
-any other.
+Owns the listening socket of a TLS listener and the handshakes. A finished handshake becomes an
+ordinary connection.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections import Counter as Tally
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker.server.socket_buffers import SYSTEMS_OWN, Buffers
+from penstock.broker.server.socket_buffers import SYSTEM_DEFAULT, SocketBufferSizes
 
 if TYPE_CHECKING:
     from socket import socket as Socket  # noqa: TID251 - for its type only
@@ -30,27 +30,29 @@ RETRY_SECONDS = 0.1
 BOTH_WAYS = 2
 
 
-class Handshakes:
-    """Accepts, admits, and shakes hands."""
+class TlsHandshakes:
+    """Accepts connections, checks limits and runs handshakes."""
 
     def __init__(
         self,
         context: Callable[[], ssl.SSLContext],
         connect: Callable[[], asyncio.BaseProtocol],
         admits: Callable[[str, int, int], bool],
-        turn_s: Callable[[], float],
+        delay_s: Callable[[], float],
         timeout_s: float,
     ) -> None:
-        """`context` is asked for each newcomer; `admits(address, pending, pending_of_it)` says
-        whether one more may try, `turn_s` in how many seconds its turn comes."""
+        """`context` and `delay_s` are called for each new connection; `delay_s` returns its delay.
+
+        `admits(address, pending, pending_of_it)` returns True if one more may start.
+        """
         self._context = context
         self._connect = connect
         self._admits = admits
-        self._turn_s = turn_s
+        self._connection_delay_s = delay_s
         self._timeout_s = timeout_s
         self._socket: Socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        # In the order in which they began.
+        # Oldest first.
         self._pending: dict[asyncio.Task[None], Socket] = {}
         self._per_ip: Tally[str] = Tally()
         self.evicted = 0
@@ -59,23 +61,27 @@ class Handshakes:
         return len(self._pending)
 
     async def open(
-        self, host: str, port: int, backlog: int = BACKLOG, buffers: Buffers = SYSTEMS_OWN
+        self,
+        host: str,
+        port: int,
+        backlog: int = BACKLOG,
+        buffers: SocketBufferSizes = SYSTEM_DEFAULT,
     ) -> int:
-        """Listens and answers with the port."""
+        """Starts listening and returns the port."""
         loop = asyncio.get_running_loop()
-        # For its way of resolving and binding an address; it accepts nothing.
+        # Only for resolving and binding an address; it does not accept connections.
         server = await loop.create_server(self._connect, host, port, start_serving=False)
         self._socket = server.sockets[0].dup()
         server.close()
         self._socket.setblocking(False)
-        buffers.give_to(self._socket)
+        buffers.apply_to(self._socket)
         self._socket.listen(backlog)
         self._accepting = loop.create_task(self._accept(self._socket))
         chosen: int = self._socket.getsockname()[1]
         return chosen
 
     async def close(self) -> None:
-        """Accepts no more, and gives up what is under way."""
+        """Stops accepting and ends pending handshakes."""
         if self._accepting is not None:
             self._accepting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -83,7 +89,7 @@ class Handshakes:
         if self._socket is not None:
             self._socket.close()
         for sock in list(self._pending.values()):
-            _hang_up(sock)
+            _shut_down(sock)
         await asyncio.gather(*self._pending, return_exceptions=True)
 
     async def _accept(self, listening: "Socket") -> None:
@@ -92,7 +98,7 @@ class Handshakes:
             try:
                 accepted, address = await loop.sock_accept(listening)
             except OSError as error:
-                # No descriptors left, most likely: they come back when connections go.
+                # Most likely no file descriptors are left, until connections close.
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -103,22 +109,22 @@ class Handshakes:
             if len(self._pending) >= HANDSHAKES_MAX:
                 self._evict()
             self._per_ip[ip] += 1
-            task = loop.create_task(self._shake(accepted, ip))
+            task = loop.create_task(self._handshake(accepted, ip))
             self._pending[task] = accepted
-            # Others are served between two newcomers; else a full backlog is taken in at once.
+            # Yields, since a full backlog would be accepted at once.
             await asyncio.sleep(0)
 
     def _evict(self) -> None:
-        """Ends the oldest; its task notices, and clears up after it."""
+        """Ends the oldest handshake; its task cleans up."""
         task = next(iter(self._pending))
         self.evicted += 1
-        _hang_up(self._pending.pop(task))
+        _shut_down(self._pending.pop(task))
 
-    async def _shake(self, accepted: "Socket", ip: str) -> None:
+    async def _handshake(self, accepted: "Socket", ip: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            if (turn_s := self._turn_s()) > 0:
-                await asyncio.sleep(turn_s)
+            if (delay_s := self._connection_delay_s()) > 0:
+                await asyncio.sleep(delay_s)
             await loop.connect_accepted_socket(
                 self._connect,
                 accepted,
@@ -136,7 +142,7 @@ class Handshakes:
                 del self._per_ip[ip]
 
 
-def _hang_up(sock: "Socket") -> None:
-    """The transport that has taken it over sees the end of it."""
+def _shut_down(sock: "Socket") -> None:
+    """Shuts the socket down; the transport that owns it gets the end of the stream."""
     with contextlib.suppress(OSError):
         sock.shutdown(BOTH_WAYS)

@@ -1,12 +1,12 @@
-"""Which of the sockets that were full take more: one epoll for all connections of a listener.
+"""Poller of full sockets that become writable: one epoll for all connections of a listener.
 
-Event loops watch descriptors, too, but a large reply fills its socket again and again, and to begin
-and end watching it costs them a dozen system calls each time. Here a socket is entered when it is
-full for the first time, stays in while its reply goes on filling it, and is taken out when that is
-through. The loop watches the epoll.
+Event loops can watch sockets, too, but a large reply fills its socket again and again, and starting
+and ending a watch costs a dozen system calls each time. Here a socket is added when it is full for
+the first time, stays while its reply keeps filling it, and is removed when the reply is sent. The
+event loop watches the epoll.
 
-So a wait in the middle of a reply costs no system call of its own. While a single socket is
-watched, the epoll need not even be asked which one it is: that the loop calls says it (ADR 29).
+So a wait in the middle of a reply costs no extra system call. While only one socket is watched, the
+epoll is not even queried: the call by the loop means that this socket is writable (ADR 29).
 """
 
 import asyncio
@@ -18,16 +18,16 @@ EVENTS_AT_ONCE = 256
 
 
 class WritablePoller:
-    """Tells connections when their full sockets take more."""
+    """Notifies connections when their full sockets are writable again."""
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
         self._acts: dict[int, Callable[[], bool]] = {}
-        """Of the sockets in the epoll."""
+        """Callbacks of the sockets in the epoll, by descriptor."""
 
     def wait(self, descriptor: int, act: Callable[[], bool]) -> None:
-        """Calls `act` when the socket takes more, or is broken; again and again, until it says
-        that the socket is not full any more."""
+        """Calls `act` each time the socket is writable or broken, until `act` returns False:
+        the socket is not full any more."""
         if descriptor in self._acts:
             return
         if self._epoll is None:
@@ -45,7 +45,7 @@ class WritablePoller:
         for descriptor in ready:
             act = acts.get(descriptor)
             if act is None:
-                continue  # Forgotten because of one before it.
+                continue  # Removed by an earlier callback.
             is_full = False
             try:
                 is_full = act()
@@ -54,7 +54,7 @@ class WritablePoller:
                     self.forget(descriptor)
 
     def forget(self, descriptor: int) -> None:
-        """Also before the socket is closed: its number may be another's afterwards."""
+        """Removes a socket; required before it is closed, since its descriptor may be reused."""
         if self._acts.pop(descriptor, None) is not None and self._epoll is not None:
             with contextlib.suppress(OSError):
                 self._epoll.unregister(descriptor)

@@ -126,7 +126,7 @@ def test_others_are_served_while_many_connections_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listener, "SWEPT_AT_ONCE", 10)
-    judge = Listener._judge
+    judge = Listener._close_if_stalled
     judged, seen = 0, [0]
 
     def look() -> None:
@@ -139,7 +139,7 @@ def test_others_are_served_while_many_connections_are_looked_at(
         judged += 1
         judge(self, connection, now)
 
-    monkeypatch.setattr(Listener, "_judge", count)
+    monkeypatch.setattr(Listener, "_close_if_stalled", count)
 
     async def check(world: World) -> None:
         for number in range(50):
@@ -353,6 +353,6 @@ async def test_a_peer_that_takes_what_is_sent_without_anybody_being_asked_is_not
     (one,) = world.listener._connections
     now = world.loop.time()
     assert one.quiet_for(now) >= 5
-    one._outbox.has_moved = True
+    one._send_queue.has_moved = True
     assert one.quiet_for(now) == 0
     assert one.quiet_for(now + 7) == 7, "it counts once"

@@ -1,6 +1,6 @@
 """The memory budget of all connections."""
 
-from penstock.broker.server.receive_budget import STRANGERS_BYTES, ReceiveBudget
+from penstock.broker.server.receive_budget import UNAUTHENTICATED_BYTES_MAX, ReceiveBudget
 
 
 def test_holding_stops_at_the_maximum_and_goes_on_after_a_release() -> None:
@@ -88,14 +88,14 @@ def test_a_negative_maximum_is_none() -> None:
 
 def test_strangers_have_a_budget_of_their_own_and_do_not_wait() -> None:
     budget = ReceiveBudget(1 << 30)
-    half = STRANGERS_BYTES // 2
-    assert budget.lend("a", half)
-    assert budget.lend("b", half - 1)
-    assert not budget.lend("c", 2)
-    assert budget.lend("a", half + 1), "the difference counts"
-    assert (budget.used, budget.lent) == (0, STRANGERS_BYTES)
-    assert budget.wants_back("a")
-    assert not budget.wants_back("c")
+    half = UNAUTHENTICATED_BYTES_MAX // 2
+    assert budget.hold_unauthenticated("a", half)
+    assert budget.hold_unauthenticated("b", half - 1)
+    assert not budget.hold_unauthenticated("c", 2)
+    assert budget.hold_unauthenticated("a", half + 1), "the difference counts"
+    assert (budget.used, budget.unauthenticated_bytes) == (0, UNAUTHENTICATED_BYTES_MAX)
+    assert budget.should_release("a")
+    assert not budget.should_release("c")
     budget.release("a")
-    assert not budget.wants_back("a")
-    assert budget.lend("c", 2)
+    assert not budget.should_release("a")
+    assert budget.hold_unauthenticated("c", 2)

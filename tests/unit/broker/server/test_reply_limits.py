@@ -84,12 +84,12 @@ async def test_few_large_replies_wait_behind_one_that_is_not_ready(world: World)
     kept = connection._parked_bytes
     assert reply_limits.PARKED_BYTES_MAX <= kept < 2 * reply_limits.PARKED_BYTES_MAX
     assert connection.requests < 15
-    assert world.listener.budget.unsent.shares.taken == kept
+    assert world.listener.budget.replies.shares.taken == kept
     replies = await peer.replies(30)
     assert [correlation_of(reply) for reply in replies] == list(range(30))
     await asyncio.sleep(1.0)
     assert connection._parked_bytes == 0
-    assert world.listener.budget.unsent.shares.taken == 0
+    assert world.listener.budget.replies.shares.taken == 0
 
 
 def test_large_replies_that_nobody_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_large_replies_that_nobody_reads_are_bounded(monkeypatch: pytest.MonkeyP
             peer.transport.pause_reading()
             peer.send(configs_frame(1, 120))
             await asyncio.sleep(1.0)
-        held = world.listener.budget.unsent
+        held = world.listener.budget.replies
         assert 0 < held.shares.taken <= 2_000 * KIB
         reader = await world.connect("reader")
         reader.send(configs_frame(1, 120))

@@ -11,15 +11,15 @@ import pytest
 import uvloop
 
 from penstock.broker.server.socket_buffers import (
+    CONGESTION_WITHOUT_PACING,
     IPPROTO_TCP,
     SO_RCVBUF,
     SO_SNDBUF,
     SOL_SOCKET,
-    SYSTEMS_OWN,
+    SYSTEM_DEFAULT,
     TCP_CONGESTION,
-    UNPACED,
-    Buffers,
-    spare_pacing,
+    SocketBufferSizes,
+    disable_pacing,
 )
 from penstock.node.config import NodeConfig
 from penstock.node.node import Node
@@ -49,15 +49,15 @@ def test_the_numbers_are_those_of_this_system() -> None:
 
 def test_what_is_accepted_has_the_buffers_of_its_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        Buffers(100 * KIB, 150 * KIB).give_to(listening)
+        SocketBufferSizes(100 * KIB, 150 * KIB).apply_to(listening)
         assert buffers_of(listening) == (200 * KIB, 300 * KIB)
 
 
 def test_the_systems_own_are_left_alone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         before = buffers_of(listening)
-        SYSTEMS_OWN.give_to(listening)
-        Buffers(0, 0).give_to(listening)
+        SYSTEM_DEFAULT.apply_to(listening)
+        SocketBufferSizes(0, 0).apply_to(listening)
         assert buffers_of(listening) == before
 
 
@@ -82,7 +82,7 @@ def test_a_node_gives_its_connections_the_configured_buffer(
 
 def test_peers_on_the_same_machine_are_sent_packets_as_fast_as_they_come(tmp_path: Path) -> None:
     async def check(accepted: Any) -> None:
-        assert congestion_of(accepted) == UNPACED
+        assert congestion_of(accepted) == CONGESTION_WITHOUT_PACING
 
     run(tmp_path, check)
 
@@ -102,7 +102,7 @@ def test_a_system_that_does_not_know_it_is_left_as_it_is() -> None:
         def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None:
             raise OSError("no such algorithm")
 
-    spare_pacing(Strange())
+    disable_pacing(Strange())
 
 
 def congestion_of(one: Any) -> bytes:

@@ -20,7 +20,7 @@ def write(path: Path) -> str:
 
 def renew(certificates: Certificates) -> bool:
     """As the node does it; whether there was anything new."""
-    renewed = certificates.renewed()
+    renewed = certificates.reloaded()
     if renewed is not None:
         certificates.context = renewed
     return renewed is not None

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from penstock.broker.server import tls_handshakes
-from penstock.broker.server.tls_handshakes import Handshakes
+from penstock.broker.server.tls_handshakes import TlsHandshakes
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -44,9 +44,9 @@ class Door:
         self.made: list[Echo] = []
         self.is_open = True
         self.asked: list[tuple[str, int, int]] = []
-        self.turn_s = 0.0
-        self.handshakes = Handshakes(
-            lambda: server, lambda: Echo(self.made), self._admits, lambda: self.turn_s, timeout_s
+        self.delay_s = 0.0
+        self.handshakes = TlsHandshakes(
+            lambda: server, lambda: Echo(self.made), self._admits, lambda: self.delay_s, timeout_s
         )
         self.port = 0
 
@@ -159,7 +159,7 @@ def test_who_is_not_admitted_is_closed(tmp_path: Path) -> None:
 
 def test_a_turn_is_waited_for(tmp_path: Path) -> None:
     async def test(door: Door) -> None:
-        door.turn_s = 0.2
+        door.delay_s = 0.2
         began = asyncio.get_running_loop().time()
         assert await door.talk() == b"hello"
         assert asyncio.get_running_loop().time() - began >= 0.2

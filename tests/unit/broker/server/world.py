@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.broker.server.connection import KafkaConnection
-from penstock.broker.server.listener import Limits, Listener
+from penstock.broker.server.listener import Listener, ListenerLimits
 from penstock.wire.codec import reader, writer
 from penstock.wire.framing import read_response_header, request_frame
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -24,7 +24,7 @@ from simulation.transport import SimTransport
 from tests.unit.broker.api.harness import Node
 
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
-LIMITS = Limits(
+LIMITS = ListenerLimits(
     connections_max=100,
     connections_per_ip_max=50,
     idle_ms_max=600_000,
@@ -189,7 +189,7 @@ class World:
 def in_world(
     test: Callable[[World], Awaitable[None]],
     seed: int = 0,
-    limits: Limits = LIMITS,
+    limits: ListenerLimits = LIMITS,
     configs: dict[str, str] | None = None,
 ) -> None:
     """Runs `test(world)` on a simulated loop; the topic `t` is there."""
