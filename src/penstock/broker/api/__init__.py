@@ -1,1 +1,1 @@
-"""One function per Kafka API, one file per family; `routes.py` is the table of them all."""
+"""Handlers of Kafka APIs: one function per API, one folder per family; `routes` lists all."""

@@ -1,8 +1,8 @@
 """ApiVersions (api 18), versions 0-4.
 
-The first thing a client asks: which APIs, in which versions. Answered before authentication, in
-the old response header always; a version we do not know is answered in version 0 with
-UNSUPPORTED_VERSION and the table, so that the client can ask again. v3 flexible, finalized
+Clients first request the supported APIs and versions. The request needs no authentication, and
+the reply always has the old response header. An unsupported version is answered in version 0 with
+UNSUPPORTED_VERSION and the table, so that the client can choose again. v3 flexible, finalized
 features; v4 allows features that start at version 0.
 """
 
@@ -27,10 +27,10 @@ SOFTWARE_SINCE = 3
 LEVEL_ZERO_SINCE = 4
 
 FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
-"""The levels this broker runs: consumer groups (KIP-848), share groups (KIP-932), transactions v2
-(KIP-890)."""
+"""Feature levels of this broker: consumer groups (KIP-848), share groups (KIP-932), transactions
+v2 (KIP-890)."""
 FEATURES_EPOCH = 1
-"""Features follow the version of the software, so there is only one set of them."""
+"""Constant, since the software version determines the features."""
 
 
 def api_versions(ctx: ApiFamily, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -48,7 +48,7 @@ def unsupported() -> ApiVersionsResponse:
 
 @cache
 def _table(code: ErrorCode, version: int) -> ApiVersionsResponse:
-    # Imported here because this answer is about the table that this function is a row of.
+    # Imported here, since the table has a row with this function.
     from penstock.broker.api.routes import ROUTES
 
     return ApiVersionsResponse(
@@ -62,7 +62,7 @@ def _table(code: ErrorCode, version: int) -> ApiVersionsResponse:
         supported_features=[
             SupportedFeatureKey(
                 name=name,
-                # Clients up to v3 cannot read a feature that begins at level 0.
+                # Clients up to v3 cannot read a feature that starts at level 0.
                 min_version=0 if version >= LEVEL_ZERO_SINCE else 1,
                 max_version=level,
             )

@@ -1,13 +1,12 @@
-"""Which requests the audit log tells of, and what it says of them.
+"""Selects the requests that the audit log records, and builds their entries.
 
-Every API of the route table is in one of two tables here: `ADMINISTRATIVE`, each with what it is
-about, or `ORDINARY`. An ordinary request is told of only when it was denied; a test fails for an
-API that is in neither. One request is one entry, whatever it names.
+Every API of the route table is in one of two tables: `ADMINISTRATIVE`, with a function that lists
+the affected resources, or `ORDINARY`. An ordinary request is recorded only if it was denied. A test
+fails for an API that is in neither table. Each request has one entry, however many resources it
+names.
 
-What became of a request is read from its response: denied, if a code in it says so; failed, if
-another one does. Who only asked what would happen (`validate_only`) did nothing.
-
-Nodes among themselves are not told of.
+The outcome of a request is read from the error codes of its response: denied or failed. Requests
+with `validate_only` change nothing and are not recorded. Nor are requests between nodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +36,7 @@ HIDDEN: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     }
 )
-"""How somebody without any right to it is told that it is not there."""
+"""Errors that hide a resource from callers without any permission on it."""
 SASL_AUTHENTICATE: Final = 36
 ROWS_MAX: Final = 100_000
 CONFIG_KINDS: Final = {2: "topic", 4: "broker", 8: "logger", 16: "client-metrics", 32: "group"}
@@ -77,7 +76,7 @@ def _kind(number: int) -> str:
 
 
 def _configs(request: Any) -> list[str]:
-    """With the names of the configs; what they are set to may be a secret."""
+    """Returns resources with the names of configs, without values, which may be secret."""
     return [
         f"{CONFIG_KINDS.get(row.resource_type, row.resource_type)}:{row.resource_name} "
         + ",".join(sorted(config.name for config in row.configs))
@@ -134,7 +133,7 @@ def _markers(request: Any) -> list[str]:
 
 
 ADMINISTRATIVE: Final[dict[int, Resources]] = {
-    8: _group,  # OffsetCommit, only from outside of the group: see `is_told`.
+    8: _group,  # OffsetCommit, only from non-members of the group: see `is_audited`.
     19: _topics,
     20: _deleted_topics,
     21: _topics,
@@ -160,15 +159,15 @@ ADMINISTRATIVE: Final[dict[int, Resources]] = {
     30040: lambda request: (f"user:{request.user}",),
     30042: lambda request: (f"access-key:{request.access_key}",),
 }
-"""By API key: what the request is about."""
+"""Functions that list the resources of a request, by API key."""
 
 FREQUENT: Final = frozenset({8, 27})
-"""Of these there may be many, by programs: they are counted rather than listed."""
+"""Requests that programs may send often: the audit log counts them instead of listing each."""
 
 ORDINARY: Final = frozenset(
     {
         *range(4),  # Produce, Fetch, ListOffsets, Metadata
-        *range(9, 19),  # offsets, coordinators, members, describing groups, SASL, ApiVersions
+        *range(9, 19),  # offsets, coordinators, members, group descriptions, SASL, ApiVersions
         *range(22, 27),  # producers and their transactions, OffsetForLeaderEpoch
         *(28, 29, 32, 35, SASL_AUTHENTICATE, 46, 48, 50, 55, 60, 61, 65, 66),
         *(68, 69, 74, 75, 76, 77, 78, 79, 90),
@@ -178,15 +177,15 @@ ORDINARY: Final = frozenset(
 
 
 def is_told(key: int, request: Any) -> bool:
-    """Whether a request does something that an administrator would want to know of."""
+    """True if the request changes something and must be recorded even if it is not denied."""
     if key not in ADMINISTRATIVE or getattr(request, "validate_only", False):
         return False
-    # Members of groups commit all the time; who is none moves the group's position.
+    # Members of groups commit all the time; a commit by a non-member resets the group.
     return key != 8 or (not request.member_id and request.generation_id_or_member_epoch < 0)
 
 
 def deed_of(call: Call, response: Any) -> Deed | None:
-    """What is to be told of an answered call; None: nothing."""
+    """Returns the audit entry of an answered call; None: it is not recorded."""
     key, asked = call.route.key, call.asked
     codes = set(codes_in(response))
     denials = codes & (DENIALS | HIDDEN if call.denied else DENIALS)
@@ -208,7 +207,7 @@ def deed_of(call: Call, response: Any) -> Deed | None:
 
 
 def codes_in(response: Any) -> Iterator[ErrorCode]:
-    """The error codes anywhere in a response, as many as `ROWS_MAX` rows have."""
+    """Yields the error codes anywhere in a response, of at most `ROWS_MAX` rows."""
     waiting = [response]
     for _ in range(ROWS_MAX):
         if not waiting:

@@ -1,8 +1,7 @@
-"""Puts off the producers of a disk that fills up, and of a backlog that is full.
+"""Backpressure: throttles producers while a disk fills up or a backlog is full.
 
-As with quotas the answer leaves at once and says for how long (`throttle_time_ms`), and the
-connection is not read meanwhile (KIP-219). What is refused altogether,
-`cluster.storage.write_pressure` says.
+As with quotas, the reply is sent at once with `throttle_time_ms`, and the connection is not read
+for that time (KIP-219). `cluster.storage.write_pressure` decides which writes are refused.
 """
 
 from penstock.broker.api.call import Call
@@ -15,7 +14,7 @@ BACKLOG = "backlog"
 
 
 def slow_down(ctx: ProduceContext, call: Call, response: ProduceResponse) -> None:
-    """Before a produce is answered, while there is pressure on writes."""
+    """Throttles the client of a produce request before its reply, while backpressure is active."""
     kind, wait_s = DISK, ctx.partitions.pressure.delay_s
     if wait_s < BLOCKED_SECONDS and _is_blocked(ctx, response):
         kind, wait_s = BACKLOG, BLOCKED_SECONDS

@@ -1,4 +1,4 @@
-"""One request on its way: who asks what, in which version, and where the reply goes."""
+"""One request with its caller and version, from its frame to its reply."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,33 +15,33 @@ DENIED_MAX = 50
 
 
 class ClientConnection(Protocol):
-    """The connection behind a call."""
+    """Connection of a call."""
 
     principal: str
     peer: str
     local_host: str
-    """The address of this machine that it came to."""
+    """Local address of the connection."""
     listener: str
-    """The name of the listener that it came through."""
+    """Name of the listener that accepted it."""
     login: Login | None
-    """How it says who it is; None: it need not."""
+    """Authentication of the client; None: not required."""
 
     def settle(self, call: "Call") -> None: ...
 
     def close(self) -> None: ...
 
     def mute(self, seconds: float) -> None:
-        """Nothing more is read from it for that long; what is being answered still is."""
+        """Handles no further request for that time; pending requests are still answered."""
         ...
 
     def when_closed(self, act: Callable[[], None]) -> None:
-        """`act` is called once when the connection is lost."""
+        """Registers `act` to be called once when the connection is lost."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """One API in one version, with everything looked up."""
+    """Route of one API in one version, with codecs, metrics and context looked up."""
 
     route: Route
     version: int
@@ -49,19 +49,19 @@ class Prepared:
     write: Callable[[Any, list[Buffer]], None]
     metrics: RouteMetrics
     context: Any = None
-    """The part of the node that the handler sees: one of the families in `context`."""
+    """Context of the handler: one of the families in `context`."""
     has_tags: bool = False
-    """Whether the header of its answer has tagged fields."""
+    """True if the response header has tagged fields."""
     is_audited: bool = False
-    """Whether the audit log may have something to tell of it although nobody is denied."""
+    """True if the audit log may record it even if it is not denied."""
     is_login: bool = False
-    """Whether only the answer says that somebody was denied."""
+    """True if only the response tells whether it was denied."""
     write_steps: Callable[[Any, list[Buffer]], Steps[None]] | None = None
-    """Writes a large answer step by step; None: nothing is written, it stays in this process."""
+    """Encodes a large response step by step; None: the response stays in this process."""
 
 
 class Call:
-    """One request on its way: who asks what, in which version, and where the reply goes."""
+    """One request with its caller and version, from its frame to its reply."""
 
     __slots__ = (
         "_abandoned",
@@ -104,14 +104,14 @@ class Call:
         self.started = now()
         self.frame: list[Buffer] | None = None
         self.is_done = False
-        # Whoever answers holds the call, so these are let go of with the reply: no circles.
+        # Cleared with the reply: they refer to the call, which would be a reference cycle.
         self._abandoned: Callable[[], None] | None = None
         self._overdue: Callable[[], None] | None = None
         self.deadline = NEVER
         self.asked: Any = None
-        """The request, where the audit log tells of it whatever becomes of it."""
+        """The request, if the audit log records it whatever its outcome."""
         self.denied: list[str] | None = None
-        """Resources that the caller has no right to, and asked for or would have been shown."""
+        """Resources that the caller named or would have listed, but has no permission on."""
 
     def note_denied(self, resource: str) -> None:
         if self.denied is None:
@@ -134,8 +134,8 @@ class Call:
         return needs
 
     def reply(self, response: Any) -> None:
-        """Hands the answer over; it leaves once every earlier one has. At most once."""
-        assert not self.is_done, "answered twice"
+        """Finishes the call; the reply is sent after all earlier ones. Called at most once."""
+        assert not self.is_done, "replied twice"
         self.frame = self._encode(self, response)
         self.is_done = True
         self._abandoned = self._overdue = None
@@ -143,18 +143,18 @@ class Call:
         self.caller.settle(self)
 
     def finish_silently(self) -> None:
-        """No reply at all, as acks=0 asks for."""
+        """Finishes the call without reply, as for acks=0."""
         self.is_done = True
         self.caller.settle(self)
 
     def hang_up(self) -> None:
-        """No reply but the end of the connection: how a request with acks=0 hears of an error."""
+        """Closes the connection instead of a reply: the only error signal with acks=0."""
         self.is_done = True
         self.caller.settle(self)
         self.caller.close()
 
     def when_overdue(self, seconds: float, answer: Callable[[], None]) -> None:
-        """To be called if there is no reply that long after the request came, or soon after."""
+        """Registers `answer`, called soon after this time if there is no reply."""
         self.deadline = self.started + seconds
         self._overdue = answer
 
@@ -164,7 +164,7 @@ class Call:
             overdue()
 
     def when_abandoned(self, clean_up: Callable[[], None]) -> None:
-        """To be called if the connection is lost before the reply."""
+        """Registers `clean_up`, called if the connection is lost before the reply."""
         self._abandoned = clean_up
 
     def abandon(self) -> None:

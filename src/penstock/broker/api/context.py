@@ -1,8 +1,8 @@
-"""The node as requests may touch it: one object for each family of APIs.
+"""Contexts of handlers: one object for each family of APIs.
 
-A handler's first parameter names the family it sees, and the dispatcher hands it that object, so a
-produce cannot reach the transactions' coordinator by accident. Families share what they have in
-common by holding the same objects: a handler reaches everything in one step.
+The type of a handler's first parameter names its family, and the dispatcher passes that object. So
+a produce cannot reach the transaction coordinator by accident. Families share parts by holding the
+same objects, so a handler reaches each part with one attribute.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from penstock.coordinator.transactions import TxnCoordinator
 from penstock.security.acl_types import WILDCARD
 
 LOOKS_MAX = 1
-"""Batches that are unpacked at the same time: the others need a core as well."""
+"""Limits batches that are decompressed at the same time: other work needs a core, too."""
 
 
 class AuthorizerPort(Protocol):
-    """Says who may do what. One implementation for every protocol."""
+    """Checks permissions, for every protocol."""
 
     def allows(
         self,
@@ -61,17 +61,17 @@ class AuthorizerPort(Protocol):
     def allows_some(
         self, principal: str, operation: Operation, resource: ResourceType, host: str = WILDCARD
     ) -> bool:
-        """True if there is any name for which it would be allowed."""
+        """True if the operation is allowed on at least one resource of this type."""
         ...
 
     @property
     def is_on(self) -> bool:
-        """True if there are rules at all."""
+        """True if any ACLs apply."""
         ...
 
 
 class AllowAll:
-    """The rule while no security is configured: the listener is on loopback, everyone may."""
+    """Allows everything: security is not configured, and listeners are on loopback."""
 
     is_on = False
 
@@ -93,7 +93,7 @@ class AllowAll:
 
 @dataclass(slots=True, kw_only=True)
 class ApiFamily:
-    """What every family has: the cluster as this node knows it, and permissions."""
+    """Parts of every family: the metadata image of this node, and permissions."""
 
     follower: MetadataWatcher
     authorizer: AuthorizerPort
@@ -120,14 +120,14 @@ class PartitionFamily(ApiFamily):
     partitions: Partitions
 
     async def reached(self, revision: int) -> None:
-        """Waits until this node knows, and has acted on, everything up to `revision`."""
+        """Waits until this node has applied all metadata up to `revision`."""
         await self.follower.reached(revision)
         await self.partitions.reached(revision)
 
 
 @dataclass(slots=True, kw_only=True)
 class ProduceContext(PartitionFamily):
-    """Produce, and the checks before an append."""
+    """Context of Produce and its checks."""
 
     configs: BrokerConfigs
     clock: WallClock
@@ -137,23 +137,23 @@ class ProduceContext(PartitionFamily):
     txns: TxnCoordinator
     registry: RegistryCoordinator
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
-    """Held while a producer's batch is unpacked."""
+    """Held while a batch of a producer is decompressed."""
 
 
 @dataclass(slots=True)
 class ReplicaReads:
-    """Fetches of followers, and consumers that are sent to followers."""
+    """Parts for fetches of followers, and for consumers that read from followers."""
 
     sessions: ReplicaSessions
     throttle: Throttle | None = None
-    """Holds back what followers that are not in sync copy from here."""
+    """Limits the rate of replication to followers that are not in sync."""
     has_selector: bool = False
-    """True if consumers are sent to replicas near them; see `preferred_read_replica`."""
+    """True if consumers are sent to close replicas; see `preferred_read_replica`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FetchContext(PartitionFamily):
-    """Fetch, for consumers and for followers."""
+    """Context of Fetch, for consumers and followers."""
 
     clock: WallClock
     workers: Workers
@@ -161,14 +161,14 @@ class FetchContext(PartitionFamily):
     meter: Meter
     fetch_sessions: FetchSessions
     fetch_bytes_max: int
-    """`fetch.max.bytes`, read once for each change of config instead of once for each fetch."""
+    """`fetch.max.bytes`, read on a change of config and not on each fetch."""
     replicas: ReplicaReads
     read_ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
 @dataclass(slots=True, kw_only=True)
 class MetadataContext(PartitionFamily):
-    """Metadata and ListOffsets, with their kin."""
+    """Context of Metadata, ListOffsets and related APIs."""
 
     configs: BrokerConfigs
     store: Store
@@ -177,13 +177,13 @@ class MetadataContext(PartitionFamily):
     membership: ClusterMembership
     losses: RecentFailures
     turns: FairTurns
-    """Turns of building answers that may be large, over the Kafka protocol and over HTTP."""
+    """Fair scheduling of building large responses, for Kafka and HTTP."""
     listings: Listings = field(default_factory=Listings)
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupContext(ApiFamily):
-    """Groups: members, committed offsets, administration, and finding coordinators."""
+    """Context of groups: members, offsets, administration, and finding coordinators."""
 
     configs: BrokerConfigs
     random: Random
@@ -199,7 +199,7 @@ class GroupContext(ApiFamily):
 
 @dataclass(slots=True, kw_only=True)
 class TransactionContext(PartitionFamily):
-    """Transactions, and the identities of producers."""
+    """Context of transactions and producer ids."""
 
     configs: BrokerConfigs
     random: Random
@@ -210,20 +210,20 @@ class TransactionContext(PartitionFamily):
 
 @dataclass(slots=True, kw_only=True)
 class ShareContext(PartitionFamily):
-    """ShareFetch and ShareAcknowledge."""
+    """Context of ShareFetch and ShareAcknowledge."""
 
     configs: BrokerConfigs
     clock: WallClock
     metrics: Metrics
     queues: QueueCoordinator
     fetch_bytes_max: int
-    """As in `FetchContext`."""
+    """`fetch.max.bytes`, as in `FetchContext`."""
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
 
 
 @dataclass(slots=True, kw_only=True)
 class QueueContext(ApiFamily):
-    """Queues as administrators and other nodes ask for them."""
+    """Context of queue administration and of requests from other nodes."""
 
     random: Random
     groups: GroupCoordinator
@@ -235,7 +235,7 @@ class QueueContext(ApiFamily):
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """Where the node keeps its logs."""
+    """Data directory of the node."""
 
     disk: Disk
     path: str
@@ -243,7 +243,7 @@ class DataDirectory:
 
 @dataclass(slots=True, kw_only=True)
 class AdminContext(PartitionFamily):
-    """Topics, configs, leaders, disks."""
+    """Context of the administration of topics, configs, leaders and disks."""
 
     configs: BrokerConfigs
     store: Store
@@ -253,12 +253,12 @@ class AdminContext(PartitionFamily):
     turns: FairTurns
     directory: DataDirectory
     encryption: LogEncryption | None
-    """None: this node has no key to encrypt with."""
+    """None: this node has no encryption key."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SecurityContext(PartitionFamily):
-    """Logins, users, ACLs, quotas, the audit log."""
+    """Context of authentication, users, ACLs, quotas and the audit log."""
 
     configs: BrokerConfigs
     store: Store
@@ -270,7 +270,7 @@ class SecurityContext(PartitionFamily):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """All families, for the endpoints; what several families share is found here as well."""
+    """All families, for the endpoints, and the parts that several families share."""
 
     produce: ProduceContext
     fetch: FetchContext
@@ -297,15 +297,15 @@ class Context:
         )
 
     def of(self, handler: Callable[..., Any]) -> ApiFamily:
-        """The family that a handler's first parameter, `ctx`, asks for."""
+        """Returns the family that a handler's first parameter, `ctx`, names."""
         wanted: type[ApiFamily] = handler.__annotations__["ctx"]
         return next(family for family in self.families if isinstance(family, wanted))
 
     def limit_fetches(self, bytes_max: int) -> None:
-        """`fetch.max.bytes` has changed."""
+        """Applies a change of `fetch.max.bytes`."""
         self.fetch.fetch_bytes_max = self.share.fetch_bytes_max = bytes_max
 
-    # -- what families share ----------------------------------------------------------------
+    # -- shared parts -----------------------------------------------------------------------
 
     @property
     def node_id(self) -> NodeId:
@@ -357,12 +357,12 @@ class Context:
             family.authorizer = authorizer
 
     async def reached(self, revision: int) -> None:
-        """Waits until this node knows, and has acted on, everything up to `revision`."""
+        """Waits until this node has applied all metadata up to `revision`."""
         await self.admin.reached(revision)
 
 
 class Parts(TypedDict):
-    """What the families of a node are made of."""
+    """Parts of the families of a node."""
 
     node_id: NodeId
     configs: BrokerConfigs
@@ -396,7 +396,7 @@ FamilyT = TypeVar("FamilyT", bound=ApiFamily)
 
 
 def make_context(**parts: Unpack[Parts]) -> Context:
-    """Gives each family those parts that it has a field for."""
+    """Builds each family from the parts that it has fields for."""
     given: dict[str, Any] = {
         "encryption": None,
         "failed_logins": FailedLogins(parts["metrics"].failed_logins),

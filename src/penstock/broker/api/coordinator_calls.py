@@ -1,6 +1,6 @@
-"""What the handlers of groups and transactions share: from a request to its coordinator and back.
+"""Calls from handlers to coordinators of groups and transactions, and their replies.
 
-A call that its coordinator answers later is kept, and forgotten there if the connection goes.
+The coordinator keeps a call that it answers later, and drops it if the connection is lost.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ ID_BYTES = 16
 CALLERS_REMEMBERED = 500
 
 Coordinated: TypeAlias = GroupContext | TransactionContext | QueueContext
-"""Families that ask coordinators of groups."""
+"""Families that call coordinators of groups."""
 Shape: TypeAlias = Callable[[Any], Any]
-"""Completes a response, whether it came from the shard or says no to all of a request."""
+"""Completes a response of the shard, or one that refuses the whole request."""
 
 
 def caller_of(ctx: Coordinated, call: Call, *, fresh_id: bool = False) -> GroupCaller:
-    """Who asks, in the machines' words; with an id for a new member where one may be needed."""
+    """Returns the caller for the state machine, with an id for a new member if needed."""
     client_id, peer, principal = call.client_id or "", call.caller.peer, call.principal
     if not fresh_id:
         return _caller(client_id, peer, call.version, principal)
@@ -41,12 +41,12 @@ def caller_of(ctx: Coordinated, call: Call, *, fresh_id: bool = False) -> GroupC
 
 @lru_cache(maxsize=CALLERS_REMEMBERED)
 def _caller(client_id: str, peer: str, version: int, principal: str) -> GroupCaller:
-    """Members call again and again."""
+    """Cached, since members call again and again."""
     return GroupCaller(client_id, f"/{peer}", version, "", principal)
 
 
 def new_id(ctx: Coordinated) -> str:
-    """A random id as Java prints a UUID; tools cut member ids at these dashes."""
+    """Returns a random id in the format of Java's UUID; tools split member ids at its dashes."""
     text = ctx.random.random_bytes(ID_BYTES).hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
@@ -60,9 +60,9 @@ def ask_group(
     *,
     fresh_id: bool = False,
 ) -> Any:
-    """Gives a request to its group's shard; the response if that refuses, None if it comes later.
+    """Passes a request to its group's shard; returns a refusal, or None: the shard replies.
 
-    It may also have been given by then: most heartbeats are answered at once.
+    The shard may have replied already: most heartbeats are answered at once.
     """
 
     def answer(reply: Any) -> None:
@@ -84,7 +84,7 @@ def ask_group(
 
 
 async def gathered(futures: Iterable["asyncio.Future[Any] | Refused"]) -> list[Any]:
-    """Every reply, or the Refused in its place; the calls were all made before the first wait."""
+    """Awaits all replies, which run concurrently; a Refused takes the place of a reply."""
     found: list[Any] = []
     for future in list(futures):
         if isinstance(future, Refused):
@@ -106,7 +106,7 @@ def may_txn(ctx: ApiFamily, call: Call, operation: Operation, transactional_id: 
 
 
 def add_group_operations(ctx: ApiFamily, call: Call, rows: Sequence[Any]) -> None:
-    """Tells in described groups what the caller may do, a bit for each operation (KIP-430)."""
+    """Sets the operations that the caller may perform on described groups, as bits (KIP-430)."""
     for row in rows:
         if not row.error_code:
             row.authorized_operations = sum(

@@ -1,11 +1,11 @@
-"""From a frame to the right handler, and from its answer to a frame.
+"""Dispatcher: decodes a frame, calls its handler, and encodes the response.
 
-Everything is looked up once for each (API, version) and kept, so that a request costs a header, a
-codec call and a function call. An API or version that we do not speak ends the connection, as in
-Kafka; only ApiVersions answers in its oldest version instead, so that the client can choose again.
+Lookups are done once for each (API, version) and cached, so that a request costs a header, a codec
+call and a function call. An unsupported API or version closes the connection, as in Kafka. Only
+ApiVersions replies in its oldest version instead, so that the client can choose again.
 
-Whoever has not said who they are yet, where that is asked for, may only say so: everything but
-routes that need no right ends the connection, and so does a session that is over.
+Before authentication, if it is required, only routes that need no permission are allowed; any other
+request closes the connection. So does a request after the session has expired.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from penstock.wire.request_header import read_request_header
 
 
 class Dispatcher:
-    """The route table, ready to be called."""
+    """Prepared routes of one listener."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -71,7 +71,7 @@ class Dispatcher:
         position: int,
         size: int,
     ) -> Call:
-        """While there are quotas, every call knows what it costs."""
+        """Creates a call that charges quotas; used while any quota is set."""
         meter = self._ctx.meter
         if meter.times_requests:
             known = self._timed.get(prepared)
@@ -85,7 +85,7 @@ class Dispatcher:
         if login.is_awaited:
             raise PeerError(f"{name} before authentication")
         if self._now() >= login.ends_at:
-            raise PeerError("its session is over, and it did not authenticate again")
+            raise PeerError("the session has expired without re-authentication")
 
     def _prepare(self, key: int, version: int) -> Prepared:
         route = self._routes.get(key)
@@ -95,7 +95,9 @@ class Dispatcher:
         asked = version
         if not low <= version <= high:
             if key != API_VERSIONS_KEY:
-                raise PeerError(f"{route.name} version {version}, spoken are {low} to {high}")
+                raise PeerError(
+                    f"{route.name} version {version} is not supported: {low} to {high} are"
+                )
             version = 0
         prepared = Prepared(
             route,
@@ -107,11 +109,11 @@ class Dispatcher:
             has_tags=has_response_tags(route.response, version),
             is_audited=key in ADMINISTRATIVE,
             is_login=key == SASL_AUTHENTICATE,
-            # Compiled for those that are ever large only.
+            # Compiled only for responses that can be large.
             write_steps=lambda m, parts: step_writer(route.response, version)(m, parts),
         )
         if asked == version:
-            # What is not spoken is not kept either: there are 65,536 versions to ask for.
+            # Unsupported versions are not cached: a client can request 65,536 of them.
             self._prepared[key, version] = prepared
         return prepared
 
@@ -120,8 +122,8 @@ class Dispatcher:
         if call.version != prepared.version:
             call.version = prepared.version
             return unsupported()
-        # Bytes after the body are ignored, as Kafka does: librdkafka leaves three of them after
-        # the null topic array of its Metadata requests.
+        # Bytes after the body are ignored, as in Kafka: librdkafka sends three of them after the
+        # null topic array of its Metadata requests.
         request, _ = prepared.read(view, call.position, end)
         if prepared.is_audited and is_told(prepared.route.key, request):
             call.asked = request

@@ -1,11 +1,11 @@
-"""Answers that may be large: built and encoded in turns, so that nobody else waits for them.
+"""Large responses: built and encoded in steps, so that they do not block the event loop.
 
-A handler's work is a generator that yields after each row. The first piece of it is done at once,
-so what is small is answered as by any other handler; what is not goes on in the node's turns
-(`base.fair_turns`), and its reply is encoded there, too.
+A handler's work is a generator that yields after each row. Its first step runs at once, so a small
+response is as fast as any other. A large one continues in the node's fair scheduling
+(`base.fair_turns`), where its reply is encoded, too.
 
-`Listings` keeps encoded answers that many ask for and that change rarely: as long as the image does
-not change, the same question is answered with the same bytes.
+`Listings` caches encoded responses that many clients request and that change rarely: while the
+image does not change, the same request gets the same bytes.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ T = TypeVar("T")
 Written: TypeAlias = Sequence[Buffer]
 PARTS_JOINED = 2_000
 KEPT_MAX = 16
-"""Each version, listener and, where there are rules, user has an answer of its own."""
+"""Limits cached responses; they differ by version, listener and, with ACLs, by user."""
 KEPT_BYTES_MAX = 32 << 20
 
 
 def holder_of(call: "Call") -> str:
-    """Holder of a place in line for long work: a user, or the address of an anonymous client."""
+    """Returns the holder for fair scheduling: a user, or the address of an anonymous client."""
     return call.caller.peer if call.principal == ANONYMOUS else call.principal
 
 
 def in_turns(ctx: "Answering", call: "Call", steps: Steps[T]) -> T | Awaitable[T]:
-    """The answer, at once if it is small."""
+    """Returns the response at once if it is small, otherwise an awaitable of it."""
     found = do_piece(steps)
     return found[0] if found is not None else _go_on(ctx, call, steps)
 
@@ -48,7 +48,7 @@ async def _go_on(ctx: "Answering", call: "Call", steps: Steps[T]) -> T:
 
 
 async def answered(ctx: "Answering", call: "Call", response: T, rows: int) -> T:
-    """A response that is there already, encoded in turns if it has many rows."""
+    """Encodes a finished response, in steps if it has many rows."""
     if rows <= PIECE_STEPS or call.prepared.write_steps is None:
         return response
     give_written(call, await ctx.turns.run(holder_of(call), written(call, response)))
@@ -63,7 +63,7 @@ def _build(call: "Call", steps: Steps[T]) -> Steps[T]:
 
 
 def written(call: "Call", response: object) -> Steps[list[Buffer]]:
-    """The body of the reply."""
+    """Encodes the body of the reply in steps."""
     assert call.prepared.write_steps is not None
     parts: list[Buffer] = []
     joined: list[Buffer] = []
@@ -77,7 +77,7 @@ def written(call: "Call", response: object) -> Steps[list[Buffer]]:
 
 
 def give_written(call: "Call", body: Written) -> None:
-    """Its reply will be these bytes. They are sent from where they are, not copied first."""
+    """Sets the encoded reply of a call. The bytes are sent without a copy."""
     views = [memoryview(part) for part in body]
 
     def write(response: Any, parts: list[Buffer]) -> None:
@@ -87,7 +87,7 @@ def give_written(call: "Call", body: Written) -> None:
 
 
 class Listings:
-    """Encoded answers, by what was asked and by whom it may be seen."""
+    """Cache of encoded responses, by request and by permissions of the caller."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, _Kept] = {}
@@ -97,11 +97,10 @@ class Listings:
     async def get(
         self, see: Callable[[], object], key: Hashable, make: Callable[[], Awaitable[Written]]
     ) -> Written:
-        """Made unless it is there, or is being made: then all who ask wait for the same.
+        """Returns a cached response, or builds it; concurrent callers wait for the same one.
 
-        `see` tells what the answer is made of at this moment. An answer that was begun after it was
-        asked for is as good as one that is begun now: so those who wait do so for one answer,
-        however often things change.
+        `see` returns the current source of the response. A response that was begun after the call
+        is fresh enough, so a caller waits for at most one build, however often the source changes.
         """
         asked = self._begun
         lock = self._locks.get(key)

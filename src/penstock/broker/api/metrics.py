@@ -1,7 +1,7 @@
-"""The node's metric catalogue: every name with its meaning, and the counters the hot path keeps.
+"""Metric catalogue of the node: every name with its meaning, and the counters of the hot path.
 
-Values that somebody else already knows (sizes, offsets, memory) are read at scrape time; only
-events are counted here.
+Only events are counted here. Values that other objects have (sizes, offsets, memory) are read at
+scrape time.
 """
 
 from penstock.base.errors import ErrorCode
@@ -12,7 +12,7 @@ from penstock.cluster.metadata.image import TopicImage
 
 
 class RouteMetrics:
-    """What is counted for each API."""
+    """Metrics of one API."""
 
     __slots__ = ("requests", "seconds")
 
@@ -38,19 +38,19 @@ class Metrics:
         self._seconds = add.add(
             "penstock_request_seconds",
             "histogram",
-            "Time from a whole request received to its reply handed to the socket, by API.",
+            "Time from the receipt of a whole request to the write of its reply, by API.",
             ("api",),
         )
         self.http_requests = add.add(
             "penstock_http_requests_total",
             "counter",
-            "Requests to the HTTP door, by route and status.",
+            "HTTP requests, by route and status.",
             ("route", "status"),
         )
         self.http_seconds = add.add(
             "penstock_http_request_seconds",
             "histogram",
-            "Time from a request to the HTTP door to its answer, waiting included, by route.",
+            "Time from an HTTP request to its response, including waits, by route.",
             ("route",),
         )
 
@@ -61,8 +61,8 @@ class Metrics:
         self.records_out = add.add(
             "penstock_records_out_total",
             "counter",
-            "Records sent to consumers. Where a fetch ends in the middle of a segment, estimated "
-            "by its bytes.",
+            "Records sent to consumers; estimated from bytes if a fetch ends in the middle of a "
+            "segment.",
         ).counter()
         self.bytes_in = add.add(
             "penstock_bytes_in_total", "counter", "Bytes of record batches appended by producers."
@@ -78,42 +78,41 @@ class Metrics:
         self.duplicates = add.add(
             "penstock_duplicate_batches_total",
             "counter",
-            "Batches that an idempotent producer sent again, answered with their first offset.",
+            "Duplicate batches of idempotent producers, answered with their original offset.",
         ).counter()
 
         ages = add.add(
             "penstock_message_age_seconds",
             "histogram",
-            "How old messages are when they leave: from their timestamp to a consumer's fetch (of "
-            "each reply, the first batch; of large replies, a hundred a second) or to their "
-            "delivery by a queue.",
+            "Age of messages from their timestamp to a consumer's fetch (the first batch of each "
+            "reply, at most 100 large replies per second) or to their delivery by a queue.",
             ("at",),
             bounds=AGE_BUCKETS,
         )
         self.age_at_fetch = ages.histogram("fetch")
         self.age_noted_ms = 0
-        """When that of a stretch was last."""
+        """Time of the last age of a large reply."""
         self.age_at_delivery = ages.histogram("delivery")
 
     def _add_trouble(self, add: Catalogue) -> None:
         self._errors = add.add(
             "penstock_errors_total",
             "counter",
-            "Partitions of produce and fetch requests that were answered with an error, by API "
-            "and Kafka's name of the error.",
+            "Partitions of produce and fetch requests answered with an error, by API and Kafka's "
+            "name of the error.",
             ("api", "error"),
         )
         self._throttles = add.add(
             "penstock_throttles_total",
             "counter",
-            "Requests and connections that were put off, by what they were above: a quota by "
-            "Kafka's name, the disk's watermark, or a topic's backlog.",
+            "Throttled requests and connections, by cause: a quota by Kafka's name, the disk's "
+            "watermark, or a topic's backlog.",
             ("kind",),
         )
         self._throttle_seconds = add.add(
             "penstock_throttle_seconds_total",
             "counter",
-            "For how long they were put off, by the same.",
+            "Throttle time of requests and connections, by cause.",
             ("kind",),
         )
         self.peer_errors = add.add(
@@ -129,19 +128,19 @@ class Metrics:
         self.internal_errors = add.add(
             "penstock_internal_errors_total",
             "counter",
-            "Connections closed because of an unexpected error of ours: each one is a bug.",
+            "Connections closed because of an internal error; each one is a bug.",
         ).counter()
         self.cold_reads = add.add(
             "penstock_cold_reads_total",
             "counter",
-            "Fetches that had to wait for the disk because the page cache did not hold the data.",
+            "Fetches that waited for the disk because the data was not in the page cache.",
         ).counter()
 
     def _add_decisions(self, add: Catalogue) -> None:
         rebalances = add.add(
             "penstock_rebalances_total",
             "counter",
-            "New generations of classic groups, and new assignments of consumer groups' members.",
+            "New generations of classic groups, and new assignments of members of consumer groups.",
             ("protocol",),
         )
         self.generations = rebalances.counter("classic")
@@ -149,8 +148,8 @@ class Metrics:
         chosen = add.add(
             "penstock_elections_total",
             "counter",
-            "Leaders elected by this node, as controller or when asked: clean ones have everything "
-            "committed; last-known and unclean ones may lack some of it.",
+            "Leaders elected by this node, as controller or on request. A clean leader has all "
+            "committed records; a last-known or unclean one may lack some.",
             ("kind",),
         )
         self._elections: dict[Election, Counter] = {
@@ -165,20 +164,20 @@ class Metrics:
         self.syncs = add.add(
             "penstock_sync_seconds",
             "histogram",
-            "Time that group commits waited for the disk.",
+            "Time of disk syncs by group commits.",
         ).histogram()
         self.loop_lag = add.add(
             "penstock_loop_lag_seconds",
             "histogram",
-            "How late timers of the event loop were; measured while somebody scrapes.",
+            "Delay of event loop timers, measured while metrics are scraped.",
         ).histogram()
         self.traffic = Traffic()
-        """By topic; `node.metrics.node_metrics` reads it."""
+        """Traffic by topic; `node.metrics.node_metrics` reads it."""
 
     def count_delivery(
         self, topic: TopicImage | None, size: int, records: int, age_s: float | None
     ) -> None:
-        """A queue has delivered; the age is that of the first record's batch."""
+        """Counts a delivery by a queue; the age is that of the first record's batch."""
         self.bytes_out.value += size
         self.records_out.value += records
         if topic is not None:
@@ -189,11 +188,11 @@ class Metrics:
             self.age_at_delivery.observe(age_s)
 
     def count_error(self, api: str, code: int) -> None:
-        """Not on the way of what succeeds."""
+        """Counts an error; not called for successful requests."""
         self._errors.counter(api, ErrorCode(code).name).value += 1
 
     def count_throttle(self, kind: str, seconds: float) -> None:
-        """A client was put off. Kinds are few: quotas by Kafka's names, the disk, a backlog."""
+        """Counts a throttled client. Kinds are few: Kafka's quotas, the disk, a backlog."""
         self._throttles.counter(kind).value += 1
         self._throttle_seconds.counter(kind).value += seconds
 

@@ -1,19 +1,18 @@
-"""Client quotas: what is charged, and for how long a client above its quota waits (KIP-124, 219).
+"""Client quotas: charges requests and throttles clients above their quota (KIP-124, KIP-219).
 
-`Meter` is the node's one set of buckets, kept up to date with the cluster's quotas, and the
-counters of what was put off; `is_on` is all that a request costs while there is no quota. A quota
-holds on each node by itself, as in Kafka. Two ways to charge draw from it:
+`Meter` has the node's token buckets, updated with the cluster's quotas, and counts throttles. While
+no quota is set, a request costs only a check of `is_on`. As in Kafka, a quota applies to each node
+separately. There are two ways to charge:
 
-- `MeteredCall`, for Kafka clients: a request that takes its client above a quota is answered at
-  once, with the time the client should wait (`throttle_time_ms`), and its connection is not read
-  for that long. Charged are for Produce the bytes of the request, for Fetch those of the records
-  sent, for creating and deleting topics the partitions, and for every request the time it took of
-  the processor. A Produce is charged when it comes and not when it is answered: producers have many
-  requests under way, and those behind it would be taken while it waits for the disk.
-- `GatewayQuota`, for every other endpoint: those clients are told to wait by the answer alone, so
-  the next request is refused (`Throttled`) until the debt is paid off.
+- `MeteredCall`, for Kafka clients: a request that exceeds a quota is answered at once with
+  `throttle_time_ms`, and its connection is not read for that time. Produce is charged for the bytes
+  of the request, Fetch for the bytes of sent records, creating and deleting topics for partitions,
+  and every request for its CPU time. Produce is charged on arrival and not on reply: producers have
+  many requests in flight, and later ones would be accepted while the first waits for the disk.
+- `GatewayQuota`, for all other endpoints: these clients cannot be throttled by not reading, so the
+  next request is refused (`Throttled`) until the quota allows it.
 
-Nodes of the cluster are not charged, nor are requests that come before authentication.
+Nodes of the cluster are not charged, nor are requests before authentication.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ def _no_time() -> float:
 
 
 class Meter:
-    """Made once for each node."""
+    """Token buckets of all client quotas of this node."""
 
     __slots__ = ("_configs", "_metrics", "is_on", "meters", "processor_s", "times_requests")
 
@@ -55,18 +54,18 @@ class Meter:
         image: Image = EMPTY,
         processor_s: Callable[[], float] = _no_time,
     ) -> None:
-        """`processor_s`: how long the thread of the loop has been running, without its waits."""
+        """`processor_s` returns the CPU time of the event loop's thread."""
         self._metrics = metrics
         self._configs = configs
         self.meters = QuotaMeters()
         self.processor_s = processor_s
         self.is_on = False
-        """Whether clients have quotas at all."""
+        """True if any client quota is set."""
         self.times_requests = False
         self._configure(image.quotas)
 
     def follow(self, before: Image, after: Image) -> None:
-        """What is set now holds from the next request on."""
+        """Applies changed quotas from the next request on."""
         if before.quotas is not after.quotas:
             self._configure(after.quotas)
 
@@ -81,7 +80,7 @@ class Meter:
     def charge(
         self, kind: QuotaKind, principal: str, client_id: str | None, amount: float, now_s: float
     ) -> float:
-        """Counts what was done for a client; answers how many seconds it is above its quota."""
+        """Charges a client; returns the seconds by which it exceeds its quota."""
         if kind not in self.meters.kinds:
             return 0.0
         user = user_of(principal)
@@ -93,21 +92,21 @@ class Meter:
         return wait_s
 
     def owes(self, kind: QuotaKind, principal: str, client_id: str | None, now_s: float) -> float:
-        """For how many seconds a client may not begin; 0: it may."""
+        """Returns the seconds for which a client must wait; 0: none."""
         user = user_of(principal)
         if kind not in self.meters.kinds or user == NODE_USER:
             return 0.0
         return self.meters.owes(kind, user, client_id or "", now_s)
 
     def fetch_bytes_max(self, principal: str, client_id: str | None) -> float:
-        """What a consumer is sent at once: not more than it may have in one window."""
+        """Returns the largest fetch of a consumer: at most its quota for one window."""
         user = user_of(principal)
         if QuotaKind.FETCH not in self.meters.kinds or user == NODE_USER:
             return float("inf")
         return max(1.0, self.meters.bytes_max(QuotaKind.FETCH, user, client_id or ""))
 
     def connect(self, ip: str, now_s: float) -> float:
-        """Counts a new connection; answers for how many seconds its address is above its rate."""
+        """Counts a new connection; returns the seconds by which its address exceeds its rate."""
         if QuotaKind.CONNECTION not in self.meters.kinds:
             return 0.0
         wait_s = self.meters.connect(ip, now_s)
@@ -117,12 +116,12 @@ class Meter:
 
 
 def user_of(principal: str) -> str:
-    """The name that quotas know a principal by."""
+    """Returns the user name of a principal for quotas."""
     return principal.removeprefix(USER_PREFIX)
 
 
 class Throttled(Refused):
-    """Refused until a quota allows more."""
+    """Refusal because of an exceeded quota, with the time to wait."""
 
     def __init__(self, kind: QuotaKind, wait_s: float) -> None:
         super().__init__(
@@ -133,7 +132,7 @@ class Throttled(Refused):
 
 
 class Payer(Protocol):
-    """The client that something is done for."""
+    """Client to charge."""
 
     @property
     def name(self) -> str: ...
@@ -143,19 +142,19 @@ class Payer(Protocol):
 
 
 class GatewayQuota:
-    """Charges what came in over other endpoints than Kafka's to the client it was for."""
+    """Charges requests to endpoints other than Kafka's."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
     def require(self, payer: Payer, kind: QuotaKind) -> None:
-        """Raises Throttled while the quota is used up."""
+        """Raises Throttled while the quota is exceeded."""
         wait_s = self.owed_s(payer, kind)
         if wait_s > 0:
             raise Throttled(kind, wait_s)
 
     def owed_s(self, payer: Payer, kind: QuotaKind) -> float:
-        """For how long nothing more should be done; 0: go on."""
+        """Returns the seconds to wait before more work; 0: none."""
         if not self._meter.is_on:
             return 0.0
         now_s = asyncio.get_running_loop().time()
@@ -174,14 +173,14 @@ class GatewayQuota:
     ) -> None:
         """Charges for bytes that are read and written in the background on a client's behalf.
 
-        Returns when what was owed is paid off.
+        Waits until the quota allows more.
         """
         for kind in kinds:
             self.charge(payer, kind, size)
             await asyncio.sleep(self.owed_s(payer, kind))
 
     def fetch_bytes_max(self, payer: Payer, most: int) -> int:
-        """How much may be handed out at once."""
+        """Limits the bytes of one response."""
         if not self._meter.is_on:
             return most
         return int(min(most, self._meter.fetch_bytes_max(payer.name, payer.client_id)))
@@ -192,7 +191,7 @@ class GatewayQuota:
 
 
 class MeteredCall(Call):
-    """A call that is charged when it is answered."""
+    """Call that charges its client's quotas."""
 
     __slots__ = ("_begun_s", "_meter", "_owed_s", "_spent_s", "_told_s", "is_exempt")
 
@@ -256,7 +255,7 @@ class MeteredCall(Call):
         return self._meter.charge(kind, self.caller.principal, self.client_id, amount, now_s)
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """Charges the making or deleting of partitions (KIP-599); strictly: raises Refused."""
+        """Charges created or deleted partitions (KIP-599); strictly: raises Refused."""
         if self.is_exempt:
             return
         now_s = self._now()
@@ -269,7 +268,7 @@ class MeteredCall(Call):
             )
         self._owed_s = max(self._owed_s, self._take(QuotaKind.MUTATION, count, now_s))
 
-    # -- time of the processor ----------------------------------------------------------------
+    # -- CPU time -----------------------------------------------------------------------------
 
     def begin(self) -> None:
         self._begun_s = self._meter.processor_s()
@@ -281,7 +280,7 @@ class MeteredCall(Call):
 
 
 def _sent(response: FetchResponse | ShareFetchResponse) -> int:
-    """Bytes of records in the response to a fetch."""
+    """Returns the bytes of records in a fetch response."""
     return sum(
         len(row.records)
         for topic in response.responses
@@ -291,19 +290,19 @@ def _sent(response: FetchResponse | ShareFetchResponse) -> int:
 
 
 def exempt(call: Call) -> None:
-    """It is not charged: a node asks, not a client."""
+    """Exempts a call from quotas, since it comes from a node."""
     if isinstance(call, MeteredCall):
         call.is_exempt = True
 
 
 def take_partitions(call: Call, count: int, *, is_strict: bool) -> None:
-    """Charges the making or deleting of partitions, where there is a quota on it."""
+    """Charges the creation or deletion of partitions, if there is a quota on it."""
     if isinstance(call, MeteredCall):
         call.take_partitions(count, is_strict=is_strict)
 
 
 def timed(prepared: Prepared) -> Prepared:
-    """The same API with a handler that tells its call how long it takes."""
+    """Wraps the handler of a route to measure its CPU time."""
     handler = prepared.route.handler
 
     def handle(ctx: Any, call: MeteredCall, request: Any) -> Any:
@@ -318,7 +317,7 @@ def timed(prepared: Prepared) -> Prepared:
 
 
 class Stopwatch(Protocol):
-    """Runs while a step does."""
+    """Measures the CPU time of steps."""
 
     def begin(self) -> None: ...
 
@@ -326,15 +325,15 @@ class Stopwatch(Protocol):
 
 
 class TimedSteps:
-    """A coroutine whose steps are counted, and not what it waits for."""
+    """Coroutine whose steps are measured, without its waits."""
 
     def __init__(self, watch: Stopwatch, work: Awaitable[Any]) -> None:
         self._watch = watch
-        # Coroutines and futures give generators, which `Awaitable` does not say.
+        # Coroutines and futures return generators, which `Awaitable` does not declare.
         self._steps: Generator[Any, Any, Any] = work.__await__()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        # Whoever awaits it needs no more of a generator than these methods.
+        # `await` needs only these methods of a generator.
         return cast("Generator[Any, Any, Any]", self)
 
     def __iter__(self) -> "TimedSteps":

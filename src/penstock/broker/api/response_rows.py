@@ -1,7 +1,6 @@
-"""What the administrative handlers share: rights, waiting, and refusals as rows.
+"""Shared parts of administrative handlers: permissions, waits, and errors as response rows.
 
-A handler shows the happy path; `refusal` turns what was raised for one topic or partition into
-that row's code and message.
+A handler raises `Refused` for a topic or partition; its row gets the code and message.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from penstock.cluster.replication.partition import Partition
 
 CLUSTER_NAME = "kafka-cluster"
 ROWS_MAX = 2_000
-"""Topics or resources one request may change or describe in detail."""
+"""Limits topics or resources that one request may change or describe in detail."""
 WAIT_MS_MAX = 60_000
 
 TOPIC_OPERATIONS = (
@@ -53,14 +52,14 @@ def may_cluster(ctx: ApiFamily, call: Call, operation: Operation) -> bool:
 
 
 def may_write_some(ctx: ApiFamily, call: Call) -> bool:
-    """Whether it may write to any topic at all: then it may be idempotent too (KIP-679)."""
+    """True if the caller may write to any topic, which permits idempotence (KIP-679)."""
     return ctx.authorizer.allows_some(
         call.principal, Operation.WRITE, ResourceType.TOPIC, call.caller.peer
     )
 
 
 def topic_operations(ctx: ApiFamily, call: Call, name: str) -> int:
-    """The caller's rights on a topic, a bit for each operation (KIP-430)."""
+    """Returns the caller's permissions on a topic, as bits (KIP-430)."""
     return sum(1 << operation for operation in TOPIC_OPERATIONS if may(ctx, call, operation, name))
 
 
@@ -71,12 +70,12 @@ def cluster_operations(ctx: ApiFamily, call: Call) -> int:
 
 
 def led_partition(ctx: PartitionFamily, topic: str, index: int) -> Partition:
-    """The partition, if this node serves it; raises what a client should hear otherwise."""
+    """Returns a partition that this node leads; otherwise raises Refused for the client."""
     partition = ctx.partitions.get(topic, index)
     if partition is not None:
         return partition
     if ctx.image.partition(topic, index) is not None:
-        # Known but not here, or not open yet: the client asks for metadata and tries again.
+        # Not on this node, or not open yet: the client refreshes its metadata and retries.
         raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -84,7 +83,7 @@ def led_partition(ctx: PartitionFamily, topic: str, index: int) -> Partition:
 def leader_elsewhere(
     ctx: PartitionFamily, topic: str, index: int
 ) -> tuple[BrokerRecord, int] | None:
-    """Who leads a partition that this node does not, and in which epoch (KIP-951)."""
+    """Returns the leader and its epoch of a partition that another node leads (KIP-951)."""
     record = ctx.image.partition(topic, index)
     if record is None or record.leader == ctx.node_id:
         return None
@@ -93,14 +92,17 @@ def leader_elsewhere(
 
 
 def endpoints(image: Image, call: Call) -> Iterator[tuple[BrokerRecord, tuple[str, int]]]:
-    """The brokers, and where each is reached by clients that came the way this one did."""
+    """Yields the brokers with their addresses on this client's listener."""
     for broker in image.brokers.values():
         yield broker, reached_at(call, broker)
 
 
 def reached_at(call: Call, broker: BrokerRecord) -> tuple[str, int]:
-    """Where this client reaches a broker. One that listens everywhere and was given no address to
-    advertise is a node alone: the client is there already."""
+    """Returns the address of a broker for this client.
+
+    A broker that listens on all addresses and advertises none is a single node, so the client has
+    its address already.
+    """
     host, port = broker.at(call.caller.listener)
     return (call.caller.local_host or host, port) if host in EVERYWHERE else (host, port)
 
@@ -108,13 +110,13 @@ def reached_at(call: Call, broker: BrokerRecord) -> tuple[str, int]:
 def storage_failure(
     ctx: PartitionFamily, partition: Partition, error: Corrupt | OSError
 ) -> ErrorCode:
-    """The disk failed under a read: the partition goes offline, the client hears why."""
+    """Takes a partition offline after a failed read; returns the error code for the client."""
     ctx.partitions.read_failed(partition, error)
     return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def settled(ctx: PartitionFamily, revision: int, timeout_ms: int) -> bool:
-    """Waits until this node has acted on a change; False when the client's time is up first."""
+    """Waits until this node has applied a change; False after the client's timeout."""
     timeout_ms = max(1, min(timeout_ms, WAIT_MS_MAX))
     try:
         async with asyncio.timeout(timeout_ms / 1000):
@@ -125,7 +127,7 @@ async def settled(ctx: PartitionFamily, revision: int, timeout_ms: int) -> bool:
 
 
 def duplicates(items: Iterable[T]) -> set[T]:
-    """The items that occur more than once."""
+    """Returns the items that occur more than once."""
     seen: set[T] = set()
     twice: set[T] = set()
     for item in items:

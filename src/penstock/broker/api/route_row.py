@@ -1,4 +1,4 @@
-"""The columns of the route table: what a row of `routes.py` says about an API."""
+"""Columns of the route table `routes`."""
 
 import enum
 from collections.abc import Callable
@@ -11,18 +11,19 @@ __all__ = ["Needs", "Operation", "ReplyOrder", "ResourceType", "Route"]
 
 
 class ReplyOrder(enum.Enum):
-    """Whether the next request of a connection waits for this one's reply."""
+    """Order of this request and the next one of a connection."""
 
     ORDERED = "ordered"
+    """The next request waits for the reply."""
     PIPELINED = "pipelined"
-    """Those that answer later let the next one begin."""
+    """If the reply comes later, the next request begins meanwhile."""
     PARALLEL = "parallel"
-    """Nor does the next one wait for a coroutine: what must be in order is done before that."""
+    """The next request does not wait for a coroutine either; ordered work is done before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The right a caller must have on each resource that the request names."""
+    """Permission that the caller needs on each resource that the request names."""
 
     resource: ResourceType
     operation: Operation
@@ -30,17 +31,17 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One API: its request, the versions we speak, who answers, who may ask, and how it queues."""
+    """One API: request, supported versions, handler, permission and order of replies."""
 
     request: Any
     response: Any
     versions: tuple[int, int]
     handler: Callable[..., Any]
     needs: Needs | None
-    """None: open to everyone, before authentication too."""
+    """None: allowed for all clients, even before authentication."""
     stage: ReplyOrder = ReplyOrder.ORDERED
     advertised: tuple[int, int] | None = None
-    """What ApiVersions says, where that differs from what we speak."""
+    """Versions in ApiVersions, if they differ from the supported ones."""
     name: str = field(init=False)
 
     def __post_init__(self) -> None:

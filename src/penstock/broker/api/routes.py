@@ -1,7 +1,7 @@
-"""One table says what we speak: every API is one row.
+"""Route table: one row for each supported Kafka API.
 
-ApiVersions, dispatch, metrics and the reference documentation derive from it. A new API is a class
-in `wire/messages`, a function in its family's file here, one row, and a test.
+ApiVersions, dispatch, metrics and the reference documentation derive from it. A new API needs a
+class in `wire/messages`, a function in its family's file here, one row, and a test.
 """
 
 from collections.abc import Callable

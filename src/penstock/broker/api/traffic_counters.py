@@ -1,21 +1,23 @@
-"""What went in and out of each topic, counted by batch and by reply.
+"""Counters of records and bytes in and out of each topic, updated by batch and by reply.
 
-Owns: four numbers for each topic that has traffic. `NAMED_MAX` topics have numbers of their own,
-the first that come; further ones share those of `OTHERS`, and go on doing so until they are
-deleted: a counter that changed its name would seem to fall. A topic that is deleted makes room.
+Owns four counters for each topic with traffic. The first `NAMED_MAX` topics have separate counters,
+others share those of `OTHERS`. They keep sharing them until they are deleted, because a counter
+that changed its name would seem to decrease. A deleted topic frees its counters for another one.
 
-The hot path does `traffic[topic].bytes_in += n`: a look into a dict.
+The hot path does `traffic[topic].bytes_in += n`, one dict lookup.
 """
 
 from collections.abc import Container, Iterator
 
 NAMED_MAX = 200
 TOPICS_MAX = 50_000
-"""Nobody may have looked for long, and deleted topics are dropped when somebody does."""
+"""Limits topics in memory: deleted ones are removed only at a scrape, which may be rare."""
 OTHERS = "(others)"
 
 
 class TopicTraffic:
+    """Counters of a topic."""
+
     __slots__ = ("bytes_in", "bytes_out", "records_in", "records_out")
 
     def __init__(self) -> None:
@@ -26,7 +28,7 @@ class TopicTraffic:
 
 
 class Traffic(dict[str, TopicTraffic]):
-    """By topic; one that is not there yet is made."""
+    """Counters by topic, created on first use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +51,7 @@ class Traffic(dict[str, TopicTraffic]):
                 self._named -= 1
 
     def named(self) -> Iterator[tuple[str, TopicTraffic]]:
-        """Those with numbers of their own, then the others if there are any."""
+        """Yields topics with separate counters, then the shared ones if there are any."""
         has_others = self.others.records_in > 0 or self.others.bytes_out > 0
         for topic, counts in self.items():
             if counts is not self.others:

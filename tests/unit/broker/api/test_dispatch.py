@@ -110,7 +110,7 @@ async def test_a_version_that_is_not_spoken_ends_the_connection(node: Node, *, r
         view = frame(route.key, version)
         if route.key == API_VERSIONS:
             continue
-        with pytest.raises(PeerError, match=f"spoken are {low} to {high}"):
+        with pytest.raises(PeerError, match=f"not supported: {low} to {high} are"):
             dispatcher.call(Connection(), view, 0, len(view))
 
 
@@ -185,7 +185,7 @@ def test_whoever_has_not_said_who_they_are_may_only_say_so() -> None:
         await login.step(b"\0bob\0secret", connection.peer)
         dispatcher.call(connection, view, 0, len(view))
         login.ends_at = 0.0
-        with pytest.raises(PeerError, match="session is over"):
+        with pytest.raises(PeerError, match="session has expired"):
             dispatcher.call(connection, view, 0, len(view))
 
     on_node(test)
