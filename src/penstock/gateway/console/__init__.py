@@ -1,1 +1,1 @@
-"""The console: pages for people on the HTTP port, and what those pages ask that programs do not."""
+"""Web console: pages on the HTTP port, and the routes that only these pages use."""

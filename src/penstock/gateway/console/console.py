@@ -1,13 +1,12 @@
-"""What the console of a node keeps for those who look: sessions, samples, tails, redrives.
+"""State of a node's console: sessions, samples, live tails, redrives.
 
-Made once for each node. Whoever looks, looks with their own rights: every route asks the one
-authorizer with the caller's principal.
+One instance per node. Every route checks the permissions of its caller's principal.
 """
 
 from dataclasses import dataclass
 
 from penstock.broker.api.context import Context
-from penstock.gateway.console.live_tails import Tails
+from penstock.gateway.console.live_tails import LiveTails
 from penstock.gateway.console.message_pages import Browser
 from penstock.gateway.console.message_search import Searches
 from penstock.gateway.console.payload_decoding import Decoder
@@ -22,7 +21,7 @@ from penstock.gateway.http.authentication import Users
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the console says of its node."""
+    """Facts about the node, shown on all pages."""
 
     version: str
     cluster_id: str
@@ -31,12 +30,12 @@ class About:
 
 class Console:
     def __init__(self, gateway: Gateway, about: About, users: Users | None = None) -> None:
-        """`users`: those who may log in; None: nobody has to, and everybody is anonymous."""
+        """`users` verifies logins; None: there are no logins, every user is anonymous."""
         self.gateway = gateway
         self.about = about
         self.users = users
         self.cookie = f"penstock-session-{gateway.ctx.node_id}"
-        """Browsers do not tell the ports of one host apart."""
+        """Named after the node, because browsers share cookies among all ports of a host."""
         self.sessions = Sessions(gateway.ctx.random, lambda name: gateway.ctx.image.users.get(name))
         self.sampler = Sampler(gateway)
         self.answers = ResponseCache(gateway.ctx, self.sampler)
@@ -44,16 +43,16 @@ class Console:
         self.browser = Browser(gateway)
         self.decoder = Decoder(gateway.ctx)
         self.searches = Searches(gateway)
-        self.tails = Tails(gateway, self.decoder)
+        self.tails = LiveTails(gateway, self.decoder)
         self.redrives = Redrives(gateway)
 
     own_principal = SELF
-    """For what every node may know; who is told of it is decided before."""
+    """Principal for internal requests; routes check the caller's permissions first."""
 
     @property
     def ctx(self) -> Context:
         return self.gateway.ctx
 
     async def run(self) -> None:
-        """Until cancelled: what goes on while somebody looks."""
+        """Runs the sampler until cancelled."""
         await self.sampler.run()

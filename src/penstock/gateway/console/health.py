@@ -1,4 +1,4 @@
-"""What is wrong just now, in sentences, the worst first; nothing: all is well."""
+"""Current problems of the cluster as sentences, the worst first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,43 +20,44 @@ class Problem(Struct):
     level: str
     text: str
     link: str
-    """A page of the console."""
+    """Console page to open."""
 
 
 def problems_of(
-    sight: Visibility,
+    visibility: Visibility,
     image: Image,
     detail: Detail,
     samples: Sequence[Sample],
     gauges: Mapping[str, float],
 ) -> list[Problem]:
-    found = [*_of_cluster(sight, image, gauges), *_of_readers(sight, samples)]
+    found = [*_cluster_problems(visibility, image, gauges), *_stuck_groups(visibility, samples)]
     if detail.trouble:
-        found.append(Problem(WARNING, f"Groups are not all known: {detail.trouble}", "#/groups"))
-    for topic, queue in sorted(detail.letters.items()):
-        if queue.unfinished and sight.topic(topic):
-            what = "dead letter waits" if queue.unfinished == 1 else "dead letters wait"
-            text = f"{queue.unfinished:,} {what} in {topic}"
+        found.append(Problem(WARNING, f"Some groups are missing: {detail.trouble}", "#/groups"))
+    for topic, queue in sorted(detail.dead_letters.items()):
+        if queue.unfinished and visibility.topic(topic):
+            text = f"{_count(queue.unfinished, 'open dead letter')} in {topic}"
             found.append(Problem(WARNING, text, f"#/dlq/{topic}"))
     found.sort(key=lambda problem: problem.level != BAD)
     return found[:PROBLEMS_MAX]
 
 
-def _of_cluster(sight: Visibility, image: Image, gauges: Mapping[str, float]) -> Iterator[Problem]:
+def _cluster_problems(
+    visibility: Visibility, image: Image, gauges: Mapping[str, float]
+) -> Iterator[Problem]:
     records = [record for topic in image.topics.values() for record in topic.partitions]
     leaderless = sum(record.leader not in image.brokers for record in records)
     behind = sum(len(record.isr) < len(record.replicas) for record in records)
     if leaderless:
-        text = f"{_count(leaderless, 'partition')} without a leader: neither written nor read"
+        text = f"{_count(leaderless, 'partition')} without a leader: no writes or reads possible"
         yield Problem(BAD, text, "#/nodes?show=leaderless")
     if gauges.get("penstock_partitions_offline"):
-        text = "Partitions on this node are offline: a disk failed, or data is damaged"
+        text = "Partitions on this node are offline: a disk has failed, or data is corrupt"
         yield Problem(BAD, text, "#/nodes")
     if gauges.get("penstock_partitions_under_min_isr"):
-        text = "Partitions have fewer replicas in sync than min.insync.replicas: writes are refused"
+        text = "Partitions have fewer in-sync replicas than min.insync.replicas: writes are refused"
         yield Problem(BAD, text, "#/nodes?show=behind")
     elif behind:
-        text = f"{_count(behind, 'partition')} with replicas that are not in sync"
+        text = f"{_count(behind, 'partition')} with out-of-sync replicas"
         yield Problem(WARNING, text, "#/nodes?show=behind")
     if gauges.get("penstock_writes_refused"):
         yield Problem(BAD, "The disk is nearly full: writes are refused", "#/nodes")
@@ -65,24 +66,24 @@ def _of_cluster(sight: Visibility, image: Image, gauges: Mapping[str, float]) ->
         level = BAD if used >= DISK_BAD_PERCENT else WARNING
         yield Problem(level, f"The disk of this node is {used:.0f} % full", "#/nodes")
     if gauges.get("penstock_fenced"):
-        yield Problem(BAD, "This node is cut off from the cluster and takes no writes", "#/nodes")
+        yield Problem(BAD, "This node is fenced: it refuses writes", "#/nodes")
 
 
-def _of_readers(sight: Visibility, samples: Sequence[Sample]) -> Iterator[Problem]:
-    """Groups that have something to read, and do not."""
+def _stuck_groups(visibility: Visibility, samples: Sequence[Sample]) -> Iterator[Problem]:
+    """Yields groups whose lag grows while they read nothing."""
     if len(samples) < 2:
         return
-    for reader, line in samples[-1].lines.items():
-        if line.lag < STUCK_LAG or not (sight.group(reader[0]) and sight.topic(reader[1])):
+    for reader, one in samples[-1].progress.items():
+        if one.lag < STUCK_LAG or not (visibility.group(reader[0]) and visibility.topic(reader[1])):
             continue
         trend = trend_of(samples, [reader])
         if trend.per_s > 0 and not trend.read_per_s:
-            yield Problem(WARNING, _stuck(reader, line.lag), f"#/groups/{reader[0]}")
+            yield Problem(WARNING, _stuck(reader, one.lag), f"#/groups/{reader[0]}")
 
 
 def _stuck(reader: TopicReader, lag: int) -> str:
-    return f"Group {reader[0]} does not read {reader[1]}: {lag:,} behind, and growing"
+    return f"Group {reader[0]} does not read {reader[1]}: its lag is {lag:,} and growing"
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

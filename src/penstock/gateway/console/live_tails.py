@@ -1,12 +1,13 @@
-"""Live tails: one reader for each topic that somebody watches, however many watch it.
+"""Live tails: one reader per watched topic, shared by all its watchers.
 
-A tail begins at the end of its topic and is read every `LOOK_SECONDS`. If more is written than
-people can read, it jumps ahead and says how much it left out. What is read is made an event once,
-and handed to every watcher whose rights still allow it; one that does not keep up loses the oldest.
+A tail starts at the end of its topic and polls it every `POLL_SECONDS`. If more records arrive than
+people can read, it skips some and reports their number. Each poll's messages are encoded as an
+event once, and sent to every watcher that still has the permission. A slow watcher loses its oldest
+events.
 
-Bounds: `TAILS_MAX` topics and `WATCHERS_MAX` watchers, of which one user, or one address where
-nobody has logged in, has `TAILS_EACH_MAX` and `WATCHERS_EACH_MAX`; `WAITING_MAX` events for each
-watcher; `LOOK_MESSAGES` messages at a time, and partitions that are further behind than that jump.
+Bounds: `TAILS_MAX` topics and `WATCHERS_MAX` watchers, of which one user, or one address of
+anonymous users, may hold `TAILS_EACH_MAX` and `WATCHERS_EACH_MAX`; `WAITING_MAX` events per
+watcher; `POLL_MESSAGES_MAX` messages per poll, and partitions further behind than that skip ahead.
 """
 
 import asyncio
@@ -32,32 +33,32 @@ from penstock.gateway.http.server_sent_events import IDLE_MS, KEEP_ALIVE, event
 TAILS_MAX, TAILS_EACH_MAX = 50, 10
 WATCHERS_MAX, WATCHERS_EACH_MAX = 500, 20
 WAITING_MAX = 20
-LOOK_SECONDS = 0.3
-LOOK_MESSAGES = 100
+POLL_SECONDS = 0.3
+POLL_MESSAGES_MAX = 100
 CHUNK_BYTES = 128 << 10
-UNPACKED_BYTES = 2 << 20
-"""Of a partition at a time; the rest is left out."""
+DECOMPRESSED_BYTES = 2 << 20
+"""Decompressed bytes of a partition per poll; the rest is skipped."""
 
 
 class TailAnswer(Struct):
     messages: list[ShownMessage]
     skipped: int
-    """Messages that were left out because there were too many."""
+    """Number of messages skipped because there were too many."""
 
 
 class Watcher:
-    """One viewer of a tail."""
+    """Watcher of a tail."""
 
     def __init__(self) -> None:
         self.waiting: deque[bytes] = deque(maxlen=WAITING_MAX)
-        self.news = asyncio.Event()
+        self.has_events = asyncio.Event()
 
-    def tell(self, chunk: bytes) -> None:
+    def add(self, chunk: bytes) -> None:
         self.waiting.append(chunk)
-        self.news.set()
+        self.has_events.set()
 
 
-class Tails:
+class LiveTails:
     def __init__(self, gateway: Gateway, decoder: Decoder) -> None:
         self._gateway = gateway
         self._decoder = decoder
@@ -68,27 +69,27 @@ class Tails:
     def __len__(self) -> int:
         return len(self._tails)
 
-    async def watch(self, sight: Visibility, topic: TopicImage) -> AsyncIterator[bytes]:
-        """Events, for as long as somebody reads them."""
-        holder = sight.principal.holder
+    async def watch(self, visibility: Visibility, topic: TopicImage) -> AsyncIterator[bytes]:
+        """Yields events while the client reads them."""
+        holder = visibility.principal.holder
         try:
             tail = self._tail_for(holder, topic)
         except Refused as refused:
-            yield event("problem", "", entry_of(refused))  # Others came since it was asked about.
+            yield event("problem", "", entry_of(refused))  # The limit was reached after `check`.
             return
         watcher = Watcher()
-        tail.watchers[watcher] = sight
+        tail.watchers[watcher] = visibility
         try:
             tail.start()
             yield KEEP_ALIVE
             while not tail.is_over:
                 try:
                     async with asyncio.timeout(IDLE_MS / 1000):
-                        await watcher.news.wait()
+                        await watcher.has_events.wait()
                 except TimeoutError:
                     yield KEEP_ALIVE
                     continue
-                watcher.news.clear()
+                watcher.has_events.clear()
                 while watcher.waiting:
                     yield watcher.waiting.popleft()
         finally:
@@ -100,14 +101,14 @@ class Tails:
                     del self._tails[topic.name]
                 await tail.stop()
 
-    def check(self, sight: Visibility, topic: TopicImage) -> None:
-        """Refuses one more watcher of the topic where there is no room for it."""
-        holder = sight.principal.holder
+    def check(self, visibility: Visibility, topic: TopicImage) -> None:
+        """Refuses one more watcher of the topic if a limit is reached."""
+        holder = visibility.principal.holder
         self._take(holder, topic)
         self._give(holder, topic)
 
     def _tail_for(self, holder: str, topic: TopicImage) -> "_Tail":
-        """The topic's reader, begun if need be; both are counted for who asks."""
+        """Returns the topic's tail, created if needed; counts both for `holder`."""
         self._take(holder, topic)
         if not self._is_watched(topic):
             self._tails[topic.name] = _Tail(self._gateway, self._decoder, topic.name, holder)
@@ -119,10 +120,18 @@ class Tails:
 
     def _take(self, holder: str, topic: TopicImage) -> None:
         if not self._watchers.take(holder):
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many tails are watched")
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"too many live tails: at most {WATCHERS_EACH_MAX} per user and {WATCHERS_MAX} per "
+                "node; close one",
+            )
         if not self._is_watched(topic) and not self._topics.take(holder):
             self._watchers.give(holder)
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are watched")
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"live tails of too many topics: at most {TAILS_EACH_MAX} per user and {TAILS_MAX} "
+                "per node; close one",
+            )
 
     def _give(self, holder: str, topic: TopicImage) -> None:
         self._watchers.give(holder)
@@ -131,10 +140,10 @@ class Tails:
 
 
 class _Tail:
-    """The one reader of a topic."""
+    """Reader of a topic for all its watchers."""
 
     def __init__(self, gateway: Gateway, decoder: Decoder, name: str, holder: str) -> None:
-        """`holder`: for whom it was begun, and is counted."""
+        """`holder`: the user or address that the tail counts for."""
         self.holder = holder
         self.watchers: dict[Watcher, Visibility] = {}
         self.is_over = False
@@ -157,11 +166,11 @@ class _Tail:
         try:
             self._positions = await self._ends()
             while True:
-                messages, skipped = await self._look()
+                messages, skipped = await self._poll()
                 if messages:
                     shown = [await show_message(one, self._decoder) for one in messages]
-                    self._tell(event("messages", "", TailAnswer(shown, skipped)))
-                await asyncio.sleep(LOOK_SECONDS)
+                    self._send(event("messages", "", TailAnswer(shown, skipped)))
+                await asyncio.sleep(POLL_SECONDS)
         except Refused as refused:
             self._end(refused)
         except (PeerError, OSError, Corrupt) as error:
@@ -169,15 +178,15 @@ class _Tail:
 
     def _end(self, why: Refused) -> None:
         self.is_over = True
-        self._tell(event("problem", "", entry_of(why)))
+        self._send(event("problem", "", entry_of(why)))
 
-    def _tell(self, chunk: bytes) -> None:
-        for watcher, sight in list(self.watchers.items()):
-            if sight.topic(self._name, Operation.READ):
-                watcher.tell(chunk)
+    def _send(self, chunk: bytes) -> None:
+        for watcher, visibility in list(self.watchers.items()):
+            if visibility.topic(self._name, Operation.READ):
+                watcher.add(chunk)
 
     async def _ends(self) -> dict[int, int]:
-        """Where the partitions end now."""
+        """Returns the current end offsets."""
         ctx = self._gateway.ctx
         topic = self._gateway.topics.one(SELF, self._name)
         found: dict[int, int] = {}
@@ -193,14 +202,14 @@ class _Tail:
             found |= {index: end for (_, index), end in elsewhere.items()}
         return found
 
-    async def _look(self) -> tuple[list[FetchedRecord], int]:
-        """What is new, at most so much; and how many were left out."""
+    async def _poll(self) -> tuple[list[FetchedRecord], int]:
+        """Reads new messages up to the limits; returns them and the number of skipped ones."""
         ends = await self._ends()
         skipped = 0
         behind: dict[int, int] = {}
         for at, end in ends.items():
             position = min(self._positions.get(at, end), end)
-            share = max(1, LOOK_MESSAGES // len(ends))
+            share = max(1, POLL_MESSAGES_MAX // len(ends))
             if end - position > share:
                 skipped += end - share - position
                 position = end - share
@@ -219,8 +228,8 @@ class _Tail:
             found += await self._gateway.ctx.workers.run(_decode, portion)
             self._positions[portion.partition] = portion.fetched.next_offset
         found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
-        return found[-LOOK_MESSAGES:], skipped + max(0, len(found) - LOOK_MESSAGES)
+        return found[-POLL_MESSAGES_MAX:], skipped + max(0, len(found) - POLL_MESSAGES_MAX)
 
 
 def _decode(portion: Portion) -> list[FetchedRecord]:
-    return list(within(portion.fetched.messages(), UNPACKED_BYTES))
+    return list(within(portion.fetched.messages(), DECOMPRESSED_BYTES))

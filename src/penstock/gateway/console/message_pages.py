@@ -1,9 +1,9 @@
-"""Pages of a topic's messages: the newest, from an offset or a time on, and on from there.
+"""Pages of a topic's messages: the newest, or from an offset or a time on, and their neighbours.
 
-A page is read from all chosen partitions and put in the order of time. Where it goes on is said by
-a cursor: for each partition the first offset shown, or the one after the last.
+A page contains messages of all chosen partitions, ordered by time. Cursors lead to the neighbouring
+pages: for each partition the first offset shown, or the one after the last.
 
-Bounds: `PARTITIONS_MAX` partitions, `PAGE_MAX` messages and about `PAGE_BYTES` at a time.
+Bounds: `PARTITIONS_MAX` partitions, `PAGE_MAX` messages and about `PAGE_BYTES` per page.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ class MessagePage:
     begins: PageOffsets
     ends: PageOffsets
     older: PageOffsets = field(default_factory=dict)
-    """Where the page before this one ends; empty: there is none."""
+    """End offsets of the page before this one; empty if there is none."""
     newer: PageOffsets = field(default_factory=dict)
     is_cut: bool = False
-    """Not everything that was asked for could be read."""
+    """True if some of the requested messages could not be read."""
 
 
 class Browser:
@@ -45,7 +45,7 @@ class Browser:
         self._gateway = gateway
 
     def topic(self, principal: Principal, name: str) -> TopicImage:
-        """A topic that the caller may read, internal ones too."""
+        """Returns a topic, also an internal one; refuses unless the caller may read it."""
         topic = self._gateway.topics.one(principal, name)
         require_topic(self._gateway.ctx, principal, Operation.READ, name)
         return topic
@@ -53,18 +53,21 @@ class Browser:
     async def bounds(
         self, principal: Principal, topic: TopicImage, partition: int | None
     ) -> tuple[PageOffsets, PageOffsets]:
-        """Where the chosen partitions begin and end."""
+        """Returns the start and end offsets of the chosen partitions."""
         count = len(topic.partitions)
         if partition is not None and not 0 <= partition < count:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"{topic.name} has partitions 0 to {count - 1}, not {partition}",
+                f"invalid partition {partition}: {topic.name} has partitions 0 to {count - 1}",
             )
         chosen = range(min(count, PARTITIONS_MAX)) if partition is None else [partition]
         found = await self._gateway.topics.offsets(principal, topic)
         places = [at for at in chosen if at in found.start and at in found.end]
         if not places:
-            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic.name} just now")
+            raise Refused(
+                ErrorCode.LEADER_NOT_AVAILABLE,
+                f"no partition of {topic.name} has a leader at the moment: retry later",
+            )
         return {at: found.start[at] for at in places}, {at: found.end[at] for at in places}
 
     async def at_time(
@@ -82,7 +85,7 @@ class Browser:
         ends: PageOffsets,
         limit: int,
     ) -> MessagePage:
-        """The last messages before `ends`, the newest first."""
+        """Returns the last messages before `ends`, newest first."""
         sizes = await self._message_sizes(topic, begins, ends)
         starts = {
             at: max(begins[at], end - max(1, min(limit, PAGE_BYTES // (len(ends) * sizes[at]))))
@@ -95,7 +98,7 @@ class Browser:
             at: min((one.offset for one in shown if one.partition == at), default=end)
             for at, end in ends.items()
         }
-        if len(shown) < limit:  # Holes of compaction and transactions: on before the window.
+        if len(shown) < limit:  # Gaps of compaction and transactions: continue before the window.
             older = {at: min(older[at], starts[at]) for at in older}
         more = any(offset > begins[at] for at, offset in older.items())
         return MessagePage(shown, begins, ends, older if more else {}, dict(ends), is_cut)
@@ -109,7 +112,7 @@ class Browser:
         starts: PageOffsets,
         limit: int,
     ) -> MessagePage:
-        """Messages from `starts` on, the oldest first."""
+        """Returns messages from `starts` on, oldest first."""
         starts = {at: min(max(starts.get(at, end), begins[at]), end) for at, end in ends.items()}
         found, is_cut = await self.read(principal, topic, starts, ends, limit)
         found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
@@ -129,7 +132,7 @@ class Browser:
         ends: PageOffsets,
         limit: int,
     ) -> tuple[list[FetchedRecord], bool]:
-        """Up to `limit` messages of each partition; and whether some had to be left out."""
+        """Returns up to `limit` messages of each partition; and True if some were left out."""
         positions = {at: start for at, start in starts.items() if start < ends[at]}
         counts = dict.fromkeys(positions, 0)
         found: list[FetchedRecord] = []
@@ -166,13 +169,15 @@ class Browser:
                     return message
         raise Refused(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{topic.name}-{partition} has no message at {offset}: it is gone, or not there yet",
+            f"{topic.name}-{partition} has no message at offset {offset}: it was deleted, or not "
+            "written yet",
         )
 
     async def _decoded(
         self, portion: Portion, end: int, limit: int
     ) -> tuple[list[FetchedRecord], bool]:
-        """In a worker: batches may be large, and compressed. And whether that is all of it."""
+        """Decodes messages in a worker, as batches may be large and compressed; returns them, and
+        True if these are all."""
         if portion.error_code or portion.is_empty:
             return [], True
         return await self._gateway.ctx.workers.run(_decode, portion, end, limit)
@@ -180,7 +185,7 @@ class Browser:
     async def _message_sizes(
         self, topic: TopicImage, begins: PageOffsets, ends: PageOffsets
     ) -> PageOffsets:
-        """About how large messages are, by what this node knows; at least 1."""
+        """Estimates the mean message size by partition from this node's logs; at least 1."""
         sizes: PageOffsets = {}
         for at, end in ends.items():
             here = self._gateway.ctx.partitions.replica(topic.name, at)

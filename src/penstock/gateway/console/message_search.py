@@ -1,12 +1,12 @@
-"""Looks for messages by what is in their key, value or headers, within a budget.
+"""Search for messages by their key, value or headers, within a budget.
 
-Windows of `WINDOW` offsets are read one after another, from the newest back or from a place on,
-and matched in a worker; after each there is progress to tell. What is compressed or encoded is
-searched as it was before compression, and after encoding: bytes are bytes. Text is found whatever
-its case (of ASCII letters); patterns run on RE2, in linear time.
+The search reads windows of `WINDOW` offsets, from the newest backward or from a given position
+forward, matches them in a worker, and reports progress after each. It compares the decompressed
+bytes and does not decode them by schemas. Text matches ignoring the case of ASCII characters;
+patterns run on RE2, in linear time.
 
-Bounds: a budget of records, `BYTES_MAX` and `SECONDS_MAX`; `SEARCHES_MAX` at a time on a node,
-`EACH_MAX` for one user, or one address where nobody has logged in.
+Bounds: a budget of records, `BYTES_MAX` and `SECONDS_MAX`; `SEARCHES_MAX` at a time per node,
+`EACH_MAX` per user, or per address of anonymous users.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from penstock.gateway.core.log_reader import Portion, size_of
 WINDOW = 2_000
 CHUNK_BYTES = 1 << 20
 BYTES_MAX = 256 << 20
-UNPACKED_BYTES = 16 << 20
+DECOMPRESSED_BYTES = 16 << 20
 FOUND_BYTES_MAX = 64 << 20
-"""Of what is found in one window."""
+"""Limit for the matches of one window."""
 SECONDS_MAX = 30.0
 SEARCHES_MAX, EACH_MAX = 8, 2
 PATTERN_CHARS_MAX = 500
@@ -51,25 +51,30 @@ class SearchCriteria:
 
 @dataclass(slots=True)
 class SearchProgress:
-    """How far a search has come."""
+    """Progress of a search."""
 
     total: int
-    """What it would have to look at."""
+    """Number of offsets to search."""
     scanned: int = 0
     size_bytes: int = 0
     found: list[FetchedRecord] = field(default_factory=list)
-    """Since the last progress."""
+    """Matches since the last report."""
     found_count: int = 0
     ended: str = ""
-    """all, found, records, bytes or time: why it is over; empty: it goes on."""
+    """Reason of the end: `all`, `found`, `records`, `bytes` or `time`; empty while it runs."""
 
 
 def matcher_of(text: str, places: list[str], *, is_pattern: bool) -> MessageMatcher:
-    """Refuses what cannot be looked for."""
+    """Returns the matcher for a text or pattern; refuses invalid ones."""
     if not text or len(text) > PATTERN_CHARS_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"look for 1 to {PATTERN_CHARS_MAX} characters")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"invalid search text: must have 1 to {PATTERN_CHARS_MAX} characters, has {len(text)}",
+        )
     if not places or any(place not in PLACES for place in places):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"look in some of {', '.join(PLACES)}")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"nothing to search in: choose from {', '.join(PLACES)}"
+        )
     test = _pattern(text) if is_pattern else _text(text)
 
     def matches(message: FetchedRecord) -> bool:
@@ -98,7 +103,7 @@ def _pattern(text: str) -> Callable[[bytes], bool]:
     try:
         compiled = re2.compile(text.encode(), options=options)
     except re2.error as error:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"this is no pattern: {error}") from None
+        raise Refused(ErrorCode.INVALID_REQUEST, f"invalid pattern: {error}") from None
     return lambda data: compiled.search(data) is not None
 
 
@@ -115,9 +120,13 @@ class Searches:
         ends: PageOffsets,
         wanted: SearchCriteria,
     ) -> AsyncIterator[SearchProgress]:
-        """Progress after each window, until the search has `ended`."""
+        """Yields progress after each window, until the search has `ended`."""
         if not self._places.take(principal.holder):
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many searches at a time")
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"too many running searches: at most {EACH_MAX} per user and {SEARCHES_MAX} per "
+                "node; wait for one to end",
+            )
         try:
             progress = SearchProgress(sum(ends[at] - start for at, start in starts.items()))
             deadline_s = asyncio.get_running_loop().time() + SECONDS_MAX
@@ -129,7 +138,7 @@ class Searches:
                 progress.found = []
                 if progress.ended:
                     return
-            progress.ended = "all"  # There was nothing to look at.
+            progress.ended = "all"  # There was nothing to search.
             yield progress
         finally:
             self._places.give(principal.holder)
@@ -143,7 +152,7 @@ class Searches:
         wanted: SearchCriteria,
         progress: SearchProgress,
     ) -> None:
-        """One window."""
+        """Searches one window."""
         positions = {at: start for at, start in low.items() if start < high[at]}
         found: list[FetchedRecord] = []
         while positions and progress.size_bytes < BYTES_MAX and _size(found) < FOUND_BYTES_MAX:
@@ -173,8 +182,8 @@ def _size(messages: list[FetchedRecord]) -> int:
     return sum(map(size_of, messages))
 
 
-class _Seen(NamedTuple):
-    """What was looked through of a portion, and what of it fits."""
+class _Scanned(NamedTuple):
+    """Result of scanning a portion."""
 
     scanned: int
     size: int
@@ -182,8 +191,9 @@ class _Seen(NamedTuple):
     matched: list[FetchedRecord]
 
 
-def _match(portion: Portion, end: int, matcher: MessageMatcher) -> _Seen:
-    """In a worker; up to `UNPACKED_BYTES`, for a portion may unpack to a thousand times itself."""
+def _match(portion: Portion, end: int, matcher: MessageMatcher) -> _Scanned:
+    """Scans a portion in a worker, up to `DECOMPRESSED_BYTES`: a portion may decompress to a
+    thousand times its size."""
     scanned = size = 0
     found: list[FetchedRecord] = []
     for message in portion.fetched.messages():
@@ -193,9 +203,9 @@ def _match(portion: Portion, end: int, matcher: MessageMatcher) -> _Seen:
         size += size_of(message)
         if matcher(message):
             found.append(message)
-        if size > UNPACKED_BYTES:
-            return _Seen(scanned, size, message.offset + 1, found)
-    return _Seen(scanned, size, portion.fetched.next_offset, found)
+        if size > DECOMPRESSED_BYTES:
+            return _Scanned(scanned, size, message.offset + 1, found)
+    return _Scanned(scanned, size, portion.fetched.next_offset, found)
 
 
 def _end_of(progress: SearchProgress, wanted: SearchCriteria, deadline_s: float) -> str:
@@ -211,7 +221,7 @@ def _end_of(progress: SearchProgress, wanted: SearchCriteria, deadline_s: float)
 def _windows(
     starts: PageOffsets, ends: PageOffsets, *, newest_first: bool
 ) -> Iterator[tuple[int, PageOffsets, PageOffsets]]:
-    """Stretches that cover everything, from one side to the other; before each, how many follow."""
+    """Yields the windows in order, each with the number of those that follow."""
     steps = max((ends[at] - start + WINDOW - 1) // WINDOW for at, start in starts.items())
     for step in range(steps):
         if newest_first:

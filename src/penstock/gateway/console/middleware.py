@@ -1,12 +1,12 @@
-"""Looks at every request that comes from the console, before anybody else does.
+"""Middleware of the console: sessions, protection against forged requests, security headers.
 
-A request is the console's if its path is, or if it carries the header `HEADER`. Only then does the
-cookie say who asks, so that no other page's request is taken for a person's. Whoever wants to
-change something must say the session's write token in that header; where nobody has to log in, any
-word will do, for other sites cannot send one without being asked first (CORS). `console.read.only`
-refuses changes, `console.enable` all of the console.
+A request belongs to the console if its path does, or if it has the header `HEADER`. Only then the
+session cookie authenticates it, so that requests of other pages never use a person's session.
+Requests that change something must carry the session's write token in that header. Without logins
+any value is accepted, because other sites cannot send the header without a preflight request
+(CORS). `console.read.only` refuses changes; without `console.enable` all requests are refused.
 
-Answers carry headers that forbid scripts from elsewhere, markup from data, and framing.
+Responses have headers that forbid foreign scripts, markup made from data, and framing.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ API = f"{ROOT}/api"
 HEADER = "x-penstock-console"
 SESSION = "penstock.console.session"
 LOGIN, LOGOUT = f"{API}/login", f"{API}/logout"
-HARMLESS_POSTS = ("/compatibility/",)
-"""Questions that are too long for a query."""
+READ_ONLY_POSTS = ("/compatibility/",)
+"""Paths of POST requests that change nothing: their parameters are too long for a query."""
 SAME_SITE = ("same-origin", "none", "")
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -41,7 +41,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",
-        # The browser itself refuses to take a string for markup, whatever a page tries.
+        # Browsers then refuse to interpret strings as markup.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -49,7 +49,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
 
 
 class ConsoleMiddleware:
-    """Wraps an application."""
+    """Middleware for the console's requests."""
 
     def __init__(
         self, app: ASGIApp, configs: BrokerConfigs, sessions: Sessions, cookie: str
@@ -69,38 +69,38 @@ class ConsoleMiddleware:
         if not is_page and HEADER not in headers:
             await self._app(scope, receive, send)
             return
-        send = _hardened(send, path) if is_page else _unprompted(send)
+        send = _with_security_headers(send, path) if is_page else _without_prompt(send)
         try:
-            self._admit(scope, headers, path)
+            self._authorize(scope, headers, path)
         except Refused as refused:
             await problem(refused)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _admit(self, scope: Scope, headers: Headers, path: str) -> None:
+    def _authorize(self, scope: Scope, headers: Headers, path: str) -> None:
         if not self._configs.flag("console.enable"):
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                "there is no console here: it was turned off (console.enable)",
+                "the console is disabled on this node: set console.enable to true",
             )
         session = self._session(headers)
         if session is not None:
             scope[PRINCIPAL], scope[SESSION] = session.principal, session
         if scope["method"] in ("GET", "HEAD"):
             return
-        said = headers.get(HEADER, "")
-        wanted = said if session is None or path == LOGIN else session.write_token
-        is_ours = said and hmac.compare_digest(said.encode(), wanted.encode())
+        given = headers.get(HEADER, "")
+        wanted = given if session is None or path == LOGIN else session.write_token
+        is_ours = given and hmac.compare_digest(given.encode(), wanted.encode())
         if not is_ours or headers.get("sec-fetch-site", "") not in SAME_SITE:
             raise Refused(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                "this did not come from the console's own page: reload it and try again",
+                "the request did not come from the console's page: reload the page and retry",
             )
-        is_harmless = path in (LOGIN, LOGOUT) or path.startswith(HARMLESS_POSTS)
-        if self._configs.flag("console.read.only") and not is_harmless:
+        changes_nothing = path in (LOGIN, LOGOUT) or path.startswith(READ_ONLY_POSTS)
+        if self._configs.flag("console.read.only") and not changes_nothing:
             raise Refused(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                "this console only shows: console.read.only is set",
+                "the console is read-only: console.read.only is set",
             )
 
     def _session(self, headers: Headers) -> ConsoleSession | None:
@@ -115,12 +115,12 @@ class ConsoleMiddleware:
         return self._sessions.find(morsel.value, asyncio.get_running_loop().time())
 
 
-def _unprompted(send: Send) -> Send:
-    """Without what would have the browser ask for a password by itself."""
-    return _sending(send, lambda headers: headers.__delitem__("www-authenticate"))
+def _without_prompt(send: Send) -> Send:
+    """Removes the header that makes browsers prompt for a password."""
+    return _changing_headers(send, lambda headers: headers.__delitem__("www-authenticate"))
 
 
-def _hardened(send: Send, path: str) -> Send:
+def _with_security_headers(send: Send, path: str) -> Send:
     def change(headers: MutableHeaders) -> None:
         del headers["www-authenticate"]
         headers["content-security-policy"] = CONTENT_SECURITY_POLICY
@@ -132,10 +132,10 @@ def _hardened(send: Send, path: str) -> Send:
         if path.startswith(f"{API}/"):
             headers.setdefault("cache-control", "no-store")
 
-    return _sending(send, change)
+    return _changing_headers(send, change)
 
 
-def _sending(send: Send, change: Callable[[MutableHeaders], None]) -> Send:
+def _changing_headers(send: Send, change: Callable[[MutableHeaders], None]) -> Send:
     async def changed(message: Message) -> None:
         if message["type"] == "http.response.start":
             change(MutableHeaders(scope=message))

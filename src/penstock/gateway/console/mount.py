@@ -1,4 +1,4 @@
-"""The console as the HTTP port sees it: pages, files, its own routes, and the gate before them."""
+"""Mount of the console on the HTTP port: pages, files, routes and middleware."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -43,15 +43,15 @@ class ConsoleMount:
 
         console = self._console
         return [
-            *(instrumented(_Whole(row), console, console.gateway) for row in ROWS),
+            *(instrumented(_FullPathRow(row), console, console.gateway) for row in ROWS),
             Route(ROOT, page),
             Route(f"{ROOT}/", slash),
             Route(f"{ROOT}/static/{{name:path}}", asset),
         ]
 
 
-class _Whole:
-    """A row as the port wants it: with the whole path."""
+class _FullPathRow:
+    """Row with its full path."""
 
     def __init__(self, row: ConsoleRow) -> None:
         self.method = row.method

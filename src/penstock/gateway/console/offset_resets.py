@@ -1,8 +1,8 @@
-"""Moving a group to another place, with a look at what that would do first.
+"""Offset resets of groups, with a preview.
 
-A consumer group's positions are committed, a share group's start is moved; both need a group
-without members. Where to is said in the words of the offset grammar (`start`, `-100`, `@-1h`), and
-what lies outside of a log is its nearer end. The rights are those of committing: to read the group
+For a consumer group new offsets are committed, for a share group the start offsets are altered;
+both need a group without members. Targets use the offset syntax (`start`, `-100`, `@-1h`); a target
+outside of a log becomes the nearer end. The permissions are those of committing: READ on the group
 and the topic.
 
 Bounds: `MOVES_MAX` partitions.
@@ -37,20 +37,20 @@ class OffsetReset:
     topic: str
     partition: int
     old: int | None
-    """None: the group has no position there."""
+    """None: the group has no offset there."""
     new: int
     end: int
 
     @property
     def again(self) -> int:
-        """Records that the group reads once more; below 0: records that it passes over."""
+        """Number of records that the group reads again; negative: records that it skips."""
         return 0 if self.old is None else self.old - self.new
 
 
 async def plan(
     console: Console, principal: Principal, group: str, topics: Sequence[str], to: str
 ) -> tuple[GroupDescription, list[OffsetReset]]:
-    """What a reset would do; `topics`: only these, none of them means all that the group reads."""
+    """Plans a reset of `topics`; if empty, of all topics that the group reads."""
     require_group(console.ctx, principal, Operation.READ, group)
     described = await console.gateway.groups.one(principal, group)
     try:
@@ -65,7 +65,8 @@ async def plan(
     ):
         raise Refused(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            f"{group} has read topics that {principal} may not read: name those that are meant",
+            f"group {group} reads topics on which {principal} lacks READ permission: name the "
+            "topics to reset",
         )
     moves: list[OffsetReset] = []
     for name in topics or sorted(own):
@@ -73,9 +74,14 @@ async def plan(
         topic = console.gateway.topics.one(principal, name)
         moves += await _moves(console, principal, described, topic, position)
     if not moves:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{group} has read nothing: name a topic for it")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"group {group} has not read any topic: name a topic"
+        )
     if len(moves) > MOVES_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"more than {MOVES_MAX} partitions: name topics")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"too many partitions: {len(moves)}, at most {MOVES_MAX}; name fewer topics",
+        )
     return described, moves
 
 
@@ -118,11 +124,11 @@ async def _moves(
 async def apply(
     console: Console, principal: Principal, group: GroupDescription, moves: Sequence[OffsetReset]
 ) -> None:
-    """Refuses if the group has members, or some partition says no."""
+    """Executes a reset; refuses if the group has members, or if a partition refuses."""
     if group.members:
         raise Refused(
             ErrorCode.NON_EMPTY_GROUP,
-            f"{group.group} has {len(group.members)} members: stop them first",
+            f"group {group.group} has {len(group.members)} members: stop them first",
         )
     if group.kind == SHARE:
         await _move_share_group(console, principal, group.group, moves)

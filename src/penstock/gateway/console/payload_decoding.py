@@ -1,9 +1,9 @@
-"""Explains bytes by the schema whose id they begin with (Confluent's framing: 0, then four bytes).
+"""Decodes values that start with a schema id (Confluent's framing: 0, then four bytes).
 
-Schemas come from the cluster's registry, and are remembered: an id never changes its meaning. That
-there is none is remembered for `MISSING_SECONDS` only. Decoding happens in a worker, with bounds.
+Schemas come from the cluster's registry and are cached, because an id never changes its schema. A
+missing id is cached for `MISSING_SECONDS` only. Decoding runs in a worker.
 
-Bounds: `SCHEMAS_MAX` schemas; values above `VALUE_BYTES_MAX` are not explained.
+Bounds: `SCHEMAS_MAX` cached schemas; values above `VALUE_BYTES_MAX` are not decoded.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ FORMS = {AVRO: "avro", PROTOBUF: "protobuf", JSON: "json schema"}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A value that names a schema, explained by it; or why that does not work."""
+    """Value decoded by its schema, or the reason why that failed (`trouble`)."""
 
     schema_id: int
     form: str = ""
@@ -51,16 +51,16 @@ class Decoded:
 
 
 class Decoder:
-    """Made once for each console."""
+    """Decodes values; one instance per console."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._known: OrderedDict[int, Parsed | str] = OrderedDict()
-        """Schemas by id, or why there is none."""
+        """Schemas by id, or why there is none; empty: an unknown id."""
         self._until_s: dict[int, float] = {}
 
     async def decode(self, data: bytes) -> Decoded | None:
-        """None: this does not look like a value with a schema."""
+        """Decodes a value; None if it has no schema id."""
         if data[:1] != b"\0" or not FRAME_BYTES < len(data) <= VALUE_BYTES_MAX:
             return None
         if SCHEMAS_TOPIC not in self._ctx.image.topics:
@@ -72,9 +72,11 @@ class Decoder:
         if isinstance(schema, str):
             return Decoded(schema_id, trouble=schema)
         try:
-            text = await self._ctx.workers.run(_explain, schema, data)
+            text = await self._ctx.workers.run(_decode_value, schema, data)
         except (ValueError, IndexError, ArithmeticError) as error:
-            return Decoded(schema_id, trouble=f"schema {schema_id} does not explain it: {error}")
+            return Decoded(
+                schema_id, trouble=f"the value does not match schema {schema_id}: {error}"
+            )
         return Decoded(schema_id, FORMS[schema.type], text)
 
     async def _schema(self, schema_id: int) -> Parsed | str | None:
@@ -85,7 +87,7 @@ class Decoder:
         try:
             found: Parsed | str = await self._parse(schema_id)
         except Refused as refused:
-            # An empty text: nothing of that id, so this only looks like a schema's.
+            # Empty for an unknown id: the value only looks like one with a schema.
             found = "" if _is_missing(refused) else refused.message or refused.code.name
             self._until_s[schema_id] = now_s + MISSING_SECONDS
         self._known[schema_id] = found
@@ -105,7 +107,7 @@ class Decoder:
     async def _gather(
         self, shown: dict[str, Any], closure: dict[tuple[str, int], Dependency]
     ) -> tuple[Reference, ...]:
-        """What a schema refers to; those schemas go into `closure`, the innermost first."""
+        """Returns the references; adds the referenced schemas to `closure`, innermost first."""
         references = tuple(
             Reference(row["name"], row["subject"], row["version"])
             for row in shown.get("references", ())
@@ -129,8 +131,8 @@ def _is_missing(refused: Refused) -> bool:
     return isinstance(refused, Rejected) and refused.number is RegistryErrorCode.SCHEMA_NOT_FOUND
 
 
-def _explain(schema: Parsed, data: bytes) -> str:
-    """In a worker."""
+def _decode_value(schema: Parsed, data: bytes) -> str:
+    """Decodes a value; runs in a worker."""
     if isinstance(schema, AvroSchema):
         value = read_avro(schema.root, data, FRAME_BYTES)
     elif schema.type == JSON:

@@ -1,7 +1,7 @@
-"""A record as people are shown it: as JSON or text where it is that, by its schema, else in hex.
+"""Record formatted for the console: decoded by its schema, as JSON or text, else as hex.
 
-What is shown is only ever text; pages never take it for markup. Long values are cut in lists, and
-shown up to `WHOLE_BYTES_MAX` when one message is looked at, beside its bytes as base64.
+Values are only ever text; pages never interpret them as markup. Lists truncate long values; the
+page of a single message shows up to `WHOLE_BYTES_MAX`, and the bytes as base64.
 """
 
 from base64 import b64encode
@@ -21,18 +21,18 @@ NULL, JSON, TEXT, BINARY = "null", "json", "text", "binary"
 
 
 class Shown(Struct, omit_defaults=True):
-    """Bytes as they are shown."""
+    """Formatted bytes."""
 
     form: str
-    """null, json, text, binary, or the name of a schema's format."""
+    """`null`, `json`, `text`, `binary`, or the name of a schema format."""
     text: str
     size: int
     is_cut: bool = False
     schema_id: int | None = None
     trouble: str = ""
-    """Why its schema does not explain it."""
+    """Reason why decoding by the schema failed."""
     base64: str | None = None
-    """The bytes themselves, where one message is looked at."""
+    """Raw bytes, on the page of a single message."""
 
 
 class ShownHeader(Struct):
@@ -93,7 +93,7 @@ def _by_schema(decoded: Decoded, data: bytes, chars: int, whole: bool) -> Shown:
 
 
 def plain(data: bytes | None, chars: int, whole: bool = False) -> Shown:
-    """Without a schema."""
+    """Formats bytes without a schema."""
     if data is None:
         return Shown(NULL, "", 0)
     limit = WHOLE_BYTES_MAX if whole else chars
@@ -110,12 +110,12 @@ def plain(data: bytes | None, chars: int, whole: bool = False) -> Shown:
 
 
 def _text_of(data: bytes, chars: int) -> str | None:
-    """As much of it as is shown, if it is text."""
+    """Returns the shown part as text; None if it is not text."""
     part = data[: chars * 4]
     try:
         return part.decode()
     except UnicodeDecodeError as error:
-        # The last character may have been cut in two.
+        # The last character may be incomplete.
         if len(part) < len(data) and error.start >= len(part) - 3:
             return part[: error.start].decode()
         return None

@@ -1,10 +1,10 @@
-"""Redrives that the console started: who, how many are meant, and undoing them.
+"""Redrives started in the console, with undo.
 
-The work is an errand of the node (`gateway.core.background_jobs`): it goes on when its page is
-closed and can be cancelled. Here is remembered where its copies went, so that it can be undone as
-long as they were not delivered (`gateway.core.dead_letters.Letters.take_back`).
+The work is a background job of the node (`gateway.core.background_jobs`): it continues when its
+page is closed, and can be cancelled. The places of its copies are kept here, so that copies not
+delivered yet can be taken back (`gateway.core.dead_letters.DeadLetterAdmin.take_back`).
 
-Bounds: `KEPT_MAX` redrives, and of each `COPIES_MAX` copies to undo.
+Bounds: `REDRIVES_MAX` redrives, and `COPIES_MAX` copies to undo of each.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.dead_letters import DEAD_LETTERS_MAX
 from penstock.gateway.core.gateway import Gateway
 
-KEPT_MAX = 50
+REDRIVES_MAX = 50
 COPIES_MAX = 20_000
 UNDONE = "undone"
 
 
 @dataclass(slots=True)
 class Redrive:
-    """An errand, and what the console knows of it beside."""
+    """Background job with the details that the console shows."""
 
     who: str
     to: str | None
     rate: float | None
     total: int
-    errand: BackgroundJob
+    job: BackgroundJob
     copies: list[RedrivenRecord] = field(default_factory=list)
-    """Those that may still be undone."""
+    """Copies that can still be taken back."""
     taken_back: int = 0
     is_undone: bool = False
 
     @property
     def state(self) -> str:
-        return UNDONE if self.is_undone else self.errand.status
+        return UNDONE if self.is_undone else self.job.status
 
     @property
     def can_undo(self) -> bool:
-        is_over = self.errand.status != RUNNING and not self.is_undone
+        is_over = self.job.status != RUNNING and not self.is_undone
         return is_over and any(copy.message.group for copy in self.copies)
 
 
@@ -55,7 +55,7 @@ class Redrives:
         self._redrives: dict[str, Redrive] = {}
 
     def all(self) -> Sequence[Redrive]:
-        """The newest first."""
+        """Returns the redrives, newest first."""
         return list(reversed(self._redrives.values()))
 
     def find(self, name: str) -> Redrive:
@@ -63,7 +63,7 @@ class Redrives:
         if found is None:
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                "this node does not know that redrive: it was long ago, or on another node",
+                "this node does not have that redrive: it is too old, or runs on another node",
             )
         return found
 
@@ -78,12 +78,15 @@ class Redrives:
         rate: float | None,
         payload: bytes | None,
     ) -> "tuple[Redrive, asyncio.Task[None]]":
-        """Whoever stops the node has to cancel the task."""
+        """Starts a redrive. The caller cancels the task when the node stops."""
         if any(
             one.topic == topic and one.status == RUNNING
             for one in self._gateway.background_jobs.of(topic)
         ):
-            raise Refused(ErrorCode.INVALID_REQUEST, f"an errand of {topic} is already under way")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"a job on {topic} is already running: wait for it to end, or stop it",
+            )
         letters = self._gateway.dead_letters
         letters.check_limit(limit)
         counted = await letters.kinds(principal, topic, "class", chosen)
@@ -102,26 +105,27 @@ class Redrives:
                 on_copied=lambda some: copies.extend(some[: COPIES_MAX - len(copies)]),
             )
 
-        errand, task = self._gateway.background_jobs.start(topic, "redrive", work)
+        job, task = self._gateway.background_jobs.start(topic, "redrive", work)
         total = min(counted.count, limit, DEAD_LETTERS_MAX)
-        redrive = Redrive(principal.name, to, rate, total, errand, copies)
-        while len(self._redrives) >= KEPT_MAX:
+        redrive = Redrive(principal.name, to, rate, total, job, copies)
+        while len(self._redrives) >= REDRIVES_MAX:
             del self._redrives[next(iter(self._redrives))]
-        self._redrives[errand.name] = redrive
+        self._redrives[job.name] = redrive
         return redrive, task
 
     async def stop(self, redrive: Redrive) -> None:
-        await self._gateway.background_jobs.cancel(redrive.errand.topic, redrive.errand.name)
+        await self._gateway.background_jobs.cancel(redrive.job.topic, redrive.job.name)
 
     async def undo(self, principal: Principal, redrive: Redrive) -> None:
-        """Takes back what was not delivered yet; once: what fails half way is not done again."""
+        """Takes back copies not delivered yet; works once, also if it fails half way."""
         if not redrive.can_undo:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                "there is nothing to undo: it still runs, was undone, or was no queue's",
+                "the redrive cannot be undone: it is still running, was undone before, or its dead "
+                "letters have no group",
             )
         copies = list(redrive.copies)
         redrive.copies.clear()
         redrive.is_undone = True
-        topic = redrive.errand.topic
+        topic = redrive.job.topic
         redrive.taken_back += await self._gateway.dead_letters.take_back(principal, topic, copies)

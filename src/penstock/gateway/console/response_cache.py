@@ -1,9 +1,9 @@
-"""Answers that everybody with the same rights is sent until the next look at the cluster.
+"""Cache of responses per principal, valid until the next sample of the cluster.
 
-So fifty viewers of a list cost little more than one. An answer is forgotten with the next look of
-the sampler, and when the cluster's metadata change, rights among them.
+So fifty viewers of a list cost little more than one. The cache is cleared with each sample, and
+when the cluster's metadata change, which includes the permissions.
 
-Bounds: `ANSWERS_MAX` answers.
+Bounds: `ANSWERS_MAX` responses.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,14 +25,14 @@ class ResponseCache:
         self._bodies: dict[tuple[Principal, str], bytes] = {}
         self._made_at: tuple[int, int] = (0, 0)
         self.made = 0
-        """How many were made, not remembered."""
+        """Number of responses computed, not cached."""
 
     async def of(
         self, principal: Principal, name: str, make: Callable[[], Awaitable[object]]
     ) -> Response:
-        """What `make` comes to, as JSON; `name` stands for the question with all it depends on."""
+        """Returns `make`'s result as JSON; `name` identifies the request with its parameters."""
         await self._sampler.fresh()
-        now = self._sampler.looks, self._ctx.image.revision
+        now = self._sampler.rounds, self._ctx.image.revision
         if self._made_at != now or len(self._bodies) >= ANSWERS_MAX:
             self._made_at = now
             self._bodies.clear()

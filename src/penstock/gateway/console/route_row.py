@@ -1,4 +1,4 @@
-"""What a row of the console's table of routes says: method, path, one line, and who answers."""
+"""Row of the console's route table: method, path, summary and handler."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

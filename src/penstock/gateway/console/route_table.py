@@ -1,7 +1,7 @@
-"""The table of the console's own routes, below `/console/api`.
+"""Route table of the console, below `/console/api`.
 
-They serve its pages and change with them: programs should use the routes of
-`gateway.rest.route_table`, which the pages use as well for all that is there.
+These routes serve the console's pages and change with them. Programs should use the routes of
+`gateway.rest.route_table`, which the pages use, too, where they suffice.
 """
 
 from penstock.gateway.console.route_row import ConsoleRow

@@ -1,13 +1,12 @@
-"""How the cluster goes, looked at every other second while somebody watches.
+"""Samples the cluster's state every two seconds while the console is in use.
 
-One sampler serves everybody: a look costs the same for one viewer as for fifty. It begins with the
-first question and ends some minutes after the last (`ScrapeActivity`), so that a node nobody
-watches does nothing for this. Rates are what offsets have grown by between two looks, over the
-whole cluster; bytes are what this node has counted.
+All viewers share one sampler, so fifty cost as much as one. It runs from the first request until
+some minutes after the last (`ScrapeActivity`); an unused console costs nothing. Rates are the
+growth of offsets between two samples over the whole cluster; bytes are the counters of this node.
 
-Bounds: `SAMPLES_MAX` looks are kept; `NAMES_MAX` topics, groups and queues have a history, those
-with the most to tell; `QUEUES_MAX` queues are looked at in a round. A round that takes long is
-followed by a pause of `REST` times its length.
+Bounds: `SAMPLES_MAX` samples are kept; only the `NAMES_MAX` largest topics, groups and queues have
+a history; `QUEUES_MAX` queues are sampled per round. After a long round the sampler pauses for
+`PAUSE_FACTOR` times its duration.
 """
 
 import asyncio
@@ -29,128 +28,128 @@ from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogD
 
 log = logging.getLogger("penstock.console")
 
-LOOK_SECONDS = 2.0
-REST = 10
+SAMPLE_SECONDS = 2.0
+PAUSE_FACTOR = 10
 PAUSE_SECONDS_MAX = 60.0
 FRESH_SECONDS = 6.0
 SLOW_SECONDS = 15.0
-"""How old what hardly changes may be: sizes, and where logs begin."""
+"""Maximum age of values that change slowly: sizes and start offsets."""
 SAMPLES_MAX = 150
 NAMES_MAX = 500
 QUEUES_MAX = 200
 STEP = 500
-"""Partitions looked at between two breaths."""
+"""Partitions sampled between two yields to the event loop."""
 SELF = Principal(f"User:{NODE_USER}")
-"""The sampler may see everything; what a viewer is shown of it is another matter."""
+"""Principal of the sampler, which may see everything; viewers are shown what they may describe."""
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")
 
 TopicReader = tuple[str, str]
-"""Group and topic."""
+"""Group and topic that it reads."""
 
 
-class GroupLine(NamedTuple):
-    """How far a group was in a topic."""
+class GroupProgress(NamedTuple):
+    """Progress of a group in a topic."""
 
     kind: PositionKind
     lag: int
     done: int
-    """What it has read so far: only how this grows means something."""
+    """Sum of the group's offsets; only its growth is meaningful."""
 
 
 class Sample(NamedTuple):
-    """One look, as it is kept."""
+    """Sample of the cluster, as kept for the history."""
 
     at_s: float
     at_ms: int
     written: Mapping[str, int]
-    """Where the partitions of a topic end, added up."""
-    lines: Mapping[TopicReader, GroupLine]
+    """Sum of the end offsets by topic."""
+    progress: Mapping[TopicReader, GroupProgress]
     dead: Mapping[str, int]
-    """Open dead letters by their topic."""
+    """Open dead letters by dead-letter topic."""
     bytes_in: float
     bytes_out: float
 
 
 @dataclass(slots=True)
 class Detail:
-    """The last look, partition by partition."""
+    """Details of the last sample, by partition."""
 
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     sizes: dict[tuple[str, int], int] = field(default_factory=dict)
     positions: dict[TopicReader, dict[int, int]] = field(default_factory=dict)
-    """Of consumer groups: the next offset by partition."""
+    """Committed offsets of consumer groups, by partition."""
     queues: dict[TopicReader, QueueStanding] = field(default_factory=dict)
-    letters: dict[str, QueueStanding] = field(default_factory=dict)
+    dead_letters: dict[str, QueueStanding] = field(default_factory=dict)
     trouble: str = ""
-    """Why the groups or queues of this look are not all there."""
+    """Reason why groups or queues are missing in this sample."""
 
 
 class Sampler:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._attention = ScrapeActivity()
-        self._looking = asyncio.Lock()
+        self._activity = ScrapeActivity()
+        self._sampling = asyncio.Lock()
         self._slow_s = float("-inf")
-        self._news = asyncio.Event()
+        self._next_sample = asyncio.Event()
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self.detail = Detail()
-        self.looks = 0
-        """How many there were: another number is another look."""
+        self.rounds = 0
+        """Number of samples so far."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Samples until cancelled, while the console is in use."""
         loop = asyncio.get_running_loop()
         while True:
-            await self._attention.wait()
+            await self._activity.wait()
             began_s = loop.time()
             try:
-                await self._look_once()
+                await self._sample_once()
             except (Refused, PeerError, OSError, Corrupt) as error:
-                # Whatever is wrong, others tell of it: those who look are shown what was before.
-                log.info("the console could not look at the cluster: %s", error)
-            rest_s = (loop.time() - began_s) * REST
-            await asyncio.sleep(min(max(LOOK_SECONDS, rest_s), PAUSE_SECONDS_MAX))
+                # Other components report the cause; viewers keep seeing the last sample.
+                log.info("console: cannot sample the cluster: %s", error)
+            rest_s = (loop.time() - began_s) * PAUSE_FACTOR
+            await asyncio.sleep(min(max(SAMPLE_SECONDS, rest_s), PAUSE_SECONDS_MAX))
 
     async def fresh(self) -> Sample:
-        """The last look, or a new one if that is old; and from now on there are more."""
-        self._attention.note_scrape()
+        """Returns the last sample, or a new one if it is old; keeps the sampler running."""
+        self._activity.note_scrape()
         now_s = asyncio.get_running_loop().time()
         if not self.samples or now_s - self.samples[-1].at_s > FRESH_SECONDS:
-            await self._look_once()
+            await self._sample_once()
         return self.samples[-1]
 
-    async def next(self, looks: int) -> None:
-        """Waits for a look later than number `looks`."""
-        self._attention.note_scrape()
-        while self.looks <= looks:
-            await self._news.wait()
+    async def next(self, rounds: int) -> None:
+        """Waits for a sample later than number `rounds`."""
+        self._activity.note_scrape()
+        while self.rounds <= rounds:
+            await self._next_sample.wait()
 
-    async def _look_once(self) -> None:
-        before = self.looks
-        async with self._looking:
-            if self.looks == before:  # Else somebody else has just looked.
-                await self.look()
+    async def _sample_once(self) -> None:
+        before = self.rounds
+        async with self._sampling:
+            if self.rounds == before:  # Otherwise another caller has just sampled.
+                await self.sample()
 
-    # -- looking ----------------------------------------------------------------------------
+    # -- sampling ---------------------------------------------------------------------------
 
-    async def look(self) -> None:
+    async def sample(self) -> None:
         loop, ctx = asyncio.get_running_loop(), self._gateway.ctx
         topics = [topic for topic in ctx.image.topics.values() if not topic.is_internal]
         detail = Detail()
-        await self._look_at_logs(topics, detail)
+        await self._sample_logs(topics, detail)
         try:
-            await self._look_at_groups(detail)
+            await self._sample_groups(detail)
         except Refused as refused:
             detail.trouble = refused.message or refused.code.name
         written: dict[str, int] = {}
         for (topic, _), end in detail.ends.items():
             written[topic] = written.get(topic, 0) + end
-        lines = {reader: self._line(reader, detail) for reader in detail.positions}
-        lines |= {
-            reader: GroupLine(
+        progress = {reader: self._progress(reader, detail) for reader in detail.positions}
+        progress |= {
+            reader: GroupProgress(
                 PositionKind.SHARE,
                 queue.unfinished,
                 sum(row.high_watermark - row.unfinished for row in queue.partitions),
@@ -164,27 +163,27 @@ class Sampler:
                 loop.time(),
                 ctx.clock.now_ms(),
                 _largest(written, lambda count: count),
-                _largest(lines, lambda line: line.lag),
-                {topic: queue.unfinished for topic, queue in detail.letters.items()},
+                _largest(progress, lambda one: one.lag),
+                {topic: queue.unfinished for topic, queue in detail.dead_letters.items()},
                 metrics.bytes_in.value,
                 metrics.bytes_out.value,
             )
         )
-        self.looks += 1
-        self._news.set()
-        self._news = asyncio.Event()
+        self.rounds += 1
+        self._next_sample.set()
+        self._next_sample = asyncio.Event()
 
-    def _line(self, reader: TopicReader, detail: Detail) -> GroupLine:
+    def _progress(self, reader: TopicReader, detail: Detail) -> GroupProgress:
         lag = done = 0
         for index, offset in detail.positions[reader].items():
             end = detail.ends.get((reader[1], index))
             if end is not None:
                 lag += max(0, end - offset)
                 done += offset
-        return GroupLine(PositionKind.CONSUMER, lag, done)
+        return GroupProgress(PositionKind.CONSUMER, lag, done)
 
-    async def _look_at_logs(self, topics: Iterable[TopicImage], detail: Detail) -> None:
-        """Where partitions begin and end, and how large they are: here by looking, else asking."""
+    async def _sample_logs(self, topics: Iterable[TopicImage], detail: Detail) -> None:
+        """Samples offsets and sizes of partitions: local ones directly, others by requests."""
         loop, ctx = asyncio.get_running_loop(), self._gateway.ctx
         away: list[tuple[str, int]] = []
         steps = 0
@@ -231,10 +230,10 @@ class Sampler:
             for row in topic.partitions
         }
 
-    async def _look_at_groups(self, detail: Detail) -> None:
-        """Positions of consumer groups, queues of share groups, and dead letters."""
+    async def _sample_groups(self, detail: Detail) -> None:
+        """Samples offsets of consumer groups, queues of share groups, and dead letters."""
         gateway = self._gateway
-        letters = [topic.name for topic in gateway.dead_letters.topics()][:QUEUES_MAX]
+        dead_letters = [topic.name for topic in gateway.dead_letters.topics()][:QUEUES_MAX]
         listing = await gateway.ctx.queue.positions.everywhere(None)
         queues: dict[TopicReader, None] = {}
         for row in listing.positions:
@@ -243,25 +242,25 @@ class Sampler:
             elif row.kind is PositionKind.SHARE and row.group != DEAD_LETTERS:
                 queues[row.group, row.topic] = None
         for group, topic in list(queues)[:QUEUES_MAX]:
-            await self._look_at_queue(group, topic, detail)
-        for topic in letters:
-            await self._look_at_queue(DEAD_LETTERS, topic, detail)
+            await self._sample_queue(group, topic, detail)
+        for topic in dead_letters:
+            await self._sample_queue(DEAD_LETTERS, topic, detail)
 
-    async def _look_at_queue(self, group: str, topic: str, detail: Detail) -> None:
-        await asyncio.sleep(0)  # There may be many.
+    async def _sample_queue(self, group: str, topic: str, detail: Detail) -> None:
+        await asyncio.sleep(0)  # There may be many queues.
         try:
             queue = await self._gateway.queues.one(SELF, topic, group)
         except Refused as refused:
             detail.trouble = f"{group} in {topic}: {refused.message or refused.code.name}"
             return
         if group == DEAD_LETTERS:
-            detail.letters[topic] = queue
+            detail.dead_letters[topic] = queue
         else:
             detail.queues[group, topic] = queue
 
 
 def _largest(table: dict[Name, Value], size: Callable[[Value], int]) -> dict[Name, Value]:
-    """All of it, or the largest."""
+    """Returns the `NAMES_MAX` largest entries."""
     if len(table) <= NAMES_MAX:
         return table
     return dict(sorted(table.items(), key=lambda item: -size(item[1]))[:NAMES_MAX])

@@ -1,10 +1,10 @@
-"""Who is logged in to the console: random tokens in memory, for a while.
+"""Sessions of the console: random tokens in memory.
 
-A session ends when its time is up, when nobody has used it for a while, when it is logged out of,
-and as soon as its user's passwords change or are gone. Each node has its own; a restart ends all.
+A session ends after `SESSION_SECONDS`, after `IDLE_SECONDS` without use, at logout, and when its
+user's credentials change or are deleted. Each node has its own sessions; a restart ends all.
 
-Bounds: `SESSIONS_MAX`, of which a user has `EACH_MAX`; one more of a user ends that user's oldest,
-one more in all the oldest of whoever has most.
+Bounds: `SESSIONS_MAX`, of which a user has `EACH_MAX`. A user's session above that limit ends the
+user's oldest; one above the total ends the oldest of the user with the most.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ TOKEN_BYTES = 32
 class ConsoleSession:
     name: str
     user: object
-    """What was known of the user at login: whatever changes of it ends the session."""
+    """User record at login; any change of it ends the session."""
     token: str
-    """In the cookie."""
+    """Value of the session cookie."""
     write_token: str
-    """What a page must say, beside the cookie, to change something: other sites cannot read it."""
+    """Token that a page sends with changes, besides the cookie: other sites cannot read it."""
     ends_s: float
     idle_s: float
 
@@ -38,7 +38,7 @@ class ConsoleSession:
 
 class Sessions:
     def __init__(self, random: Random, user_of: Callable[[str], object]) -> None:
-        """`user_of` answers with what is known of a user; None: there is no such user."""
+        """`user_of` returns a user's record; None if the user does not exist."""
         self._random = random
         self._user_of = user_of
         self._sessions: dict[str, ConsoleSession] = {}
@@ -47,7 +47,7 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, name: str, now_s: float) -> ConsoleSession:
-        self._make_room(name)
+        self._evict(name)
         token, write_token = (self._random.random_bytes(TOKEN_BYTES).hex() for _ in range(2))
         session = ConsoleSession(
             name,
@@ -60,7 +60,7 @@ class Sessions:
         self._sessions[token] = session
         return session
 
-    def _make_room(self, name: str) -> None:
+    def _evict(self, name: str) -> None:
         held = Counter(session.name for session in self._sessions.values())
         if held[name] < EACH_MAX:
             if len(self._sessions) < SESSIONS_MAX:
@@ -70,7 +70,7 @@ class Sessions:
         del self._sessions[oldest]
 
     def find(self, token: str, now_s: float) -> ConsoleSession | None:
-        """The session of a cookie, if it has not ended; looking at it keeps it from idling."""
+        """Returns the session of a cookie unless it has ended; restarts its idle time."""
         session = self._sessions.get(token)
         if session is None:
             return None

@@ -1,7 +1,7 @@
-"""The console's own files: pages, scripts and styles, as they lie in `static`.
+"""Static files of the console: pages, scripts and styles in `static`.
 
-Read once, when the first is asked for. A browser keeps them and asks whether they have changed
-(ETag), so that a new version of the broker is seen at once and nothing is sent twice.
+They are read once, at the first request. Browsers cache and revalidate them (ETag), so that a new
+version of the broker is used at once and no file is sent twice.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class Assets:
 
 
 def read_all() -> dict[str, Asset]:
-    """Every file by its path below `static`."""
+    """Reads all files; returns them by their paths below `static`."""
     found: dict[str, Asset] = {}
     for path in sorted(FOLDER.rglob("*")):
         if path.suffix in MEDIA_TYPES:

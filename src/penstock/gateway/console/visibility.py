@@ -1,4 +1,4 @@
-"""What somebody may see: the one authorizer, asked as the console's pages need it."""
+"""Permission checks of a viewer, for the console's pages."""
 
 from dataclasses import dataclass
 
@@ -28,5 +28,5 @@ class Visibility:
         return may(self.ctx, self.principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def sight_of(ctx: Context, request: Request) -> Visibility:
+def visibility_of(ctx: Context, request: Request) -> Visibility:
     return Visibility(ctx, principal_of(request))

@@ -1,10 +1,10 @@
-"""What one person may see of the samples: rates, lag and depths, as far as their rights go.
+"""Time series of rates, lag and depths, limited to what a principal may describe.
 
-A view is kept for each principal and grows by one point with each look, so that many viewers with
-the same rights cost what one does. Pure reckoning on `sampler.Sample`s; the rights are asked of the
-authorizer when a point is made.
+Each principal has a view that grows by one point per sample, so many viewers with the same
+principal cost as much as one. Pure computation on `sampler.Sample`s; permissions are checked when a
+point is added.
 
-Bounds: `VIEWS_MAX` views, those asked for last.
+Bounds: the `VIEWS_MAX` views used last.
 """
 
 from collections import OrderedDict, deque
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from penstock.gateway.console.sampler import SAMPLES_MAX, GroupLine, Sample, TopicReader
+from penstock.gateway.console.sampler import SAMPLES_MAX, GroupProgress, Sample, TopicReader
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import PositionKind
 
@@ -26,7 +26,7 @@ Sees = Callable[[str], bool]
 
 
 class Series(Struct):
-    """One value for each look, oldest first."""
+    """One value per sample, oldest first."""
 
     at_ms: list[int]
     records_in: list[float]
@@ -39,15 +39,15 @@ class Series(Struct):
 
 
 class Trend(Struct):
-    """Where a lag is going."""
+    """Lag and its trend."""
 
     lag: int
     per_s: float
-    """How fast it grows; below 0: it shrinks."""
+    """Growth of the lag per second; negative while it shrinks."""
     read_per_s: float | None
-    """None: not known yet."""
+    """Records read per second; None if not known yet."""
     eta_s: float | None
-    """When it will be read up at this pace; None: never, or it is now."""
+    """Seconds until the lag is 0 at this pace; None: never, or it is 0."""
     recent: list[int]
 
 
@@ -66,9 +66,9 @@ class Point:
 @dataclass(slots=True)
 class View:
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
-    looks: int = 0
+    rounds: int = 0
     body: bytes = b""
-    body_looks: int = -1
+    body_rounds: int = -1
 
 
 class Views:
@@ -79,7 +79,8 @@ class Views:
         self._rules: object = None
 
     def of(self, principal: Principal, rules: object) -> View:
-        """`rules` is another object when somebody's rights have changed: then all begin anew."""
+        """Returns a principal's view. Another `rules` object means that permissions have changed,
+        which resets all views."""
         if self._rules is not rules:
             self._rules = rules
             self._views.clear()
@@ -91,13 +92,13 @@ class Views:
 
 
 def grow(
-    view: View, samples: Sequence[Sample], looks: int, sees_topic: Sees, sees_group: Sees
+    view: View, samples: Sequence[Sample], rounds: int, sees_topic: Sees, sees_group: Sees
 ) -> None:
-    """Adds the points of looks that the view has not seen yet."""
-    missing = min(looks - view.looks, len(samples) - 1)
+    """Adds the points of samples that the view does not have yet."""
+    missing = min(rounds - view.rounds, len(samples) - 1)
     for at in range(len(samples) - missing, len(samples)):
         view.points.append(point_of(samples[at - 1], samples[at], sees_topic, sees_group))
-    view.looks = looks
+    view.rounds = rounds
 
 
 def point_of(before: Sample, now: Sample, sees_topic: Sees, sees_group: Sees) -> Point:
@@ -108,21 +109,21 @@ def point_of(before: Sample, now: Sample, sees_topic: Sees, sees_group: Sees) ->
         if topic in before.written and sees_topic(topic)
     )
     seen = {
-        reader: line
-        for reader, line in now.lines.items()
+        reader: one
+        for reader, one in now.progress.items()
         if sees_group(reader[0]) and sees_topic(reader[1])
     }
     read = sum(
-        max(0, line.done - before.lines[reader].done)
-        for reader, line in seen.items()
-        if reader in before.lines
+        max(0, one.done - before.progress[reader].done)
+        for reader, one in seen.items()
+        if reader in before.progress
     )
     return Point(
         now.at_ms,
         written / seconds,
         read / seconds,
-        sum(line.lag for line in seen.values() if line.kind is PositionKind.CONSUMER),
-        sum(line.lag for line in seen.values() if line.kind is PositionKind.SHARE),
+        sum(one.lag for one in seen.values() if one.kind is PositionKind.CONSUMER),
+        sum(one.lag for one in seen.values() if one.kind is PositionKind.SHARE),
         sum(count for topic, count in now.dead.items() if sees_topic(topic)),
         (now.bytes_in - before.bytes_in) / seconds,
         (now.bytes_out - before.bytes_out) / seconds,
@@ -143,13 +144,13 @@ def series_of(points: Sequence[Point]) -> Series:
 
 
 def _recent(samples: Sequence[Sample]) -> list[Sample]:
-    """Those of the last minute, oldest first."""
+    """Returns the samples of the last minute, oldest first."""
     last_s = samples[-1].at_s
     return [sample for sample in samples if last_s - sample.at_s <= TREND_SECONDS]
 
 
 def rate_of(samples: Sequence[Sample], topic: str) -> float | None:
-    """Records a second that were written to a topic, over the last minute; None: not known yet."""
+    """Returns the records per second written to a topic in the last minute; None if unknown."""
     known = [one for one in _recent(samples) if topic in one.written]
     if len(known) < 2:
         return None
@@ -158,7 +159,7 @@ def rate_of(samples: Sequence[Sample], topic: str) -> float | None:
 
 
 def written_lately(samples: Sequence[Sample], topic: str) -> list[float]:
-    """The rates of the last minute, one for each look."""
+    """Returns the rates of the last minute, one per sample."""
     known = [one for one in _recent(samples) if topic in one.written]
     return [
         round(max(0, b.written[topic] - a.written[topic]) / max(b.at_s - a.at_s, 0.001), 2)
@@ -167,12 +168,12 @@ def written_lately(samples: Sequence[Sample], topic: str) -> list[float]:
 
 
 def trend_of(samples: Sequence[Sample], readers: Sequence[TopicReader]) -> Trend:
-    """Where the lag of a group is going, over some topics."""
+    """Returns the lag of a group and its trend, summed over `readers`."""
     recent = _recent(samples) if samples else []
-    known = [[one.lines.get(reader) for reader in readers] for one in recent]
-    lags = [sum(line.lag for line in lines if line is not None) for lines in known]
+    known = [[one.progress.get(reader) for reader in readers] for one in recent]
+    lags = [sum(one.lag for one in rows if one is not None) for rows in known]
     lag = lags[-1] if lags else 0
-    whole = [at for at, lines in enumerate(known) if None not in lines]
+    whole = [at for at, rows in enumerate(known) if None not in rows]
     if len(whole) < 2:
         return Trend(lag, 0.0, None, None, lags)
     first, last = whole[0], whole[-1]
@@ -185,13 +186,13 @@ def trend_of(samples: Sequence[Sample], readers: Sequence[TopicReader]) -> Trend
     )
 
 
-def _done(lines: Sequence[GroupLine | None]) -> int:
-    return sum(line.done for line in lines if line is not None)
+def _done(rows: Sequence[GroupProgress | None]) -> int:
+    return sum(one.done for one in rows if one is not None)
 
 
-def readers_of(lines: Mapping[TopicReader, GroupLine]) -> dict[str, list[TopicReader]]:
-    """The topics of each group."""
+def readers_of(rows: Mapping[TopicReader, GroupProgress]) -> dict[str, list[TopicReader]]:
+    """Groups readers by group."""
     found: dict[str, list[TopicReader]] = {}
-    for reader in sorted(lines):
+    for reader in sorted(rows):
         found.setdefault(reader[0], []).append(reader)
     return found

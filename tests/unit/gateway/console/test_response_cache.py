@@ -13,7 +13,7 @@ async def test_fifty_viewers_are_sent_the_same_answer_until_something_changes(we
     await web.publish("a", topic="other")
     assert len((await web.own("/topics"))["topics"]) == 2
     assert web.console.answers.made == 2
-    await web.console.sampler.look()
+    await web.console.sampler.sample()
     await web.own("/topics")
     await web.own("/topics", internal="true")
     assert web.console.answers.made == 4

@@ -3,7 +3,7 @@
 from collections import deque
 
 from penstock.coordinator.groups_by_topic import PositionKind
-from penstock.gateway.console.sampler import SAMPLES_MAX, GroupLine, Sample
+from penstock.gateway.console.sampler import SAMPLES_MAX, GroupProgress, Sample
 from penstock.gateway.console.visible_samples import (
     VIEWS_MAX,
     Views,
@@ -17,8 +17,8 @@ from penstock.gateway.core.caller import Principal
 
 def sample(at_s: float, written: int, lag: int, done: int) -> Sample:
     lines = {
-        ("g", "t"): GroupLine(PositionKind.CONSUMER, lag, done),
-        ("w", "t"): GroupLine(PositionKind.SHARE, 5, done),
+        ("g", "t"): GroupProgress(PositionKind.CONSUMER, lag, done),
+        ("w", "t"): GroupProgress(PositionKind.SHARE, 5, done),
     }
     return Sample(at_s, int(at_s * 1000), {"t": written, "hidden": written * 9}, lines, {}, 0, 0)
 

@@ -1,1 +1,1 @@
-"""The console's own routes, a module for each kind of page."""
+"""Routes of the console, a module for each kind of page."""

@@ -1,6 +1,6 @@
-"""The workbench of dead letters: redrives that can be watched, stopped and undone.
+"""Redrives of dead letters: start, list, stop, undo.
 
-Looking at letters is what the HTTP routes below `/dlq` do; the pages use those.
+To list dead letters, the pages use the REST routes below `/dlq`.
 """
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.redrives import Redrive
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import sight_of
+from penstock.gateway.console.visibility import visibility_of
 from penstock.gateway.http.request_io import WaitingRequests, json_answer, principal_of, read_json
 from penstock.gateway.rest.dead_letters import RedriveBody, filter_of, payload_of
 
@@ -40,15 +40,15 @@ class RedrivesAnswer(Struct):
 
 
 async def list_redrives(console: Console, request: Request) -> Response:
-    sight = sight_of(console.ctx, request)
-    found = [_answer(one) for one in console.redrives.all() if sight.topic(one.errand.topic)]
+    visibility = visibility_of(console.ctx, request)
+    found = [_answer(one) for one in console.redrives.all() if visibility.topic(one.job.topic)]
     return json_answer(RedrivesAnswer(found))
 
 
 async def start(console: Console, request: Request) -> Response:
     body = await read_json(request, RedriveBody)
     if body.rate is not None and not body.rate > 0:
-        raise Refused(ErrorCode.INVALID_REQUEST, "rate is above 0")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"invalid rate {body.rate}: must be above 0")
     redrive, task = await console.redrives.start(
         principal_of(request),
         request.path_params["name"],
@@ -76,35 +76,35 @@ async def undo(console: Console, request: Request) -> Response:
 
 
 def _own(console: Console, request: Request) -> Redrive:
-    """A redrive of letters that the caller may read."""
+    """Returns a redrive; refuses unless the caller may read its dead letters."""
     redrive = console.redrives.find(request.path_params["id"])
-    console.browser.topic(principal_of(request), redrive.errand.topic)
+    console.browser.topic(principal_of(request), redrive.job.topic)
     return redrive
 
 
 def _answer(one: Redrive) -> RedriveAnswer:
-    errand = one.errand
+    job = one.job
     return RedriveAnswer(
-        errand.name,
-        errand.topic,
+        job.name,
+        job.topic,
         one.who,
         one.to,
         one.rate,
         one.state,
-        errand.started_ms,
-        errand.ended_ms,
+        job.started_ms,
+        job.ended_ms,
         one.total,
-        errand.settled,
-        errand.skipped,
+        job.settled,
+        job.skipped,
         one.taken_back,
         one.can_undo,
-        errand.reason or "",
+        job.reason or "",
     )
 
 
 ROWS = (
-    ConsoleRow("GET", "/redrives", "redrives that this node's console started", list_redrives),
-    ConsoleRow("POST", "/dlq/{name}/redrives", "begin to send letters back", start),
-    ConsoleRow("POST", "/redrives/{id}/stop", "stop a redrive: the rest stays", stop),
-    ConsoleRow("POST", "/redrives/{id}/undo", "take back what was not delivered yet", undo),
+    ConsoleRow("GET", "/redrives", "list redrives started in this node's console", list_redrives),
+    ConsoleRow("POST", "/dlq/{name}/redrives", "start a redrive of dead letters", start),
+    ConsoleRow("POST", "/redrives/{id}/stop", "stop a redrive", stop),
+    ConsoleRow("POST", "/redrives/{id}/undo", "take back copies not delivered yet", undo),
 )

@@ -1,4 +1,4 @@
-"""Groups of every kind: how far behind each is and where that is going; moving them."""
+"""Groups of all kinds: lag, trend, and offset resets."""
 
 import asyncio
 from functools import partial
@@ -12,7 +12,7 @@ from penstock.gateway.console import offset_resets
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.sampler import SELF
-from penstock.gateway.console.visibility import Visibility, sight_of
+from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.gateway.console.visible_samples import Trend, readers_of, trend_of
 from penstock.gateway.core.log_reader import Portion
 from penstock.gateway.http.request_io import (
@@ -23,9 +23,9 @@ from penstock.gateway.http.request_io import (
     text,
 )
 
-DATED_BYTES = 16 << 10
-DATED_MAX = 200
-"""Partitions whose first unread record is looked at."""
+OLDEST_BYTES = 16 << 10
+OLDEST_MAX = 200
+"""Maximum partitions whose first unread record is read for its timestamp."""
 
 
 class ConsoleGroupRow(Struct):
@@ -53,7 +53,7 @@ class PlaceRow(Struct):
     end: int | None
     lag: int | None
     oldest_ms: int | None
-    """When the first record that was not read was written."""
+    """Timestamp of the first unread record."""
 
 
 class TopicTrend(Struct):
@@ -93,13 +93,15 @@ class ResetAnswer(Struct):
 
 
 async def list_groups(console: Console, request: Request) -> Response:
-    sight = sight_of(console.ctx, request)
-    return await console.answers.of(sight.principal, "groups", partial(_groups, console, sight))
+    visibility = visibility_of(console.ctx, request)
+    return await console.answers.of(
+        visibility.principal, "groups", partial(_groups, console, visibility)
+    )
 
 
-async def _groups(console: Console, sight: Visibility) -> ConsoleGroups:
-    samples, by_group = console.sampler.samples, _readers(console, sight)
-    found = await console.gateway.groups.all(sight.principal)
+async def _groups(console: Console, visibility: Visibility) -> ConsoleGroups:
+    samples, by_group = console.sampler.samples, _readers(console, visibility)
+    found = await console.gateway.groups.all(visibility.principal)
     rows = [
         ConsoleGroupRow(
             row.group,
@@ -114,16 +116,18 @@ async def _groups(console: Console, sight: Visibility) -> ConsoleGroups:
     return ConsoleGroups(rows)
 
 
-def _readers(console: Console, sight: Visibility) -> dict[str, list[tuple[str, str]]]:
-    lines = console.sampler.samples[-1].lines
-    return readers_of({reader: line for reader, line in lines.items() if sight.topic(reader[1])})
+def _readers(console: Console, visibility: Visibility) -> dict[str, list[tuple[str, str]]]:
+    progress = console.sampler.samples[-1].progress
+    return readers_of(
+        {reader: one for reader, one in progress.items() if visibility.topic(reader[1])}
+    )
 
 
 async def show_group(console: Console, request: Request) -> Response:
     await console.sampler.fresh()
-    sight, group = sight_of(console.ctx, request), request.path_params["group"]
-    described = await console.gateway.groups.one(sight.principal, group)
-    readers = _readers(console, sight).get(group, [])
+    visibility, group = visibility_of(console.ctx, request), request.path_params["group"]
+    described = await console.gateway.groups.one(visibility.principal, group)
+    readers = _readers(console, visibility).get(group, [])
     samples, detail = console.sampler.samples, console.sampler.detail
     places: list[PlaceRow] = []
     for reader in readers:
@@ -145,7 +149,7 @@ async def show_group(console: Console, request: Request) -> Response:
             end = detail.ends.get((topic, partition))
             lag = None if end is None else max(0, end - position)
             places.append(PlaceRow(topic, partition, position, end, lag, None))
-    await _date(console, places)
+    await _add_oldest(console, places)
     return json_answer(
         ConsoleGroup(
             group,
@@ -159,29 +163,29 @@ async def show_group(console: Console, request: Request) -> Response:
     )
 
 
-async def _date(console: Console, places: list[PlaceRow]) -> None:
-    """When the first unread records were written: of the partitions furthest behind."""
+async def _add_oldest(console: Console, places: list[PlaceRow]) -> None:
+    """Adds the timestamps of the first unread records, for the partitions with the largest lag."""
     behind = [one for one in places if one.lag and one.oldest_ms is None]
     behind.sort(key=lambda one: -(one.lag or 0))
     by_topic: dict[str, dict[int, PlaceRow]] = {}
-    for one in behind[:DATED_MAX]:
+    for one in behind[:OLDEST_MAX]:
         by_topic.setdefault(one.topic, {})[one.partition] = one
-    await asyncio.gather(*(_date_topic(console, *item) for item in by_topic.items()))
+    await asyncio.gather(*(_add_oldest_of_topic(console, *item) for item in by_topic.items()))
 
 
-async def _date_topic(console: Console, name: str, rows: dict[int, PlaceRow]) -> None:
+async def _add_oldest_of_topic(console: Console, name: str, rows: dict[int, PlaceRow]) -> None:
     topic = console.ctx.image.topics.get(name)
     if topic is None:
         return
     positions = {at: row.position for at, row in rows.items()}
     try:
         portions = await console.gateway.log.portions(
-            SELF, topic, positions, partition_bytes=DATED_BYTES
+            SELF, topic, positions, partition_bytes=OLDEST_BYTES
         )
         for portion in portions:
             rows[portion.partition].oldest_ms = await console.ctx.workers.run(_first_ms, portion)
     except Refused:
-        return  # Something moves: the lag is told without its age.
+        return  # A leader is moving: the lag is shown without its age.
 
 
 def _first_ms(portion: Portion) -> int | None:
@@ -190,7 +194,7 @@ def _first_ms(portion: Portion) -> int | None:
     return next((message.timestamp for message in portion.fetched.messages()), None)
 
 
-# -- moving -----------------------------------------------------------------------------------
+# -- resets -----------------------------------------------------------------------------------
 
 
 async def preview(console: Console, request: Request) -> Response:
@@ -219,8 +223,8 @@ def _answer(
 
 
 ROWS = (
-    ConsoleRow("GET", "/groups", "groups with their lag and where it is going", list_groups),
-    ConsoleRow("GET", "/groups/{group}", "one group: members, positions, lag", show_group),
-    ConsoleRow("GET", "/groups/{group}/reset", "what moving a group would do", preview),
-    ConsoleRow("POST", "/groups/{group}/reset", "move a group without members", reset),
+    ConsoleRow("GET", "/groups", "list groups with their lag and its trend", list_groups),
+    ConsoleRow("GET", "/groups/{group}", "show a group: members, offsets, lag", show_group),
+    ConsoleRow("GET", "/groups/{group}/reset", "preview an offset reset of a group", preview),
+    ConsoleRow("POST", "/groups/{group}/reset", "reset the offsets of a group", reset),
 )

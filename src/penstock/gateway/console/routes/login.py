@@ -1,4 +1,4 @@
-"""Logging in and out, and what a page must know before it shows anything."""
+"""Login, logout, and the session data that every page needs."""
 
 import asyncio
 
@@ -23,8 +23,8 @@ from penstock.security.login import FAILED
 
 NAME_CHARS_MAX = 255
 PASSWORD_CHARS_MAX = 1_024
-ANYTHING = "1"
-"""The write token where nobody logs in."""
+NO_LOGIN = "1"
+"""Write token without a login."""
 
 
 class LoginBody(Struct, forbid_unknown_fields=True):
@@ -36,9 +36,9 @@ class SessionAnswer(Struct):
     principal: str
     is_logged_in: bool
     can_log_in: bool
-    """Whether there are users here at all."""
+    """True if there are users who can log in."""
     must_log_in: bool
-    """Whether rights are asked for, and nobody has said who they are."""
+    """True if authorization is enabled and the viewer is not authenticated."""
     is_read_only: bool
     write_token: str
     version: str
@@ -58,7 +58,7 @@ async def show_session(console: Console, request: Request) -> Response:
             console.users is not None,
             guarded and session is None and "authorization" not in request.headers,
             ctx.configs.flag("console.read.only"),
-            ANYTHING if session is None else session.write_token,
+            NO_LOGIN if session is None else session.write_token,
             about.version,
             ctx.node_id,
             about.cluster_id,
@@ -69,7 +69,7 @@ async def show_session(console: Console, request: Request) -> Response:
 
 async def log_in(console: Console, request: Request) -> Response:
     if console.users is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "nobody has to log in here")
+        raise Refused(ErrorCode.INVALID_REQUEST, "login is disabled on this node: it has no users")
     body = await read_json(request, LoginBody)
     name, password, peer = body.name, body.password, peer_of(request.scope)
     is_short = len(name) <= NAME_CHARS_MAX and len(password) <= PASSWORD_CHARS_MAX
@@ -101,7 +101,9 @@ async def log_out(console: Console, request: Request) -> Response:
 
 
 ROWS = (
-    ConsoleRow("GET", "/session", "who asks, and what this console may do", show_session),
-    ConsoleRow("POST", "/login", f"log in by name and password; the cookie is for {ROOT}", log_in),
+    ConsoleRow("GET", "/session", "show the principal and the console's mode", show_session),
+    ConsoleRow(
+        "POST", "/login", f"log in with name and password; sets a cookie for {ROOT}", log_in
+    ),
     ConsoleRow("POST", "/logout", "end the session", log_out),
 )

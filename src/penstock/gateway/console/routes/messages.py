@@ -1,4 +1,4 @@
-"""Messages of a topic: pages of them, one of them, a search, and the live tail."""
+"""Messages of a topic: pages, single messages, search, live tail."""
 
 from collections.abc import AsyncIterator
 
@@ -23,7 +23,7 @@ from penstock.gateway.console.message_search import (
 )
 from penstock.gateway.console.record_view import ShownMessage, show_message
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import sight_of
+from penstock.gateway.console.visibility import visibility_of
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.http.request_io import (
@@ -50,11 +50,11 @@ LATEST, EARLIEST, OFFSET, TIME = "latest", "earliest", "offset", "time"
 class PageAnswer(Struct):
     messages: list[ShownMessage]
     older: str
-    """A cursor for `before`; empty: there are none."""
+    """Cursor for `before`; empty if there are no older messages."""
     newer: str
-    """A cursor for `after`."""
+    """Cursor for `after`."""
     total: int
-    """Offsets between beginnings and ends: about as many messages."""
+    """Number of offsets between start and end: roughly the number of messages."""
     is_cut: bool
     partitions: int
     partitions_shown: int
@@ -101,8 +101,8 @@ async def _page(
 ) -> MessagePage:
     before, after = optional_text(request, "before"), optional_text(request, "after")
     if before:
-        said = read_cursor(before)
-        upto = {at: min(max(said.get(at, end), begins[at]), end) for at, end in ends.items()}
+        cursor = read_cursor(before)
+        upto = {at: min(max(cursor.get(at, end), begins[at]), end) for at, end in ends.items()}
         return await browser.backward(principal, topic, begins, upto, limit)
     if after:
         return await browser.forward(principal, topic, begins, ends, read_cursor(after), limit)
@@ -120,7 +120,7 @@ async def _starts(
     begins: PageOffsets,
     ends: PageOffsets,
 ) -> PageOffsets | None:
-    """Where to begin; None: at the end, going back."""
+    """Returns the start offsets; None: backward from the end."""
     match choice(request, "from", LATEST, EARLIEST, OFFSET, TIME):
         case "earliest":
             return begins
@@ -137,7 +137,11 @@ async def show_one(console: Console, request: Request) -> Response:
     topic = browser.topic(principal, request.path_params["name"])
     partition, offset = (_number(request, name) for name in ("partition", "offset"))
     if partition >= len(topic.partitions):
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
+        raise Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"partition {partition} does not exist: {topic.name} has partitions 0 to "
+            f"{len(topic.partitions) - 1}",
+        )
     message = await browser.one(principal, topic, partition, offset)
     return json_answer(await show_message(message, console.decoder, whole=True))
 
@@ -180,13 +184,13 @@ async def _progress(console: Console, steps: AsyncIterator[SearchProgress]) -> A
 
 
 async def tail(console: Console, request: Request) -> Response:
-    sight = sight_of(console.ctx, request)
-    topic = console.browser.topic(sight.principal, request.path_params["name"])
-    console.tails.check(sight, topic)
-    return EventStream(console.tails.watch(sight, topic), request.app.state.waits)
+    visibility = visibility_of(console.ctx, request)
+    topic = console.browser.topic(visibility.principal, request.path_params["name"])
+    console.tails.check(visibility, topic)
+    return EventStream(console.tails.watch(visibility, topic), request.app.state.waits)
 
 
-# -- reading and writing ----------------------------------------------------------------------
+# -- parameters -------------------------------------------------------------------------------
 
 
 def _partition(request: Request) -> int | None:
@@ -196,7 +200,7 @@ def _partition(request: Request) -> int | None:
 def _number(request: Request, name: str) -> int:
     value: str = request.path_params[name]
     if not (value.isascii() and value.isdigit() and len(value) < len(str(OFFSET_MAX))):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a number, not {value[:40]}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"invalid {name} {value[:40]!r}: must be a number")
     return int(value)
 
 
@@ -209,21 +213,27 @@ def read_cursor(cursor: str) -> PageOffsets:
     for part in cursor.split(",")[: PARTITIONS_MAX + 1]:
         at, _, offset = part.partition(":")
         if not (at.isdecimal() and offset.isdecimal() and len(part) < 40):
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{part[:40]} is no place in a topic")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"invalid cursor {part[:40]!r}: must be PARTITION:OFFSET",
+            )
         found[int(at)] = int(offset)
     return found
 
 
 ROWS = (
-    ConsoleRow("GET", "/topics/{name}/messages", "a page of messages", list_messages),
+    ConsoleRow("GET", "/topics/{name}/messages", "list a page of messages", list_messages),
     ConsoleRow(
         "GET",
         "/topics/{name}/messages/{partition}/{offset}",
-        "one whole message",
+        "show a message in full",
         show_one,
     ),
     ConsoleRow(
-        "GET", "/topics/{name}/search", "a search with progress, as server-sent events", search
+        "GET",
+        "/topics/{name}/search",
+        "search messages, with progress as server-sent events",
+        search,
     ),
-    ConsoleRow("GET", "/topics/{name}/tail", "new messages as server-sent events", tail),
+    ConsoleRow("GET", "/topics/{name}/tail", "stream new messages as server-sent events", tail),
 )

@@ -1,4 +1,4 @@
-"""Nodes and partitions of the cluster: who leads what, who follows, how full the disks are."""
+"""Nodes and partitions of the cluster: leaders, replicas, disk usage."""
 
 import asyncio
 from functools import partial
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import Visibility, sight_of
+from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 PARTITIONS_MAX = 2_000
@@ -30,7 +30,7 @@ class NodeRow(Struct):
     disk_total_bytes: int | None
     disk_free_bytes: int | None
     error: str
-    """Why the node does not say how full it is."""
+    """Reason why the disk usage is unknown."""
 
 
 class ConsolePartitionRow(Struct):
@@ -50,20 +50,23 @@ class NodesAnswer(Struct):
     partitions: list[ConsolePartitionRow]
     partition_count: int
     missing: list[int]
-    """Nodes that have replicas and are not there."""
+    """Nodes that have replicas, but are not in the cluster."""
 
 
 async def list_nodes(console: Console, request: Request) -> Response:
-    sight = sight_of(console.ctx, request)
-    if not sight.cluster():
+    visibility = visibility_of(console.ctx, request)
+    if not visibility.cluster():
         raise Refused(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            f"{sight.principal} may not describe the cluster",
+            f"{visibility.principal} lacks DESCRIBE permission on the cluster: ask an "
+            "administrator to grant it",
         )
-    return await console.answers.of(sight.principal, "nodes", partial(_nodes, console, sight))
+    return await console.answers.of(
+        visibility.principal, "nodes", partial(_nodes, console, visibility)
+    )
 
 
-async def _nodes(console: Console, sight: Visibility) -> NodesAnswer:
+async def _nodes(console: Console, visibility: Visibility) -> NodesAnswer:
     image = console.ctx.image
     leads: dict[int, int] = {}
     replicas: dict[int, int] = {}
@@ -75,7 +78,7 @@ async def _nodes(console: Console, sight: Visibility) -> NodesAnswer:
             leads[record.leader] = leads.get(record.leader, 0) + 1
             for node in record.replicas:
                 replicas[node] = replicas.get(node, 0) + 1
-            if sight.topic(name):
+            if visibility.topic(name):
                 partitions.append(
                     ConsolePartitionRow(
                         name,
@@ -87,7 +90,7 @@ async def _nodes(console: Console, sight: Visibility) -> NodesAnswer:
                         len(record.isr) < len(record.replicas),
                     )
                 )
-    # What is wrong comes first, should there be too many to show.
+    # Problems come first, in case there are too many partitions to show.
     partitions.sort(key=lambda row: (not row.is_leaderless, not row.is_behind))
     disks = await asyncio.gather(*(_disk(console, node_id) for node_id in image.brokers))
     rows = [
@@ -116,7 +119,7 @@ async def _nodes(console: Console, sight: Visibility) -> NodesAnswer:
 
 
 async def _disk(console: Console, node_id: int) -> tuple[int | None, int | None, int | None, str]:
-    """Bytes of logs, of the disk, and free; and why they are not known."""
+    """Returns bytes of logs, of the disk, and free; and the reason if they are unknown."""
     request = DescribeLogDirsRequest(topics=None)
     gateway = console.gateway
     try:
@@ -140,5 +143,5 @@ async def _disk(console: Console, node_id: int) -> tuple[int | None, int | None,
 
 
 ROWS = (
-    ConsoleRow("GET", "/nodes", "nodes, and the partitions that they lead and follow", list_nodes),
+    ConsoleRow("GET", "/nodes", "list nodes and partitions with leaders and replicas", list_nodes),
 )

@@ -1,4 +1,4 @@
-"""The first page: rates, lag and health of the whole, now and over the last minutes."""
+"""Overview page: rates, lag and health of the cluster over the last minutes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.health import Problem, problems_of
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import Visibility, sight_of
+from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.gateway.console.visible_samples import (
     Series,
     Trend,
@@ -37,13 +37,13 @@ GAUGES = (
 )
 
 
-class TopicLine(Struct):
+class OverviewTopic(Struct):
     name: str
     per_s: float | None
     recent: list[float]
 
 
-class GroupLine(Struct):
+class OverviewGroup(Struct):
     name: str
     topics: list[str]
     trend: Trend
@@ -63,14 +63,14 @@ class OverviewAnswer(Struct):
     at_ms: int
     totals: OverviewTotals
     series: Series
-    topics: list[TopicLine]
-    groups: list[GroupLine]
+    topics: list[OverviewTopic]
+    groups: list[OverviewGroup]
     problems: list[Problem]
     node: dict[str, float]
 
 
 def gauges_of(console: Console) -> dict[str, float]:
-    """Some of this node's own metrics; what is not there (in a test) is left out."""
+    """Returns some of this node's metrics; missing ones (in tests) are left out."""
     families = console.ctx.metrics.catalogue.families
     found: dict[str, float] = {}
     for name in GAUGES:
@@ -80,32 +80,38 @@ def gauges_of(console: Console) -> dict[str, float]:
     return found
 
 
-def body_of(console: Console, sight: Visibility) -> bytes:
-    """The answer as JSON: made once for each look and principal."""
+def body_of(console: Console, visibility: Visibility) -> bytes:
+    """Returns the response as JSON, computed once per sample and principal."""
     sampler = console.sampler
-    view = console.views.of(sight.principal, console.ctx.image.acls)
-    if view.body_looks != sampler.looks:
-        grow(view, sampler.samples, sampler.looks, sight.topic, sight.group)
-        view.body = msgspec.json.encode(_overview(console, sight, series_of(view.points)))
-        view.body_looks = sampler.looks
+    view = console.views.of(visibility.principal, console.ctx.image.acls)
+    if view.body_rounds != sampler.rounds:
+        grow(view, sampler.samples, sampler.rounds, visibility.topic, visibility.group)
+        view.body = msgspec.json.encode(_overview(console, visibility, series_of(view.points)))
+        view.body_rounds = sampler.rounds
     return view.body
 
 
-def _overview(console: Console, sight: Visibility, series: Series) -> OverviewAnswer:
+def _overview(console: Console, visibility: Visibility, series: Series) -> OverviewAnswer:
     sampler, image = console.sampler, console.ctx.image
     samples, detail = sampler.samples, sampler.detail
     last = samples[-1]
-    names = [name for name in last.written if sight.topic(name)]
+    names = [name for name in last.written if visibility.topic(name)]
     rates = {name: rate_of(samples, name) for name in names}
     busiest = sorted(names, key=lambda name: (-(rates[name] or 0), name))[:TOP]
-    readers = [reader for reader in last.lines if sight.group(reader[0]) and sight.topic(reader[1])]
-    by_group = readers_of({reader: last.lines[reader] for reader in readers})
+    readers = [
+        reader
+        for reader in last.progress
+        if visibility.group(reader[0]) and visibility.topic(reader[1])
+    ]
+    by_group = readers_of({reader: last.progress[reader] for reader in readers})
     lags = {
-        group: sum(last.lines[reader].lag for reader in rows) for group, rows in by_group.items()
+        group: sum(last.progress[reader].lag for reader in rows) for group, rows in by_group.items()
     }
     furthest = sorted(by_group, key=lambda group: (-lags[group], group))[:TOP]
     seen = {
-        name for name, topic in image.topics.items() if not topic.is_hidden and sight.topic(name)
+        name
+        for name, topic in image.topics.items()
+        if not topic.is_hidden and visibility.topic(name)
     }
     gauges = gauges_of(console)
     return OverviewAnswer(
@@ -125,44 +131,46 @@ def _overview(console: Console, sight: Visibility, series: Series) -> OverviewAn
         ),
         series,
         [
-            TopicLine(name, rates[name], written_lately(samples, name))
+           OverviewTopic(name, rates[name], written_lately(samples, name))
             for name in busiest
         ],
         [
-            GroupLine(group, [topic for _, topic in by_group[group]],
+           OverviewGroup(group, [topic for _, topic in by_group[group]],
                       trend_of(samples, by_group[group]))
             for group in furthest
         ],
-        problems_of(sight, image, detail, samples, gauges),
+        problems_of(visibility, image, detail, samples, gauges),
         gauges,
     )  # fmt: skip
 
 
 async def show(console: Console, request: Request) -> Response:
     await console.sampler.fresh()
-    body = body_of(console, sight_of(console.ctx, request))
+    body = body_of(console, visibility_of(console.ctx, request))
     return Response(body, media_type="application/json")
 
 
 async def live(console: Console, request: Request) -> Response:
     await console.sampler.fresh()
-    return EventStream(_looks(console, sight_of(console.ctx, request)), request.app.state.waits)
+    return EventStream(
+        _events(console, visibility_of(console.ctx, request)), request.app.state.waits
+    )
 
 
-async def _looks(console: Console, sight: Visibility) -> AsyncIterator[bytes]:
+async def _events(console: Console, visibility: Visibility) -> AsyncIterator[bytes]:
     sampler = console.sampler
     while True:
-        looks = sampler.looks
-        yield b"event: overview\ndata: " + body_of(console, sight) + b"\n\n"
-        while sampler.looks == looks:
+        rounds = sampler.rounds
+        yield b"event: overview\ndata: " + body_of(console, visibility) + b"\n\n"
+        while sampler.rounds == rounds:
             try:
                 async with asyncio.timeout(IDLE_MS / 1000):
-                    await sampler.next(looks)
+                    await sampler.next(rounds)
             except TimeoutError:
                 yield KEEP_ALIVE
 
 
 ROWS = (
-    ConsoleRow("GET", "/overview", "rates, lag and health, now and over the last minutes", show),
-    ConsoleRow("GET", "/live", "the same as server-sent events, one for each look", live),
+    ConsoleRow("GET", "/overview", "show rates, lag and health over the last minutes", show),
+    ConsoleRow("GET", "/live", "stream the overview as server-sent events", live),
 )

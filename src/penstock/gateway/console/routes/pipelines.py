@@ -1,9 +1,9 @@
-"""Pipelines: what each of their stages last reported, from the topic that they report to.
+"""Pipelines: the last report of each stage, from the status topic.
 
-A stage writes a record whose key is `PIPELINE/STAGE` and whose value is JSON. The newest of each
-key counts; what is no such JSON is passed over.
+A stage writes records with the key `PIPELINE/STAGE` and a JSON value. The newest record of each key
+counts; other values are ignored.
 
-Bounds: the last `REPORTS_MAX` reports of each partition are looked at.
+Bounds: the last `REPORTS_MAX` reports of each partition are read.
 """
 
 from typing import Any
@@ -53,12 +53,12 @@ async def list_pipelines(console: Console, request: Request) -> Response:
         if message.key is not None:
             newest[message.key] = _stage(message.value)
     stages = [stage for stage in newest.values() if stage is not None]
-    stages.sort(key=lambda stage: stage.pipeline)  # And as they came.
+    stages.sort(key=lambda stage: stage.pipeline)  # Stable: stages keep their order.
     return json_answer(PipelinesAnswer(True, stages))
 
 
 def _stage(value: bytes | None) -> StageRow | None:
-    """None: it was taken away, or is nothing that we know."""
+    """Decodes a report; None if it was removed or is malformed."""
     if value is None:
         return None
     try:
@@ -69,5 +69,5 @@ def _stage(value: bytes | None) -> StageRow | None:
 
 
 ROWS = (
-    ConsoleRow("GET", "/pipelines", "what the stages of pipelines last reported", list_pipelines),
+    ConsoleRow("GET", "/pipelines", "list the last reports of pipeline stages", list_pipelines),
 )

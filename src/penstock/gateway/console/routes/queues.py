@@ -1,4 +1,4 @@
-"""Queues: what waits, what is held, what is put off, what died, and since when."""
+"""Queues: messages that are ready, leased, delayed or dead-lettered, and their age."""
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import Visibility, sight_of
+from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.gateway.console.visible_samples import Trend, trend_of
 from penstock.gateway.core.queues import QueueStanding
 
@@ -30,11 +30,11 @@ class ConsoleQueueRow(Struct):
     given_up: int
     unfinished: int
     by_priority: list[int]
-    """Of those that are ready: how many of priority 0, 1, and so on; as far as queues are open."""
+    """Ready messages by priority from 0 on, for partitions whose queues are open."""
     oldest_ms: int | None
     dead_topic: str
     dead: int | None
-    """Open dead letters of the topic they go to; None: there is no such topic."""
+    """Open dead letters in `dead_topic`; None if that topic does not exist."""
     trend: Trend
     partitions: list[QueuePartition]
 
@@ -44,23 +44,23 @@ class ConsoleQueues(Struct):
 
 
 async def list_queues(console: Console, request: Request) -> Response:
-    sight = sight_of(console.ctx, request)
+    visibility = visibility_of(console.ctx, request)
 
     async def make() -> ConsoleQueues:
         rows = [
-            _row(console, sight, queue)
+            _row(console, visibility, queue)
             for (group, topic), queue in sorted(console.sampler.detail.queues.items())
-            if sight.group(group) and sight.topic(topic)
+            if visibility.group(group) and visibility.topic(topic)
         ]
         return ConsoleQueues(rows)
 
-    return await console.answers.of(sight.principal, "queues", make)
+    return await console.answers.of(visibility.principal, "queues", make)
 
 
-def _row(console: Console, sight: Visibility, queue: QueueStanding) -> ConsoleQueueRow:
+def _row(console: Console, visibility: Visibility, queue: QueueStanding) -> ConsoleQueueRow:
     sampler = console.sampler
     dead_topic = console.gateway.dead_letters.topic_of(queue.group, queue.topic)
-    letters = sampler.detail.letters.get(dead_topic)
+    dead_letters = sampler.detail.dead_letters.get(dead_topic)
     priorities = [0] * max((len(row.ready_by_priority) for row in queue.partitions), default=0)
     for row in queue.partitions:
         for priority, count in enumerate(row.ready_by_priority):
@@ -76,7 +76,9 @@ def _row(console: Console, sight: Visibility, queue: QueueStanding) -> ConsoleQu
         priorities,
         queue.oldest_ms,
         dead_topic,
-        letters.unfinished if letters is not None and sight.topic(dead_topic) else None,
+        dead_letters.unfinished
+        if dead_letters is not None and visibility.topic(dead_topic)
+        else None,
         trend_of(sampler.samples, [(queue.group, queue.topic)]),
         [
             QueuePartition(
@@ -93,4 +95,4 @@ def _row(console: Console, sight: Visibility, queue: QueueStanding) -> ConsoleQu
     )
 
 
-ROWS = (ConsoleRow("GET", "/queues", "every queue, by state and priority", list_queues),)
+ROWS = (ConsoleRow("GET", "/queues", "list queues by state and priority", list_queues),)

@@ -1,8 +1,7 @@
-"""Users, access control lists and quotas: what Kafka's own APIs say and do, for people.
+"""Users, ACLs and quotas, through Kafka's APIs.
 
-Every question and every change goes to the handler of the Kafka API with the caller's principal, so
-the rights are those of `kafka-acls` and its kin. What the caller may not see is left out, and
-said to be.
+Every request goes to the handler of the Kafka API with the caller's principal, so the permissions
+are those of Kafka's command-line tools. Sections that the caller may not see are null.
 """
 
 from collections.abc import Awaitable
@@ -76,18 +75,18 @@ class AclRow(Struct, forbid_unknown_fields=True):
 
 class QuotaRow(Struct):
     entity: dict[str, str | None]
-    """user, client-id or ip; null is the default of all that have none of their own."""
+    """Entity by type (user, client-id, ip); a null name stands for the default of that type."""
     values: dict[str, float]
 
 
 class SecurityAnswer(Struct):
     is_guarded: bool
-    """Whether rights are asked for at all."""
+    """True if authorization is enabled."""
     has_logins: bool
     users: list[UserRow] | None
     acls: list[AclRow] | None
     quotas: list[QuotaRow] | None
-    """None: the caller may not see these."""
+    """`users`, `acls` and `quotas` are None if the caller may not see them."""
 
 
 class PasswordBody(Struct, forbid_unknown_fields=True):
@@ -103,7 +102,7 @@ class QuotaBody(Struct, forbid_unknown_fields=True):
     entity: dict[str, str | None]
     key: str
     value: float | None
-    """None takes the quota away."""
+    """None removes the quota."""
 
 
 async def show(console: Console, request: Request) -> Response:
@@ -112,15 +111,15 @@ async def show(console: Console, request: Request) -> Response:
         SecurityAnswer(
             console.ctx.authorizer.is_on,
             console.users is not None,
-            await _seen(_users(console, principal)),
-            await _seen(_acls(console, principal)),
-            await _seen(_quotas(console, principal)),
+            await _if_visible(_users(console, principal)),
+            await _if_visible(_acls(console, principal)),
+            await _if_visible(_quotas(console, principal)),
         )
     )
 
 
-async def _seen(work: Awaitable[T]) -> T | None:
-    """None for what the caller may not see."""
+async def _if_visible(work: Awaitable[T]) -> T | None:
+    """Awaits `work`; None if the caller may not see the result."""
     try:
         return await work
     except Refused as refused:
@@ -154,7 +153,8 @@ async def set_password(console: Console, request: Request) -> Response:
     set_audited_resources(request, f"user:{body.name}")
     if not 1 <= len(body.password) <= PASSWORD_CHARS_MAX or not body.name:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"a name, and a password of 1 to {PASSWORD_CHARS_MAX}"
+            ErrorCode.INVALID_REQUEST,
+            f"invalid user: send a name, and a password of 1 to {PASSWORD_CHARS_MAX} characters",
         )
     rows = []
     for mechanism, number in MECHANISM_NUMBERS.items():
@@ -185,7 +185,7 @@ async def delete_user(console: Console, request: Request) -> Response:
         for mechanism in known.get(body.name, ())
     ]
     if not rows:
-        raise Refused(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {body.name}")
+        raise Refused(ErrorCode.RESOURCE_NOT_FOUND, f"user {body.name} does not exist")
     return await _alter_users(
         console, request, AlterUserScramCredentialsRequest(deletions=rows, upsertions=())
     )
@@ -202,7 +202,7 @@ async def _alter_users(
     return no_content()
 
 
-# -- lists ------------------------------------------------------------------------------------
+# -- ACLs -------------------------------------------------------------------------------------
 
 
 async def _acls(console: Console, principal: Principal) -> list[AclRow]:
@@ -281,7 +281,9 @@ def _operation(name: str) -> int:
 def _number(kind: type[Kind], name: str) -> int:
     if name not in kind.__members__:
         known = ", ".join(kind.__members__)
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name[:40]} is none of {known}")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"invalid value {name[:40]!r}: must be one of {known}"
+        )
     return int(kind[name])
 
 
@@ -306,8 +308,8 @@ async def _quotas(console: Console, principal: Principal) -> list[QuotaRow]:
 
 async def set_quota(console: Console, request: Request) -> Response:
     body = await read_json(request, QuotaBody)
-    whom = ",".join(f"{kind}={name or '<default>'}" for kind, name in body.entity.items())
-    set_audited_resources(request, f"quota:{whom} {body.key}")
+    entity = ",".join(f"{kind}={name or '<default>'}" for kind, name in body.entity.items())
+    set_audited_resources(request, f"quota:{entity} {body.key}")
     entry = AlterClientQuotasRequestEntryData(
         entity=[
             AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name)
@@ -325,10 +327,10 @@ async def set_quota(console: Console, request: Request) -> Response:
 
 
 ROWS = (
-    ConsoleRow("GET", "/security", "users, access control lists and quotas", show),
-    ConsoleRow("POST", "/security/users", "add a user, or give one a new password", set_password),
+    ConsoleRow("GET", "/security", "list users, ACLs and quotas", show),
+    ConsoleRow("POST", "/security/users", "add a user, or change its password", set_password),
     ConsoleRow("DELETE", "/security/users", "delete a user", delete_user),
-    ConsoleRow("POST", "/security/acls", "add a line to an access control list", add_acl),
-    ConsoleRow("DELETE", "/security/acls", "take a line away", remove_acl),
-    ConsoleRow("POST", "/security/quotas", "set a quota, or take it away", set_quota),
+    ConsoleRow("POST", "/security/acls", "add an ACL", add_acl),
+    ConsoleRow("DELETE", "/security/acls", "remove an ACL", remove_acl),
+    ConsoleRow("POST", "/security/quotas", "set or remove a quota", set_quota),
 )

@@ -1,4 +1,4 @@
-"""Topics: a list with sizes and rates, and one topic with everything about it."""
+"""Topics: list with sizes and rates, and details of a topic."""
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -10,7 +10,7 @@ from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import Visibility, sight_of
+from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.gateway.console.visible_samples import Trend, rate_of, trend_of, written_lately
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import PositionKind, TopicImage
@@ -42,7 +42,7 @@ class ConsoleTopicRow(Struct):
     recent: list[float]
     readers: int
     behind: int
-    """Partitions that lack an in-sync replica."""
+    """Number of partitions with out-of-sync replicas."""
     leaderless: int
     is_internal: bool
     holds_dead_letters: bool
@@ -97,23 +97,23 @@ class ConsoleTopic(Struct):
     readers: list[ReaderRow]
     producers: list[ProducerRow]
     skew: float | None
-    """How many times its fair share the largest partition holds; None: too little to tell."""
+    """Records of the largest partition relative to the mean; None if there are too few."""
 
 
 async def list_topics(console: Console, request: Request) -> Response:
-    sight, internal = sight_of(console.ctx, request), flag(request, "internal")
+    visibility, internal = visibility_of(console.ctx, request), flag(request, "internal")
 
     async def make() -> ConsoleTopics:
-        found = await console.gateway.topics.all(sight.principal, internal=internal)
-        letters = {topic.name for topic in console.gateway.dead_letters.topics()}
-        rows = picked(found, lambda topic: _row(console, sight, topic, letters))
-        return ConsoleTopics(await console.ctx.metadata.turns.do(sight.principal.holder, rows))
+        found = await console.gateway.topics.all(visibility.principal, internal=internal)
+        dead_letter_topics = {topic.name for topic in console.gateway.dead_letters.topics()}
+        rows = picked(found, lambda topic: _row(console, visibility, topic, dead_letter_topics))
+        return ConsoleTopics(await console.ctx.metadata.turns.do(visibility.principal.holder, rows))
 
-    return await console.answers.of(sight.principal, f"topics {internal}", make)
+    return await console.answers.of(visibility.principal, f"topics {internal}", make)
 
 
 def _row(
-    console: Console, sight: Visibility, topic: TopicImage, letters: set[str]
+    console: Console, visibility: Visibility, topic: TopicImage, dead_letter_topics: set[str]
 ) -> ConsoleTopicRow:
     detail, samples = console.sampler.detail, console.sampler.samples
     brokers = console.ctx.image.brokers
@@ -126,28 +126,28 @@ def _row(
         sum(detail.sizes.get(place, 0) for place in places),
         rate_of(samples, topic.name),
         written_lately(samples, topic.name),
-        len(_readers(console, sight, topic.name)),
+        len(_readers(console, visibility, topic.name)),
         sum(len(record.isr) < len(record.replicas) for record in topic.partitions),
         sum(record.leader not in brokers for record in topic.partitions),
         topic.is_internal,
-        topic.name in letters,
+        topic.name in dead_letter_topics,
     )
 
 
-def _readers(console: Console, sight: Visibility, topic: str) -> list[tuple[str, str]]:
+def _readers(console: Console, visibility: Visibility, topic: str) -> list[tuple[str, str]]:
     detail = console.sampler.detail
     return sorted(
         reader
         for reader in (*detail.positions, *detail.queues)
-        if reader[1] == topic and sight.group(reader[0])
+        if reader[1] == topic and visibility.group(reader[0])
     )
 
 
 async def show_topic(console: Console, request: Request) -> Response:
     await console.sampler.fresh()
-    sight, gateway = sight_of(console.ctx, request), console.gateway
-    topic = gateway.topics.one(sight.principal, request.path_params["name"])
-    offsets = await gateway.topics.offsets(sight.principal, topic)
+    visibility, gateway = visibility_of(console.ctx, request), console.gateway
+    topic = gateway.topics.one(visibility.principal, request.path_params["name"])
+    offsets = await gateway.topics.offsets(visibility.principal, topic)
     sampler = console.sampler
     rows = [
         ConsoleTopicPartition(
@@ -162,14 +162,14 @@ async def show_topic(console: Console, request: Request) -> Response:
         for at, record in enumerate(topic.partitions)
     ]
     kinds = {PositionKind.SHARE: "share", PositionKind.CONSUMER: "consumer"}
-    lines = sampler.samples[-1].lines
+    progress = sampler.samples[-1].progress
     readers = [
         ReaderRow(
             reader[0],
-            kinds[lines[reader].kind] if reader in lines else "",
+            kinds[progress[reader].kind] if reader in progress else "",
             trend_of(sampler.samples, [reader]),
         )
-        for reader in _readers(console, sight, topic.name)
+        for reader in _readers(console, visibility, topic.name)
     ]
     return json_answer(
         ConsoleTopic(
@@ -180,9 +180,9 @@ async def show_topic(console: Console, request: Request) -> Response:
             rate_of(sampler.samples, topic.name),
             written_lately(sampler.samples, topic.name),
             rows,
-            await _configs(console, sight.principal, topic.name),
+            await _configs(console, visibility.principal, topic.name),
             readers,
-            await _producers(console, sight.principal, topic),
+            await _producers(console, visibility.principal, topic),
             _skew(rows),
         )
     )
@@ -197,7 +197,7 @@ def _skew(rows: list[ConsoleTopicPartition]) -> float | None:
 
 
 async def _configs(console: Console, principal: Principal, topic: str) -> list[ConfigRow]:
-    """All configs with their defaults; nothing for those who may not see them."""
+    """Returns all configs with their defaults; none if the caller may not describe them."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -217,7 +217,7 @@ async def _configs(console: Console, principal: Principal, topic: str) -> list[C
         ConfigRow(
             config.name,
             config.value,
-            # Without its own value, the topic would have the next one that stands in for it.
+            # The value that the topic would have without its own.
             next((one.value for one in config.synonyms if one.source != OWN_SOURCE), None),
             config.config_source == OWN_SOURCE,
             sources.get(config.config_source, "broker"),
@@ -230,8 +230,9 @@ async def _configs(console: Console, principal: Principal, topic: str) -> list[C
 async def _producers(
     console: Console, principal: Principal, topic: TopicImage
 ) -> list[ProducerRow]:
-    """Producers that partitions remember, idempotent ones, those that wrote last first; for those
-    who may read the topic. Other nodes do not ask for that: see `gateway.core.leader_calls`."""
+    """Returns idempotent producers, the most recent first; none unless the caller may read the
+    topic. That is checked here, because requests to other leaders have a node's permissions
+    (`gateway.core.leader_calls`)."""
     if not Visibility(console.ctx, principal).topic(topic.name, Operation.READ):
         return []
     answers = await console.gateway.leaders.ask(
@@ -261,8 +262,8 @@ async def _producers(
 
 
 ROWS = (
-    ConsoleRow("GET", "/topics", "topics with sizes, rates and readers", list_topics),
+    ConsoleRow("GET", "/topics", "list topics with sizes, rates and readers", list_topics),
     ConsoleRow(
-        "GET", "/topics/{name}", "one topic: partitions, configs, readers, producers", show_topic
+        "GET", "/topics/{name}", "show a topic: partitions, configs, readers, producers", show_topic
     ),
 )

@@ -27,4 +27,4 @@ async def test_the_overview_counts_rates_lag_and_what_is_wrong(web: Looker) -> N
     await bury(web, "x")
     await asyncio.sleep(10)
     (problem,) = (await web.own("/overview"))["problems"]
-    assert "1 dead letter waits" in problem["text"]
+    assert "1 open dead letter" in problem["text"]
