@@ -114,6 +114,8 @@ class ConsumerMember(Member):
 
     async def leave(self) -> None:
         if self.is_in:
-            await self._beat(LEAVES_FOR_NOW if self.leaves_for_now else LEAVES, set())
+            reply = await self._beat(LEAVES_FOR_NOW if self.leaves_for_now else LEAVES, set())
+            if reply.error_code in NOT_NOW:
+                self.epoch = 0  # The coordinator still knows the member, which may still commit.
         self.lose()
         self.wanted = set()
