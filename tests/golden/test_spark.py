@@ -94,6 +94,7 @@ def _pipelines() -> Iterator[Sample]:
         cdc._publish(LocalFileSystem(), root, done, "orders", {"0": 70_000, "1": 5})
         for path in sorted(Path(root).iterdir()):
             yield Sample(f"table: {path.name}", path.read_bytes())
+    yield Sample("columns of a table's state", " ".join(cdc._INTERNAL).encode())
     yield Sample(
         "topics of pipelines", f"{status_topic.TOPIC} {status_topic.CONTROL_TOPIC}".encode()
     )

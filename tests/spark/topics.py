@@ -41,6 +41,27 @@ class Topics:
             Admin(self._cluster).create_topic(name, partitions, configs=renamed)
         )
 
+    def grow(self, name: str, partitions: int) -> None:
+        """Increases the number of partitions, and waits until clients see the new ones."""
+
+        async def add() -> None:
+            await Admin(self._cluster).create_partitions(name, partitions)
+            while len((await self._cluster.topic(name)).partitions) < partitions:
+                await asyncio.sleep(0.02)
+                await self._cluster.refresh([name])
+
+        self._loop.run_until_complete(add())
+
+    def ends(self, name: str) -> dict[tuple[str, int], int]:
+        """Last stable offset of each partition."""
+
+        async def look() -> dict[TopicPartition, FoundOffset]:
+            info = await self._cluster.topic(name)
+            return await self._settled([TopicPartition(name, i) for i in info.partitions], 20.0)
+
+        found = self._loop.run_until_complete(look())
+        return {(where.topic, where.partition): one.offset for where, one in found.items()}
+
     def delete(self, name: str) -> None:
         self._loop.run_until_complete(Admin(self._cluster).delete_topic(name))
 

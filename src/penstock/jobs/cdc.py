@@ -5,6 +5,11 @@ names the valid version and its offsets, and is replaced atomically. So a run th
 old version, and a repeated run reads the same events again: every event is applied once. The last
 `VERSIONS_KEPT` versions remain for readers that still use them.
 
+The last event of each key and partition is in `_state/<version>`, because the newest event of a key
+depends on all partitions that ever had the key (`spark.key_order`). So the result does not depend
+on how often the job runs. Deleted keys stay there until no event is expected that is older than
+their deletion (`DELETED_KEPT_MS`). Rows of a table without state are older than every event.
+
 Events are JSON values: Debezium's envelope (`op`, `before`, `after`) or the row itself, both
 optionally wrapped with a schema (`schema`, `payload`). A record without value, or `op` d, deletes
 the row of its key. Other records, and records without key, are skipped and reported.
@@ -21,12 +26,24 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 from penstock.jobs.inputs import JobInput, read_input
+from penstock.spark.key_order import FAIL, check_ties, last_of_each_partition, mark_newest
 from penstock.spark.option_values import OptionError
 
 VERSIONS_KEPT: Final = 3
+DELETED_KEPT_MS: Final = 7 * 86_400_000
+"""How much older than the newest event a deletion gets before its key is forgotten: one week."""
 KEY: Final = "_key"
 SAMPLES_MAX: Final = 3
 _CURRENT: Final = "_current"
+_STATE: Final = "_state"
+_PARTITION: Final = "_partition"
+_OFFSET: Final = "_offset"
+_TIMESTAMP: Final = "_timestamp_ms"
+_DIGEST: Final = "_digest"
+_DELETED: Final = "_deleted"
+_NEWEST: Final = "_newest"
+_INTERNAL: Final = (_PARTITION, _OFFSET, _TIMESTAMP, _DIGEST, _DELETED, _NEWEST)
+"""Columns of the state beside those of the table."""
 _WRAPPED: Final = "schema string, payload string"
 _ENVELOPE: Final = "op string, before string, after string"
 _CORRUPT: Final = "_corrupt"
@@ -64,8 +81,13 @@ def apply_changes(
     schema: str,
     path: str,
     ends: dict[str, int],
+    ties: str = FAIL,
 ) -> ApplyResult:
-    """Applies events up to `ends` (offset by partition number) that the table does not have yet."""
+    """Applies events up to `ends` (offset by partition number) that the table does not have yet.
+
+    `ties` is the rule of `spark.key_order` for equal timestamps in different partitions.
+    """
+    check_ties(ties)
     system, root = _system(path)
     current = _read_current(system, root)
     offsets: dict[str, int] = current.get("offsets", {}) if current else {}
@@ -85,7 +107,7 @@ def apply_changes(
             spark,
             JobInput(topic),
             cluster,
-            columns=("partition", "offset", "key", "value"),
+            columns=("partition", "offset", "timestamp", "key", "value"),
             startingOffsets=json.dumps({topic: begins}),
             endingOffsets=json.dumps({topic: ends}),
         ),
@@ -94,20 +116,51 @@ def apply_changes(
     done.events = int(events.count())
     _report_skipped(events.filter("not is_good"), done)
     events = events.filter("is_good")
-    newest = Window.partitionBy(KEY).orderBy(F.desc("partition"), F.desc("offset"))
-    last = events.withColumn("_rank", F.row_number().over(newest)).filter("_rank = 1")
-    table = last.filter("not deleted").select(KEY, "row.*")
+    state = events.select(KEY, "row.*", *_INTERNAL[:-1])
     if current:
-        before = spark.read.parquet(f"{path.rstrip('/')}/v{version:08}")
-        untouched = before.join(last.select(KEY), KEY, "left_anti")
-        table = untouched.unionByName(table, allowMissingColumns=True)
+        before = _read_state(spark, system, root, path, version)
+        state = before.unionByName(state, allowMissingColumns=True)
     done.version = version + 1
     done.path = f"{path.rstrip('/')}/v{done.version:08}"
-    # Overwrites the folder of a run that died before it replaced `_current`.
-    table.write.mode("overwrite").parquet(done.path)
+    # Overwrites the folders of a run that died before it replaced `_current`.
+    state_path = f"{path.rstrip('/')}/{_STATE}/v{done.version:08}"
+    _last_events(state, topic, ties).write.mode("overwrite").parquet(state_path)
+    newest = spark.read.parquet(state_path).filter(f"{_NEWEST} and not {_DELETED}")
+    newest.drop(*_INTERNAL).write.mode("overwrite").parquet(done.path)
     done.rows = int(spark.read.parquet(done.path).count())
     _publish(system, root, done, topic, {**offsets, **ends})
     return done
+
+
+def _read_state(spark: Any, system: Any, root: str, path: str, version: int) -> Any:
+    """State of a version; of a table without state, its rows as events of unknown age."""
+    name = f"{_STATE}/v{version:08}"
+    if system.get_file_info(f"{root}/{name}").type == filesystems.FileType.Directory:
+        return spark.read.parquet(f"{path.rstrip('/')}/{name}").drop(_NEWEST)
+    rows = spark.read.parquet(f"{path.rstrip('/')}/v{version:08}")
+    return rows.withColumn(_DELETED, F.lit(False))
+
+
+def _last_events(events: Any, topic: str, ties: str) -> Any:
+    """Last event of each key and partition, with the newest of each key marked."""
+    last = last_of_each_partition(events, KEY, _PARTITION, _OFFSET)
+    marked = mark_newest(
+        last,
+        _NEWEST,
+        topic=topic,
+        ties=ties,
+        key=KEY,
+        partition=_PARTITION,
+        offset=_OFFSET,
+        timestamp=_TIMESTAMP,
+        digest=_DIGEST,
+    )
+    of_key = Window.partitionBy(KEY)
+    is_deleted = F.max(F.col(_NEWEST) & F.col(_DELETED)).over(of_key)
+    newest_ms = events.agg(F.max(_TIMESTAMP)).collect()[0][0] or 0
+    is_old = F.max(_TIMESTAMP).over(of_key) < newest_ms - DELETED_KEPT_MS
+    marked = marked.withColumn("_is_forgotten", is_deleted & is_old)
+    return marked.filter("not _is_forgotten").drop("_is_forgotten")
 
 
 def _events(rows: Any, schema: str) -> Any:
@@ -126,12 +179,14 @@ def _events(rows: Any, schema: str) -> Any:
         .withColumn("_after", after)
         .select(
             F.col("key").cast("string").alias(KEY),
-            "partition",
-            "offset",
+            F.col("partition").alias(_PARTITION),
+            F.col("offset").alias(_OFFSET),
+            F.unix_millis("timestamp").alias(_TIMESTAMP),
+            F.xxhash64("value").alias(_DIGEST),
             row.alias("row"),
-            F.coalesce(deleted, F.lit(False)).alias("deleted"),
+            F.coalesce(deleted, F.lit(False)).alias(_DELETED),
         )
-        .withColumn("is_good", F.col(KEY).isNotNull() & (F.col("deleted") | is_row))
+        .withColumn("is_good", F.col(KEY).isNotNull() & (F.col(_DELETED) | is_row))
         .withColumn("row", F.col("row").dropFields(_CORRUPT))
     )
 
@@ -139,8 +194,8 @@ def _events(rows: Any, schema: str) -> Any:
 def _report_skipped(bad: Any, done: ApplyResult) -> None:
     done.left_out = int(bad.count())
     if done.left_out:
-        first = bad.orderBy("partition", "offset").limit(SAMPLES_MAX).collect()
-        done.samples = [f"{one['partition']}/{one['offset']}" for one in first]
+        first = bad.orderBy(_PARTITION, _OFFSET).limit(SAMPLES_MAX).collect()
+        done.samples = [f"{one[_PARTITION]}/{one[_OFFSET]}" for one in first]
 
 
 def read_table(spark: Any, path: str) -> Any:
@@ -181,6 +236,6 @@ def _publish(
     with system.open_output_stream(temporary) as file:
         file.write(json.dumps(document).encode())
     system.move(temporary, f"{root}/{_CURRENT}")
-    stale = f"{root}/v{done.version - VERSIONS_KEPT:08}"
-    if system.get_file_info(stale).type == filesystems.FileType.Directory:
-        system.delete_dir(stale)
+    for stale in (f"v{done.version - VERSIONS_KEPT:08}", f"{_STATE}/v{done.version - 1:08}"):
+        if system.get_file_info(f"{root}/{stale}").type == filesystems.FileType.Directory:
+            system.delete_dir(f"{root}/{stale}")

@@ -1,9 +1,9 @@
 """Job `event-sourcing`: folds events to the state of each key as of a time.
 
-Events of a key are folded in offset order: `fold(state, event) -> state`, where both are JSON
-dicts and the first state is None; a fold that returns None deletes the key. The default fold
-replaces fields of earlier events by those of later ones. Keys are processed in parallel, the events
-of one key by one process.
+Events of a key are folded in the order of `spark.key_order`: `fold(state, event) -> state`, where
+both are JSON dicts and the first state is None; a fold that returns None deletes the key. The
+default fold replaces fields of earlier events by those of later ones. Keys are processed in
+parallel, the events of one key by one process.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql import functions as F
 
 from penstock.jobs.inputs import JobInput, filter_records, read_input
+from penstock.spark.key_order import order_within_key
 
 Event: TypeAlias = dict[str, Any]
 Fold: TypeAlias = Callable[[Event | None, Event], Event | None]
@@ -47,7 +48,8 @@ def rebuild(
             "offset",
         )
         .repartition("key")
-        .sortWithinPartitions("key", "partition", "offset")
+        .withColumn("_order", order_within_key(at="at_ms"))
+        .sortWithinPartitions("key", "_order", "partition", "offset")
     )
 
     def fold_all(batches: Iterator[Any]) -> Iterator[Any]:

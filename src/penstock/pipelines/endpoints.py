@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+_TIES = ("fail", "higher-partition")
+
 
 class PipelineError(ValueError):
     """Invalid or failed pipeline; the message names the reason and the remedy."""
@@ -78,6 +80,12 @@ class Latest:
     topic: str
     schema: str
     """Fields of the JSON values in Spark's notation: `id string, name string`."""
+    ties: str = "fail"
+    """A key with equal timestamps in two partitions: `fail`, or `higher-partition`."""
+
+    def __post_init__(self) -> None:
+        if self.ties not in _TIES:
+            raise PipelineError(f"ties must be one of {', '.join(_TIES)}, not {self.ties!r}")
 
 
 @dataclass(frozen=True, slots=True)

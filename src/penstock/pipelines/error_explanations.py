@@ -51,6 +51,11 @@ _KNOWN_ERRORS: Final[tuple[tuple[str, str], ...]] = (
         "offsets of group {group!r}, or read the old topic again",
     ),
     (
+        "UndecidedOrder",
+        "a key of a table has two values with the same timestamp in different partitions. Write "
+        "the key again, or set Latest(..., ties='higher-partition')",
+    ),
+    (
         "CONCURRENT_STREAM_LOG_UPDATE",
         "another process runs it with the same checkpoint. Stop one of them",
     ),

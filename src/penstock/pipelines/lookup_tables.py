@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from pyspark.sql.window import Window
 
 from penstock.pipelines.endpoints import Latest, Stored, Table
 from penstock.spark.connection import blocking_client
+from penstock.spark.key_order import last_of_each_key
 from penstock.spark.range_planning import Range
 from penstock.spark.settings import ReadSettings, read_settings
 from penstock.spark.source.data_source import ranges_of
@@ -32,19 +32,18 @@ def load_table(spark: Any, table: Table, options: Mapping[str, str]) -> Any:
         reader = spark.read.format(table.format)
         return (reader.schema(table.schema) if table.schema else reader).load(table.path)
     raw = _read_topic(spark, table, options)
-    newest = Window.partitionBy("key").orderBy(F.desc("partition"), F.desc("offset"))
-    last = raw.withColumn("_rank", F.row_number().over(newest)).filter("_rank = 1")
+    last = last_of_each_key(raw.filter("key is not null"), topic=table.topic, ties=table.ties)
     parsed = F.from_json(F.col("value").cast("string"), StructType.fromDDL(table.schema))
     return last.filter("value is not null").select(parsed.alias("_row")).select("_row.*")
 
 
 def _read_topic(spark: Any, table: Latest, options: Mapping[str, str]) -> Any:
-    """DataFrame of all records of the topic: key, value, partition and offset."""
+    """DataFrame of all records of the topic, with the columns that their order needs."""
     asked = {
         **options,
         "subscribe": table.topic,
         "isolation.level": "read_committed",
-        "columns": "key,value,partition,offset",
+        "columns": "key,value,partition,offset,timestamp",
     }
     settings = read_settings(asked, is_streaming=False)
     schema = schema_of(settings.columns)

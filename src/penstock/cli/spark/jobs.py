@@ -198,11 +198,24 @@ def replay(
 @click.option(
     "--schema", required=True, metavar="DDL", help="The table's columns: 'id int, name string'."
 )
+@click.option(
+    "--ties",
+    type=click.Choice(["fail", "higher-partition"]),
+    default="fail",
+    show_default=True,
+    help="For a key with equal timestamps and different values in two partitions.",
+)
 @spark_options
 @brokers_option
 @format_option
 def cdc(
-    topic: str, path: str, schema: str, brokers: str, format: OutputFormat, **spark_at: Any
+    topic: str,
+    path: str,
+    schema: str,
+    ties: str,
+    brokers: str,
+    format: OutputFormat,
+    **spark_at: Any,
 ) -> None:
     """Apply change events to a Parquet table that holds the latest row of every key.
 
@@ -232,6 +245,7 @@ def cdc(
             schema=schema,
             path=_place(path),
             ends=ends,
+            ties=ties,
         )
     if format.is_data:
         print_data(done.document(), format)
