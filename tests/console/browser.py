@@ -1,9 +1,8 @@
-"""A headless Chromium, driven over its own debugging protocol by a pipe.
+"""Headless Chromium, controlled with its debugging protocol over a pipe.
 
-Needs nothing but the browser: no driver that must fit its version, no port, no package. Messages
-are JSON, each ended by a zero byte. Keys and clicks are real input events: what is tested is
-what a person could do. Every wait polls until a deadline and then says what the page showed, as
-a TimeoutError.
+Needs only the browser: no driver of a matching version, no port, no package. Messages are JSON,
+each terminated by a zero byte. Keys and clicks are real input events, as from a person. Every wait
+polls until a deadline, and then raises TimeoutError with the text of the page.
 """
 
 import base64
@@ -55,7 +54,7 @@ KEYS = {
 
 
 class BrowserFailed(AssertionError):
-    """The page did not do what was expected; the message says what it showed."""
+    """The page did not behave as expected; the message has its text."""
 
 
 class Browser:
@@ -67,17 +66,17 @@ class Browser:
         self._session: str | None = None
         self._rest = b""
         self._answers: dict[int, dict[str, Any]] = {}
-        self.trouble: list[str] = []
-        """Errors that pages wrote to the console, and exceptions that nobody caught."""
+        self.errors: list[str] = []
+        """Errors that pages logged, and uncaught exceptions."""
         self.requested: list[str] = []
-        """Addresses that pages asked for."""
+        """URLs that pages requested."""
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         command = [found, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         self._log = profile.with_suffix(".log").open("wb")
 
         def connect() -> None:
-            # The browser reads from descriptor 3 and writes to 4. Ours may be those very numbers.
+            # The browser reads from descriptor 3 and writes to 4; the pipes may have these numbers.
             first, second = os.dup(to_read), os.dup(to_write)
             spare = max(first, second, 9) + 1
             os.dup2(first, spare)
@@ -141,16 +140,16 @@ class Browser:
 
     def _note(self, method: str, params: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
-            self.trouble.append(json.dumps(params["exceptionDetails"])[:600])
+            self.errors.append(json.dumps(params["exceptionDetails"])[:600])
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.trouble.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+            self.errors.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
         elif method == "Network.requestWillBeSent":
             self.requested.append(params["request"]["url"])
 
-    # -- looking ----------------------------------------------------------------------------
+    # -- inspecting -------------------------------------------------------------------------
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
+        """Evaluates an expression in the page."""
         result = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -162,28 +161,28 @@ class Browser:
         found: str = self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
         return found
 
-    def until(self, claim: Callable[[], Any], what: str) -> Any:
+    def until(self, claim: Callable[[], Any], error: str) -> Any:
         deadline = time.monotonic() + WAIT_S
         while True:
             found = claim()
             if found:
                 return found
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}; the page shows:\n{self.text()[:3000]}\n{self.trouble}")
+                raise TimeoutError(f"{error}; the page shows:\n{self.text()[:3000]}\n{self.errors}")
             time.sleep(0.05)
 
     def shows(self, text: str, within: str = "body") -> None:
-        """Waits until a text is seen."""
+        """Waits until the text is visible."""
         self.until(lambda: text in self.text(within), f"{text!r} is not in {within}")
 
     def has(self, selector: str) -> None:
         exists = f"document.querySelector({json.dumps(selector)}) !== null"
         self.until(lambda: self.run(exists), f"there is no {selector}")
 
-    # -- doing ------------------------------------------------------------------------------
+    # -- acting -----------------------------------------------------------------------------
 
     def go(self, url: str) -> None:
-        """Loads a page anew, also if it is only another place of the same one."""
+        """Loads a page, also if only the fragment differs from the current URL."""
         for address in ("about:blank", url):
             self.call("Page.navigate", url=address)
             loaded = (
@@ -192,14 +191,14 @@ class Browser:
             self.until(partial(self.run, loaded), f"{address} does not load")
 
     def click(self, selector: str, text: str = "") -> None:
-        """On the first that fits and holds the text, with the mouse, where it is on the screen."""
+        """Clicks on the first matching visible element that contains the text."""
         find = f"({FIND})({json.dumps(selector)}, {json.dumps(text)})"
         x, y = self.until(lambda: self.run(find), f"there is no {selector} with {text!r}")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def fill(self, selector: str, text: str) -> None:
-        """Puts a text in the place of what a field has, as if it were typed or pasted."""
+        """Replaces the text of a field, as if typed or pasted."""
         self.has(selector)
         self._on(selector, "e.focus(); e.select?.();")
         self.call("Input.insertText", text=text)

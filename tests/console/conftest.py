@@ -1,4 +1,4 @@
-"""One broker with a scene in it and one browser, shared by the tests of a file."""
+"""One broker and one browser, shared by the tests of a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(_browser: Browser) -> Iterator[Browser]:
-    """The browser; a test fails if a page had an error that nobody expected."""
-    _browser.trouble.clear()
+    """The shared browser; a test fails if a page logged an unexpected error."""
+    _browser.errors.clear()
     yield _browser
-    assert not _browser.trouble, _browser.trouble
+    assert not _browser.errors, _browser.errors

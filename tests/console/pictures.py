@@ -1,8 +1,8 @@
-"""Takes the pictures of the documentation: `make pictures`, or `python -m tests.console.pictures`.
+"""Takes screenshots for the documentation: `make pictures`, or `python -m tests.console.pictures`.
 
-The shop of `make demo` runs for a while, so that charts have something to show; then each page is
-opened in Chromium and photographed into docs/images. Pictures are committed, and taken again only
-when the console looks different.
+The shop of `make demo` runs for a while, so that the charts have data; then each page is opened in
+Chromium and captured into docs/images. The pictures are committed, and retaken only when the
+console has changed visibly.
 """
 
 import argparse
@@ -30,7 +30,7 @@ STAGES = (
 
 @contextlib.contextmanager
 def open_shop(process: PenstockProcess) -> Iterator[Shop]:
-    """The shop goes on in a thread of its own."""
+    """Runs the shop in its own thread."""
     shop = Shop(process.bootstrap, process.http, 60.0, 0.08)
     loop = asyncio.new_event_loop()
     opened = threading.Event()
@@ -78,7 +78,7 @@ def take(browser: Browser, scene: Scene, folder: Path) -> None:
     browser.shows("Decoded", ".drawer")
     shot("message")
     browser.go(f"{scene.console}#/groups/analytics")
-    browser.shows("Behind", ".stats")
+    browser.shows("Lag", ".stats")
     shot("group")
     browser.click("button", "Reset…")
     browser.shows("read again", "dialog")
@@ -88,13 +88,13 @@ def take(browser: Browser, scene: Scene, folder: Path) -> None:
     shot("queues")
     browser.go(f"{scene.console}#/dlq/shipments.dlq")
     browser.shows("Errors", "main")
-    browser.click("button", "Send back…")
+    browser.click("button", "Redrive…")
     browser.fill("dialog input[name=rate]", "2")
     browser.click("dialog button[name=redrive]")
-    browser.shows("on its way", ".runs")
+    browser.shows("running", ".runs")
     shot("letters")
     browser.go(f"{scene.console}#/schemas/orders-value")
-    browser.click("[role=tab]", "What changed")
+    browser.click("[role=tab]", "Differences")
     browser.has(".diff .added")
     shot("schema")
     browser.go(f"{scene.console}#/nodes")

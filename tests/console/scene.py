@@ -1,4 +1,4 @@
-"""Something for the console to show: orders, readers that lag, a queue, letters, a schema."""
+"""Data for the console: orders, a lagging group, a queue, dead letters."""
 
 import json
 import time
@@ -19,7 +19,7 @@ HOSTILE = {
 
 
 class Scene:
-    """A broker, asked over HTTP as any program would."""
+    """Broker, called over HTTP as by any program."""
 
     def __init__(self, broker: PenstockProcess) -> None:
         self.broker = broker
@@ -40,7 +40,7 @@ class Scene:
         return json.loads(text) if text else None
 
     def configure(self, configs: dict[str, str]) -> None:
-        """Configs of the node, changed while it runs."""
+        """Changes configs of the running node."""
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
             for name, value in configs.items()
@@ -54,7 +54,7 @@ class Scene:
         self.ask("POST", f"/topics/{topic}/messages", {"messages": list(messages)})
 
     def orders(self, count: int = 30) -> None:
-        """Orders, of which a consumer group has read half."""
+        """Publishes orders, and commits offsets of a group that has read half of them."""
         self.publish(
             ORDERS,
             *(
@@ -69,8 +69,8 @@ class Scene:
         ]
         self.ask("POST", "/offsets/commit", {"group": "billing", "offsets": offsets})
 
-    def letters(self, count: int = 6, topic: str = JOBS) -> None:
-        """Jobs that were rejected: their letters are there when this returns."""
+    def dead_letters(self, count: int = 6, topic: str = JOBS) -> None:
+        """Publishes and rejects jobs; returns when their dead letters exist."""
         before = self.dead(topic)
         self.publish(topic, *({"payload": {"job": at}, "priority": at % 3} for at in range(count)))
         left = count
@@ -84,16 +84,16 @@ class Scene:
                     {"receipt": message["receipt"], "error_class": error, "error": "after 3 tries"},
                 )
                 left -= 1
-        self.wait(lambda: self.dead(topic) == before + count, "the letters do not arrive")
+        self.wait(lambda: self.dead(topic) == before + count, "the dead letters do not arrive")
 
     def dead(self, topic: str = JOBS) -> int:
-        boxes = self.ask("GET", "/dlq")["topics"]
-        return sum(box["letters"] for box in boxes if box["topic"] == f"{topic}.dlq")
+        topics = self.ask("GET", "/dlq")["topics"]
+        return sum(row["letters"] for row in topics if row["topic"] == f"{topic}.dlq")
 
     @staticmethod
-    def wait(claim: Any, what: str) -> None:
+    def wait(claim: Any, error: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not claim():
             if time.monotonic() >= deadline:
-                raise TimeoutError(what)
+                raise TimeoutError(error)
             time.sleep(0.05)

@@ -13,10 +13,10 @@ def _orders(scene: Scene) -> None:
     scene.orders()
 
 
-def test_the_overview_shows_how_everything_goes(browser: Browser, scene: Scene) -> None:
+def test_overview_shows_health_groups_and_charts(browser: Browser, scene: Scene) -> None:
     browser.go(scene.console)
     browser.shows("Overview", "h1")
-    browser.shows("All is well")
+    browser.shows("No problems")
     browser.shows("billing")
     browser.until(
         lambda: browser.run("document.querySelectorAll('.plot .line').length") >= 4, "lines"
@@ -26,12 +26,12 @@ def test_the_overview_shows_how_everything_goes(browser: Browser, scene: Scene) 
     )
 
 
-def test_topics_are_listed_found_and_opened(browser: Browser, scene: Scene) -> None:
+def test_topics_are_listed_filtered_and_opened(browser: Browser, scene: Scene) -> None:
     browser.go(f"{scene.console}#/topics")
     browser.shows(ORDERS, "table")
     browser.press("/")
     browser.call("Input.insertText", text="no such topic")
-    browser.shows("Nothing fits")
+    browser.shows("No matches")
     browser.fill("[data-search]", "ord")
     browser.click("table a", ORDERS)
     browser.shows("30", ".stats")
@@ -42,7 +42,7 @@ def test_topics_are_listed_found_and_opened(browser: Browser, scene: Scene) -> N
     browser.shows("billing", "table")
 
 
-def test_a_message_is_produced_and_seen_in_the_live_tail(browser: Browser, scene: Scene) -> None:
+def test_produced_message_appears_in_the_live_tail(browser: Browser, scene: Scene) -> None:
     browser.go(f"{scene.console}#/topics/{ORDERS}/messages?mode=tail")
     browser.shows("live", ".toolbar")
     browser.click("button", "Produce")
@@ -73,21 +73,19 @@ def test_hostile_payloads_are_shown_as_text(browser: Browser, scene: Scene) -> N
     assert browser.run("document.querySelectorAll('main img, main script').length") == 0
     refused = "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'taken'; } catch (e) { return e.name; } })()"  # noqa: E501
     assert browser.run(refused) == "TypeError"
-    browser.trouble.clear()  # The browser has told of this very attempt.
+    browser.errors.clear()  # The browser logs this attempt.
 
 
-def test_a_search_finds_by_value_and_says_how_far_it_looked(browser: Browser, scene: Scene) -> None:
+def test_search_finds_by_value_and_shows_its_extent(browser: Browser, scene: Scene) -> None:
     browser.go(f"{scene.console}#/topics/{ORDERS}/messages?mode=search")
     browser.fill("input[name=text]", '"order": 17,')
     browser.press("Enter")
     browser.shows("1 found in", ".scan")
-    browser.shows("everything was looked at", ".scan")
+    browser.shows("all records searched", ".scan")
     browser.shows("127.5", "table")
 
 
-def test_a_message_is_looked_at_in_hex_copied_and_produced_again(
-    browser: Browser, scene: Scene
-) -> None:
+def test_message_is_shown_in_hex_copied_and_produced_again(browser: Browser, scene: Scene) -> None:
     scene.publish("again", {"payload": {"n": 1}, "key": "k"})
     browser.go(f"{scene.console}#/topics/again/messages?from=offset&offset=0")
     browser.click("tr.pick")

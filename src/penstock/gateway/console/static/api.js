@@ -1,5 +1,5 @@
-// The node, asked with fetch: JSON, and server-sent events read from the body, because EventSource
-// cannot say that it is the console who asks.
+// Requests to the node with fetch: JSON, and server-sent events read from the response body, because
+// EventSource cannot send the console's header.
 
 export const session = {};
 const HEADER = "x-penstock-console";
@@ -12,8 +12,8 @@ export class Problem extends Error {
   }
 }
 
-let whenUnknown = () => {};
-export function onUnknown(act) { whenUnknown = act; }
+let whenUnauthenticated = () => {};
+export function onUnauthenticated(act) { whenUnauthenticated = act; }
 
 function headers(more) {
   return { [HEADER]: session.write_token ?? "1", accept: "application/json", ...more };
@@ -23,8 +23,8 @@ async function answer(response) {
   const type = response.headers.get("content-type") ?? "";
   const body = type.includes("json") ? await response.json().catch(() => null) : await response.text();
   if (response.ok) return body;
-  const detail = body?.detail ?? body?.message ?? `The node answered ${response.status}.`;
-  if (response.status === 401) whenUnknown(detail);
+  const detail = body?.detail ?? body?.message ?? `The node responded with status ${response.status}.`;
+  if (response.status === 401) whenUnauthenticated(detail);
   throw new Problem(response.status, detail, body);
 }
 
@@ -34,7 +34,7 @@ async function ask(path, options = {}) {
     response = await fetch(path, { credentials: "same-origin", ...options, headers: headers(options.headers) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, "The node cannot be reached. Is it running, and is the network up?");
+    throw new Problem(0, "The node cannot be reached: check that it is running, and the network.");
   }
   return answer(response);
 }
@@ -99,7 +99,7 @@ function deliver(block, on) {
   if (data) on[name]?.(JSON.parse(data));
 }
 
-// The same, begun again after a pause whenever it ends, until aborted.
+// Streams events, and reconnects after a pause whenever the stream ends, until aborted.
 export async function follow(path, values, on, signal) {
   let pause = 1000;
   while (!signal.aborted) {

@@ -1,8 +1,8 @@
-// The frame around the pages: who is here, where they can go, keys, light and dark.
+// Frame of all pages: session, navigation, keyboard shortcuts, theme.
 
-import { onUnknown, own, ownPost, session } from "./api.js";
+import { onUnauthenticated, own, ownPost, session } from "./api.js";
 import { h, icon, put } from "./dom.js";
-import { closeDrawer, dialog, failed, loading, trouble } from "./parts.js";
+import { closeDrawer, dialog, failed, loading, showError } from "./parts.js";
 import * as login from "./pages/login.js";
 
 const PAGES = [
@@ -20,14 +20,14 @@ const DEEPER = [
   { test: (parts) => parts[0] === "topics" && parts[2] === "messages", module: "messages" },
   { test: (parts) => parts[0] === "topics" && parts[1], module: "topic" },
   { test: (parts) => parts[0] === "groups" && parts[1], module: "group" },
-  { test: (parts) => parts[0] === "dlq" && parts[1], module: "letters" },
+  { test: (parts) => parts[0] === "dlq" && parts[1], module: "dead_letters" },
   { test: (parts) => parts[0] === "schemas" && parts[1], module: "schema" },
 ];
 const root = document.getElementById("root");
 let leave = new AbortController();
 let main;
 
-// -- what a page may use -----------------------------------------------------------------------
+// -- pages -------------------------------------------------------------------------------------
 
 class Page {
   constructor(parts, query, signal, element) {
@@ -37,20 +37,20 @@ class Page {
     this.element = element;
   }
 
-  // Calls `act` now and every so often while the page is shown and the window is seen.
+  // Calls `act` now and every `ms` milliseconds while the page is shown and the window is visible.
   every(ms, act) {
-    const beat = async () => {
+    const tick = async () => {
       if (this.signal.aborted) return;
       if (!document.hidden) {
         try { await act(); } catch (error) { if (!this.signal.aborted && error.status !== 401) this.fail(error); }
       }
-      if (!this.signal.aborted) setTimeout(beat, ms);
+      if (!this.signal.aborted) setTimeout(tick, ms);
     };
-    return beat();
+    return tick();
   }
 
   fail(error) {
-    if (this.element.dataset.shown) trouble(error);
+    if (this.element.dataset.shown) showError(error);
     else put(this.element, failed(error, route));
   }
 
@@ -60,7 +60,7 @@ class Page {
   }
 }
 
-// -- going to pages ----------------------------------------------------------------------------
+// -- routing -----------------------------------------------------------------------------------
 
 export function here() {
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
@@ -105,21 +105,21 @@ function shell() {
         h("div", { class: "nav-foot" }, h("div", {}, `node ${session.node_id} · ${session.version}`), h("div", { class: "mono" }, session.kafka))),
       h("div", { class: "body" },
         h("div", { class: "topbar" },
-          h("div", { class: "where" }, h("span", { class: "live-dot", id: "live", title: "connection to the node" }), h("span", { class: "mono" }, session.cluster_id)),
+          h("div", { class: "where" }, h("span", { class: "live-dot", id: "live", title: "Connection to the node" }), h("span", { class: "mono" }, session.cluster_id)),
           session.is_read_only && h("span", { class: "badge warn", id: "read-only" }, "read only"),
           h("span", { class: "grow" }),
-          h("button", { class: "ghost icon-button", "aria-label": "Keys and help", title: "Keys (?)", onclick: help }, icon("help")),
-          h("button", { class: "ghost icon-button", id: "theme", "aria-label": "Light or dark", onclick: turn }, icon("moon")),
+          h("button", { class: "ghost icon-button", "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts (?)", onclick: help }, icon("help")),
+          h("button", { class: "ghost icon-button", id: "theme", "aria-label": "Switch between light and dark", onclick: toggleTheme }, icon("moon")),
           session.is_logged_in
             ? h("button", { class: "button ghost small", id: "logout", onclick: logOut }, icon("out"), session.principal.replace(/^User:/, ""))
             : session.can_log_in && h("button", { class: "button ghost small", onclick: () => enter() }, "Log in")),
         main)),
     h("div", { id: "toasts", class: "toasts" }));
-  paint();
+  applyTheme();
 }
 
 async function logOut() {
-  try { await ownPost("/logout"); } catch (error) { return trouble(error); }
+  try { await ownPost("/logout"); } catch (error) { return showError(error); }
   location.reload();
 }
 
@@ -142,22 +142,22 @@ async function start() {
   await route();
 }
 
-// -- light and dark ----------------------------------------------------------------------------
+// -- theme -------------------------------------------------------------------------------------
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const themed = () => localStorage.getItem("penstock-theme") ?? (dark.matches ? "dark" : "light");
-function paint() {
-  document.documentElement.dataset.theme = themed();
+const theme = () => localStorage.getItem("penstock-theme") ?? (dark.matches ? "dark" : "light");
+function applyTheme() {
+  document.documentElement.dataset.theme = theme();
   const toggle = document.getElementById("theme");
-  if (toggle) put(toggle, icon(themed() === "dark" ? "sun" : "moon"));
+  if (toggle) put(toggle, icon(theme() === "dark" ? "sun" : "moon"));
 }
-function turn() {
-  localStorage.setItem("penstock-theme", themed() === "dark" ? "light" : "dark");
-  paint();
+function toggleTheme() {
+  localStorage.setItem("penstock-theme", theme() === "dark" ? "light" : "dark");
+  applyTheme();
 }
-dark.addEventListener("change", paint);
+dark.addEventListener("change", applyTheme);
 
-// -- keys --------------------------------------------------------------------------------------
+// -- keyboard shortcuts ------------------------------------------------------------------------
 
 let after = null;
 document.addEventListener("keydown", (event) => {
@@ -180,16 +180,16 @@ document.addEventListener("keydown", (event) => {
 
 function help() {
   const row = (keys, text) => h("div", { class: "key-row" }, h("span", {}, keys.map((key) => h("kbd", {}, key))), h("span", {}, text));
-  dialog("Keys", () => h("div", { class: "dialog-body keys" },
+  dialog("Keyboard shortcuts", () => h("div", { class: "dialog-body keys" },
     PAGES.map((page) => row(["g", page.key], page.name)),
-    row(["/"], "Search on this page"), row(["Tab"], "Next thing to use"), row(["Enter"], "Use it"), row(["Esc"], "Close what is open"), row(["?"], "This help")));
+    row(["/"], "Search on this page"), row(["Tab"], "Next control"), row(["Enter"], "Activate the control"), row(["Esc"], "Close the dialog or panel"), row(["?"], "Show this help")));
 }
 
-export function alive(isUp) {
+export function setConnected(isUp) {
   document.getElementById("live")?.classList.toggle("lost", !isUp);
 }
 
-onUnknown((why) => { if (main) enter(why); });
+onUnauthenticated((why) => { if (main) enter(why); });
 addEventListener("hashchange", route);
-paint();
+applyTheme();
 start();

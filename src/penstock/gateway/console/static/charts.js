@@ -81,7 +81,7 @@ export function spark(values, tone = "accent") {
   return root;
 }
 
-// parts: [{name, value, tone}] as one bar of shares.
+// Draws parts ([{name, value, tone}]) as shares of one bar.
 export function shareBar(parts) {
   const total = parts.reduce((sum, one) => sum + one.value, 0);
   return h("div", { class: "share", role: "img", "aria-label": parts.map((one) => `${one.name} ${one.value}`).join(", ") },
@@ -89,7 +89,7 @@ export function shareBar(parts) {
       h("i", { class: one.tone, title: `${one.name}: ${short(one.value)}`, style: { width: `${(one.value / total) * 100}%` } })));
 }
 
-// rows: [{name, value, note}] as horizontal bars, the longest as wide as the space.
+// Draws rows ([{name, value, note}]) as horizontal bars; the longest fills the width.
 export function bars(rows, { tone = "accent", show = short } = {}) {
   const top = Math.max(...rows.map((row) => row.value), 0) || 1;
   return h("div", { class: "bars" }, rows.map((row) => h("div", { class: "bar-row" },

@@ -1,4 +1,4 @@
-// What changed between two lists of lines: the longest common part stays, the rest is + and -.
+// Differences between two lists of lines: the longest common subsequence stays, the rest is + or -.
 
 const LINES_MAX = 2000;
 

@@ -1,5 +1,5 @@
-// Elements from data. Text only ever becomes text: there is no way through here from a string to
-// markup, and the page's Content-Security-Policy has the browser refuse every other way.
+// Creates elements from data. Strings only ever become text nodes, never markup; the page's
+// Content-Security-Policy makes the browser refuse any other way.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -37,7 +37,7 @@ export function put(element, ...children) {
   return append(element, children);
 }
 
-// Characters that would not be seen, or would turn the text around them: shown by their numbers.
+// Invisible characters, and those that change the text direction: shown by their code points.
 const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc]/g;
 
 export function payload(text) {

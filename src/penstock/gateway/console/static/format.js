@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them.
+// Formats numbers, sizes and times for display.
 
 const whole = new Intl.NumberFormat("en");
 

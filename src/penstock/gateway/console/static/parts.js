@@ -1,4 +1,4 @@
-// What pages are made of: cards, tables that keep their place, tabs, drawers, dialogs, toasts.
+// Components of pages: cards, tables that keep their state, tabs, drawers, dialogs, toasts.
 
 import { session } from "./api.js";
 import { append, h, icon, put } from "./dom.js";
@@ -14,9 +14,9 @@ export function loading(text = "Loading…") {
 }
 
 export function failed(error, again) {
-  const title = error.status === 403 ? "You may not see this" : error.status === 404 ? "There is nothing here" : "That did not work";
+  const title = error.status === 403 ? "Permission denied" : error.status === 404 ? "Not found" : "Something went wrong";
   return h("div", { class: "empty failed", role: "alert" }, h("div", { class: "empty-mark", "aria-hidden": "true" }, "!"), h("h3", {}, title), h("p", {}, error.message),
-    again && h("button", { class: "button", onclick: again }, "Try again"));
+    again && h("button", { class: "button", onclick: again }, "Retry"));
 }
 
 export function code(text) {
@@ -24,7 +24,7 @@ export function code(text) {
   return h("div", { class: "code" }, h("pre", {}, text), copy);
 }
 
-// -- small parts -------------------------------------------------------------------------------
+// -- small components --------------------------------------------------------------------------
 
 export function heading(title, sub, ...actions) {
   return h("header", { class: "page-head" }, h("div", {}, h("h1", { tabindex: "-1" }, title), sub && h("p", { class: "sub" }, sub)), h("div", { class: "actions" }, ...actions));
@@ -49,7 +49,7 @@ export function button(text, act, { kind = "", name, title, changes = false, dis
   const barred = changes && session.is_read_only;
   return h("button", {
     class: `button ${kind}`, type: "button", onclick: act, disabled: disabled || barred,
-    title: barred ? "This console only shows (console.read.only)" : title,
+    title: barred ? "The console is read-only (console.read.only)" : title,
   }, name && icon(name), text);
 }
 
@@ -84,7 +84,7 @@ export function tabs(choices, chosen, choose) {
 // -- tables ------------------------------------------------------------------------------------
 
 // columns: [{name, cell(row) -> node or text, right, sort(row), width}]. Rows keep their elements
-// as long as their key and what they show stay the same, so that focus and selection survive.
+// while their key and data stay the same, so that focus and selection survive.
 export function table(columns, { key, order, descending = false, none, onrow, label }) {
   let rows = [];
   let by = order;
@@ -131,7 +131,7 @@ export function table(columns, { key, order, descending = false, none, onrow, la
     while (body.children.length > elements.length) body.lastChild.remove();
     blank.hidden = elements.length > 0;
     root.classList.toggle("is-empty", !elements.length);
-    if (!elements.length) put(blank, rows.length ? empty("Nothing fits", "No row has what you are looking for.") : none ?? empty("Nothing here yet"));
+    if (!elements.length) put(blank, rows.length ? empty("No matches", "No row contains the search text.") : none ?? empty("No entries yet"));
   }
   heads();
   return { root, update(next) { rows = [...next]; draw(); }, filter(text) { filter = text.trim().toLowerCase(); draw(); } };
@@ -146,7 +146,7 @@ export function searchBox(placeholder, act) {
   return h("div", { class: "searchbox" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/"));
 }
 
-// -- over the page -----------------------------------------------------------------------------
+// -- overlays ----------------------------------------------------------------------------------
 
 export function toast(text, tone = "good") {
   const box = document.getElementById("toasts");
@@ -157,7 +157,7 @@ export function toast(text, tone = "good") {
   setTimeout(() => one.remove(), tone === "bad" ? 12000 : 5000);
 }
 
-export function trouble(error) {
+export function showError(error) {
   toast(error.message, "bad");
 }
 
@@ -174,7 +174,7 @@ export async function copyText(text) {
   }
 }
 
-// A dialog over everything; answers with `close`. Its first field has the focus.
+// Opens a modal dialog with the focus on its first field; returns a function that closes it.
 export function dialog(title, build, { wide = false } = {}) {
   const before = document.activeElement;
   const root = h("dialog", { class: `dialog ${wide ? "wide" : ""}`, "aria-label": title });
@@ -190,11 +190,11 @@ export function dialog(title, build, { wide = false } = {}) {
 export function confirm(title, text, verb, act, { kind = "danger", changes = true } = {}) {
   dialog(title, (close) => h("div", { class: "dialog-body" }, typeof text === "string" ? h("p", {}, text) : text,
     h("footer", {}, button("Cancel", close, { kind: "ghost" }), button(verb, async () => {
-      try { await act(); close(); } catch (error) { trouble(error); }
+      try { await act(); close(); } catch (error) { showError(error); }
     }, { kind, changes }))));
 }
 
-// A panel at the right; one at a time. Escape closes it.
+// Opens a panel at the right, one at a time. Escape closes it.
 let openDrawer = null;
 export function drawer(title, build) {
   closeDrawer();

@@ -1,43 +1,43 @@
-// One group: members, lag by partition in records and in time, and moving it.
+// Group: members, lag by partition in records and in time, offset resets.
 
 import { own, ownPost, part, send } from "../api.js";
 import { areaChart, bars } from "../charts.js";
 import { h, put } from "../dom.js";
 import { count, duration, plural, rate, short } from "../format.js";
-import { badge, button, card, confirm, dialog, empty, field, heading, loading, select, stat, table, toast, trouble } from "../parts.js";
-import { word } from "./overview.js";
+import { badge, button, card, confirm, dialog, empty, field, heading, loading, select, stat, table, toast, showError } from "../parts.js";
+import { trendText } from "./overview.js";
 
 export async function show(page) {
   const group = page.parts[1];
   const path = `/groups/${part(group)}`;
-  const stats = { lag: stat("Behind", "lag"), age: stat("Oldest unread"), pace: stat("Reading", "out"), eta: stat("Caught up in") };
-  const chart = areaChart({ title: "Behind, last minute" });
+  const stats = { lag: stat("Lag", "lag"), age: stat("Oldest unread"), pace: stat("Read rate", "out"), eta: stat("Caught up in") };
+  const chart = areaChart({ title: "Lag, last minute" });
   const hot = h("div");
   const places = table([
     { name: "Topic", sort: (row) => row.topic, cell: (row) => h("a", { href: `#/topics/${part(row.topic)}` }, row.topic) },
     { name: "Partition", right: true, sort: (row) => row.partition, cell: (row) => String(row.partition) },
-    { name: "Position", right: true, cell: (row) => h("a", { href: `#/topics/${part(row.topic)}/messages?partition=${row.partition}&from=offset&offset=${Math.max(0, row.position)}` }, count(row.position)) },
+    { name: "Offset", right: true, cell: (row) => h("a", { href: `#/topics/${part(row.topic)}/messages?partition=${row.partition}&from=offset&offset=${Math.max(0, row.position)}` }, count(row.position)) },
     { name: "End", right: true, cell: (row) => count(row.end) },
-    { name: "Behind", right: true, sort: (row) => row.lag ?? 0, cell: (row) => count(row.lag) },
-    { name: "In time", right: true, sort: (row) => (row.oldest_ms === null ? 0 : Date.now() - row.oldest_ms), cell: (row) => (row.lag ? age(row.oldest_ms) : "–") },
-  ], { key: (row) => `${row.topic}/${row.partition}`, order: "Behind", descending: true, label: "Partitions", none: empty("No positions", "The group has read nothing yet.") });
+    { name: "Lag", right: true, sort: (row) => row.lag ?? 0, cell: (row) => count(row.lag) },
+    { name: "Lag in time", right: true, sort: (row) => (row.oldest_ms === null ? 0 : Date.now() - row.oldest_ms), cell: (row) => (row.lag ? age(row.oldest_ms) : "–") },
+  ], { key: (row) => `${row.topic}/${row.partition}`, order: "Lag", descending: true, label: "Partitions", none: empty("No offsets", "The group has not read anything yet.") });
   const members = table([
     { name: "Member", cell: (row) => h("span", { class: "mono" }, row.member_id) },
     { name: "Client", sort: (row) => row.client_id, cell: (row) => row.client_id },
     { name: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
-  ], { key: (row) => row.member_id, label: "Members", none: empty("No members", "Nobody reads for this group just now.") });
+  ], { key: (row) => row.member_id, label: "Members", none: empty("No members", "No consumer of this group is connected.") });
   const history = [];
   const refresh = async () => {
     const seen = await own(path);
     const oldest = seen.places.filter((row) => row.lag && row.oldest_ms !== null).map((row) => row.oldest_ms);
-    stats.lag.set(short(seen.trend.lag), word(seen.trend));
-    stats.age.set(oldest.length ? age(Math.min(...oldest)) : "–", oldest.length ? "since it was written" : "nothing is unread");
+    stats.lag.set(short(seen.trend.lag), trendText(seen.trend));
+    stats.age.set(oldest.length ? age(Math.min(...oldest)) : "–", oldest.length ? "since it was written" : "no unread records");
     stats.pace.set(rate(seen.trend.read_per_s), "over the last minute");
-    stats.eta.set(!seen.trend.lag ? "now" : seen.trend.eta_s === null ? "never" : duration(seen.trend.eta_s), !seen.trend.lag ? "everything is read" : seen.trend.eta_s === null ? "at this pace" : "at this pace");
+    stats.eta.set(!seen.trend.lag ? "now" : seen.trend.eta_s === null ? "never" : duration(seen.trend.eta_s), !seen.trend.lag ? "all records are read" : "at this pace");
     const now = Date.now();
-    chart.update(seen.trend.recent.map((_, at) => now - (seen.trend.recent.length - 1 - at) * 2000), [{ name: "behind", tone: "lag", values: seen.trend.recent }]);
+    chart.update(seen.trend.recent.map((_, at) => now - (seen.trend.recent.length - 1 - at) * 2000), [{ name: "lag", tone: "lag", values: seen.trend.recent }]);
     const furthest = seen.places.filter((row) => row.lag).sort((a, b) => b.lag - a.lag).slice(0, 8);
-    put(hot, furthest.length ? bars(furthest.map((row) => ({ name: `${row.topic}-${row.partition}`, value: row.lag })), { tone: "lag" }) : empty("Nothing is unread", "The group has read everything."));
+    put(hot, furthest.length ? bars(furthest.map((row) => ({ name: `${row.topic}-${row.partition}`, value: row.lag })), { tone: "lag" }) : empty("No lag", "The group has read all records."));
     places.update(seen.places);
     members.update(seen.members);
     return seen;
@@ -45,12 +45,12 @@ export async function show(page) {
   const seen = await refresh();
   page.show(
     heading(h("span", {}, group, " ", badge(seen.kind), badge(seen.state)), plural(seen.members.length, "member"),
-      button("Reset…", () => move(path, group, seen, refresh), { changes: true, title: "Move the group to another place" }),
-      button("Delete", () => confirm(`Delete group ${group}?`, "Its positions go with it: whoever reads under this name again begins anew.", "Delete group", async () => {
-        await send("DELETE", path); toast(`${group} is deleted`); location.hash = "#/groups";
+      button("Reset…", () => move(path, group, seen, refresh), { changes: true, title: "Reset the group's offsets" }),
+      button("Delete", () => confirm(`Delete group ${group}?`, "Its committed offsets are deleted, too: a new group of this name starts from the beginning or end.", "Delete group", async () => {
+        await send("DELETE", path); toast(`Group ${group} was deleted`); location.hash = "#/groups";
       }), { kind: "ghost danger", changes: true })),
     h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
-    h("div", { class: "grid two" }, h("section", { class: "card" }, chart.root), card("Furthest behind", hot)),
+    h("div", { class: "grid two" }, h("section", { class: "card" }, chart.root), card("Largest lag", hot)),
     h("section", { class: "card flush" }, places.root), card("Members", members.root));
   page.every(3000, refresh);
 }
@@ -59,22 +59,22 @@ function age(ms) {
   return ms === null ? "–" : duration(Math.max(0, (Date.now() - ms) / 1000));
 }
 
-// -- moving ------------------------------------------------------------------------------------
+// -- resets ------------------------------------------------------------------------------------
 
 function move(path, group, seen, refresh) {
   const topics = [...new Set(seen.places.map((row) => row.topic))];
-  const topic = select([["", topics.length ? "all topics it reads" : "choose"], ...topics], "", () => look());
-  const kind = select([["start", "the beginning"], ["end", "the end"], ["-", "so many before the end"], ["time", "a time"], ["offset", "an offset"]], "start", () => { fields(); look(); }, { name: "to" });
+  const topic = select([["", topics.length ? "all topics of the group" : "choose a topic"], ...topics], "", () => look());
+  const kind = select([["start", "beginning"], ["end", "end"], ["-", "number of records before the end"], ["time", "time"], ["offset", "offset"]], "start", () => { fields(); look(); }, { name: "to" });
   const number = h("input", { type: "number", min: 0, value: 100, name: "number", oninput: () => look() });
   const time = h("input", { type: "datetime-local", step: 1, name: "time", oninput: () => look() });
   const more = h("div");
   const preview = h("div", { class: "preview" });
-  const go = button("Move the group", () => apply(), { kind: "primary", changes: true, disabled: true });
+  const go = button("Reset offsets", () => apply(), { kind: "primary", changes: true, disabled: true });
   let close = () => {};
   let turn = 0;
 
   function fields() {
-    put(more, kind.value === "time" ? field("Time", time, "the first record at or after it") : ["-", "offset"].includes(kind.value) ? field(kind.value === "-" ? "How many" : "Offset", number) : null);
+    put(more, kind.value === "time" ? field("Time", time, "the first record at or after this time") : ["-", "offset"].includes(kind.value) ? field(kind.value === "-" ? "Number of records" : "Offset", number) : null);
   }
   function to() {
     if (kind.value === "-") return `-${number.value || 0}`;
@@ -85,7 +85,7 @@ function move(path, group, seen, refresh) {
   async function look() {
     const mine = ++turn;
     go.disabled = true;
-    put(preview, loading("Reckoning…"));
+    put(preview, loading("Calculating…"));
     try {
       const plan = await own(`${path}/reset`, { to: to(), topic: topic.value });
       if (mine !== turn) return;
@@ -94,14 +94,14 @@ function move(path, group, seen, refresh) {
       const changed = plan.moves.filter((row) => row.old !== row.new);
       const rows = table([
         { name: "Partition", cell: (row) => `${row.topic}-${row.partition}` },
-        { name: "Now", right: true, cell: (row) => count(row.old) },
-        { name: "Then", right: true, cell: (row) => h("b", {}, count(row.new)) },
-        { name: "Behind then", right: true, cell: (row) => count(row.end - row.new) },
-      ], { key: (row) => `${row.topic}-${row.partition}`, label: "Preview", none: empty("Nothing would change", "The group is there already.") });
+        { name: "Current", right: true, cell: (row) => count(row.old) },
+        { name: "New", right: true, cell: (row) => h("b", {}, count(row.new)) },
+        { name: "New lag", right: true, cell: (row) => count(row.end - row.new) },
+      ], { key: (row) => `${row.topic}-${row.partition}`, label: "Preview", none: empty("No changes", "The group already has these offsets.") });
       rows.update(changed.slice(0, 200));
       put(preview,
         plan.members > 0 && h("p", { class: "note warn" }, `${group} has ${plural(plan.members, "member")}: stop them first.`),
-        h("p", { class: "note" }, again > 0 && `${plural(again, "record")} will be read again. `, over > 0 && `${plural(over, "record")} will be passed over. `, !again && !over && "Nothing is read again or passed over."),
+        h("p", { class: "note" }, again > 0 && `${plural(again, "record")} will be read again. `, over > 0 && `${plural(over, "record")} will be skipped.  `, !again && !over && "No records are read again or skipped."),
         h("div", { class: "card flush scroll" }, rows.root));
       go.disabled = plan.members > 0 || !changed.length;
     } catch (error) { if (mine === turn) put(preview, h("p", { class: "note bad" }, error.message)); }
@@ -110,13 +110,13 @@ function move(path, group, seen, refresh) {
     try {
       const done = await ownPost(`${path}/reset`, { to: to(), topics: topic.value ? [topic.value] : [] });
       close();
-      toast(`${group} was moved in ${plural(done.moves.length, "partition")}`);
+      toast(`Offsets of ${group} were reset in ${plural(done.moves.length, "partition")}`);
       await refresh();
-    } catch (error) { trouble(error); }
+    } catch (error) { showError(error); }
   }
-  dialog(`Reset ${group}`, (shut) => {
+  dialog(`Reset offsets of ${group}`, (shut) => {
     close = shut;
-    return h("div", { class: "dialog-body" }, h("div", { class: "columns" }, field("Topic", topic), field("Move to", kind)), more, preview, h("footer", {}, button("Cancel", shut, { kind: "ghost" }), go));
+    return h("div", { class: "dialog-body" }, h("div", { class: "columns" }, field("Topic", topic), field("New offset", kind)), more, preview, h("footer", {}, button("Cancel", shut, { kind: "ghost" }), go));
   }, { wide: true });
   fields();
   look();

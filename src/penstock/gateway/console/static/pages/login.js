@@ -1,4 +1,4 @@
-// Logging in: name and password of a user of the cluster.
+// Login with name and password of a user of the cluster.
 
 import { ownPost } from "../api.js";
 import { h, put } from "../dom.js";
@@ -7,17 +7,17 @@ import { field } from "../parts.js";
 export function show(root, why, done) {
   const name = h("input", { name: "name", autocomplete: "username", required: true, autofocus: true });
   const password = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
-  const said = h("p", { class: "login-error", role: "alert" });
+  const message = h("p", { class: "login-error", role: "alert" });
   const enter = h("button", { class: "button primary wide", type: "submit" }, "Log in");
   const form = h("form", { class: "login-card", onsubmit: async (event) => {
     event.preventDefault();
     enter.disabled = true;
-    said.textContent = "";
+    message.textContent = "";
     try {
       await ownPost("/login", { name: name.value, password: password.value });
       await done();
     } catch (error) {
-      said.textContent = error.message;
+      message.textContent = error.message;
       password.select();
       enter.disabled = false;
     }
@@ -25,8 +25,8 @@ export function show(root, why, done) {
   h("img", { src: "/console/static/icon.svg", alt: "", width: 48, height: 48 }),
   h("h1", {}, "Penstock"),
   h("p", { class: "sub" }, why && !why.startsWith("User:ANONYMOUS") ? why : "Log in as a user of this cluster."),
-  field("Name", name), field("Password", password), said, enter,
-  h("p", { class: "hint" }, "Users are made with ", h("code", {}, "penstock user set NAME")));
+  field("Name", name), field("Password", password), message, enter,
+  h("p", { class: "hint" }, "Create users with ", h("code", {}, "penstock user set NAME")));
   put(root, h("div", { class: "login" }, form));
   name.focus();
 }

@@ -1,4 +1,4 @@
-// One whole message, in every way it can be looked at, and ways to take it along.
+// Single message: decoded, as text, as hex, its headers, and as code to copy.
 
 import { own, part, session } from "../api.js";
 import { h, payload, put } from "../dom.js";
@@ -20,10 +20,10 @@ function inside(topic, message, again) {
   const view = h("div", { class: "view" });
   const text = () => (value.base64 === undefined || value.base64 === null ? value.text : decode(value.base64));
   const views = {
-    decoded: () => value.form === "null" ? h("p", { class: "muted" }, "There is no value: in a compacted topic this deletes the key.")
-      : [value.trouble && h("p", { class: "note warn" }, value.trouble), h("pre", { class: "payload big", dir: "auto", "data-view": "decoded" }, payload(pretty(value))), value.is_cut && h("p", { class: "muted" }, "The rest is not shown.")],
+    decoded: () => value.form === "null" ? h("p", { class: "muted" }, "No value: in a compacted topic this is a tombstone, which deletes the key.")
+      : [value.trouble && h("p", { class: "note warn" }, value.trouble), h("pre", { class: "payload big", dir: "auto", "data-view": "decoded" }, payload(pretty(value))), value.is_cut && h("p", { class: "muted" }, "The value is truncated.")],
     raw: () => h("pre", { class: "payload big", dir: "auto", "data-view": "raw" }, payload(text().slice(0, 262144))),
-    hex: () => h("pre", { class: "payload big hex", "data-view": "hex" }, value.base64 ? hex(raw(value.base64)) : "too large to be shown in hex"),
+    hex: () => h("pre", { class: "payload big hex", "data-view": "hex" }, value.base64 ? hex(raw(value.base64)) : "The value is too large to show as hex."),
     headers: () => message.headers.length ? h("table", { class: "plain" }, h("tbody", {}, message.headers.map((one) => h("tr", {}, h("th", { scope: "row", class: "mono" }, payload(one.name)), h("td", { class: "mono payload", dir: "auto" }, one.value.form === "null" ? h("i", {}, "null") : payload(one.value.text))))))
       : h("p", { class: "muted" }, "No headers."),
     copy: () => copies(topic, message),
@@ -75,7 +75,7 @@ export function hex(data) {
   return lines.join("\n");
 }
 
-// -- taking it along ---------------------------------------------------------------------------
+// -- code to copy ------------------------------------------------------------------------------
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const python = (text) => JSON.stringify(text);

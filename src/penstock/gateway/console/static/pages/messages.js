@@ -1,9 +1,9 @@
-// Messages of a topic: pages of them, a live tail, and a search with a budget.
+// Messages of a topic: pages, live tail, and search with a budget.
 
 import { own, part, stream } from "../api.js";
 import { h, icon, payload, put } from "../dom.js";
 import { bytes, count, moment, short } from "../format.js";
-import { badge, button, empty, failed, heading, loading, searchBox, select, tabs, trouble } from "../parts.js";
+import { badge, button, empty, failed, heading, loading, searchBox, select, tabs, showError } from "../parts.js";
 import { open } from "./message.js";
 import { produce } from "./produce.js";
 
@@ -29,7 +29,7 @@ export async function show(page) {
   function place(again) {
     const offset = h("input", { type: "number", min: 0, value: state.offset, "aria-label": "Offset", name: "offset", onchange: () => { state.offset = offset.value; again?.(); } });
     const time = h("input", { type: "datetime-local", step: 1, value: state.time, "aria-label": "Time", name: "time", onchange: () => { state.time = time.value; again?.(); } });
-    return [select([["latest", "newest first"], ["earliest", "oldest first"], ["offset", "from offset…"], ["time", "from time…"]], state.from, (value) => { state.from = value; begin(); }, { "aria-label": "Where to begin", name: "from" }),
+    return [select([["latest", "newest first"], ["earliest", "oldest first"], ["offset", "from offset…"], ["time", "from time…"]], state.from, (value) => { state.from = value; begin(); }, { "aria-label": "Start", name: "from" }),
       state.from === "offset" && offset, state.from === "time" && time];
   }
 
@@ -91,10 +91,10 @@ async function browse({ path, where, place, partition, body, controls, signal, r
       const isBack = values.before || (!values.after && where().from === "latest");
       const older = button("Older", () => load({ before: seen.older }), { disabled: !seen.older });
       const newer = button("Newer", () => load({ after: seen.newer }), { disabled: !seen.newer || (isBack && !values.before) });
-      put(body, seen.messages.length ? list(seen.messages.map(row)) : empty("No messages here", "Nothing was written yet, or it is gone again. Produce one, or look from another place."),
+      put(body, seen.messages.length ? list(seen.messages.map(row)) : empty("No messages here", "No messages were written here, or they were deleted. Produce one, or choose another start."),
         h("div", { class: "pager" }, isBack ? [newer, older] : [older, newer],
           h("span", { class: "muted" }, `${count(seen.messages.length)} of about ${short(seen.total)}`,
-            seen.is_cut && " · large messages: not all could be read", seen.partitions_shown < seen.partitions && ` · the first ${seen.partitions_shown} partitions: choose one for the rest`)));
+            seen.is_cut && " · not all messages could be read, because some are large", seen.partitions_shown < seen.partitions && ` · the first ${seen.partitions_shown} partitions: choose one for the rest`)));
     } catch (error) { if (!signal.aborted) put(body, failed(error, () => load(values))); }
   };
   put(controls, place(() => load({})), partition(), button("Refresh", () => load({}), { kind: "ghost" }));
@@ -106,13 +106,13 @@ async function browse({ path, where, place, partition, body, controls, signal, r
 async function tail({ path, partition, body, controls, signal, row, state }) {
   const rows = h("tbody");
   const note = h("span", { class: "muted", role: "status" }, "connecting…");
-  const blank = h("div", {}, empty("Waiting for messages", "What is written from now on appears here."));
+  const blank = h("div", {}, empty("Waiting for messages", "New messages appear here."));
   let paused = false;
   let filter = "";
   let seen = 0;
   let skipped = 0;
-  const hold = button("Pause", () => { paused = !paused; put(hold, icon(paused ? "play" : "pause"), paused ? "Go on" : "Pause"); }, { name: "pause" });
-  put(controls, partition(), searchBox("Only with this in key or value", (text) => { filter = text.toLowerCase(); }), hold, note);
+  const hold = button("Pause", () => { paused = !paused; put(hold, icon(paused ? "play" : "pause"), paused ? "Resume" : "Pause"); }, { name: "pause" });
+  put(controls, partition(), searchBox("Filter by key or value", (text) => { filter = text.toLowerCase(); }), hold, note);
   put(body, blank, h("div", { class: "card flush" }, h("table", { class: "message-table", "aria-label": "Live messages" },
     h("thead", {}, h("tr", {}, ["Time", "Partition", "Offset", "Key", "Value", "Size"].map((name, at) => h("th", { scope: "col", class: at === 5 ? "right" : "" }, name)))), rows)));
   const fits = (one) => (state.partition === "" || String(one.partition) === state.partition)
@@ -128,26 +128,26 @@ async function tail({ path, partition, body, controls, signal, row, state }) {
         blank.hidden = seen > 0;
         for (const one of fresh) { const element = row(one); element.classList.add("new"); rows.prepend(element); }
         while (rows.children.length > TAIL_MAX) rows.lastChild.remove();
-        note.textContent = `live · ${count(seen)} shown${skipped ? ` · ${count(skipped)} left out: more is written than can be read` : ""}`;
+        note.textContent = `live · ${count(seen)} shown${skipped ? ` · ${count(skipped)} skipped: messages arrive faster than they can be shown` : ""}`;
       },
       problem: (problem) => { note.textContent = problem.detail; },
     }, signal);
-    if (!signal.aborted) note.textContent = "the tail has ended";
+    if (!signal.aborted) note.textContent = "The tail has ended.";
   } catch (error) { if (!signal.aborted) put(body, failed(error)); }
 }
 
-// -- searching ---------------------------------------------------------------------------------
+// -- search ------------------------------------------------------------------------------------
 
-const ENDS = { all: "everything was looked at", found: "enough was found", records: "the budget is used up", bytes: "the budget of bytes is used up", time: "the time is up" };
+const ENDS = { all: "all records searched", found: "maximum number of matches found", records: "record budget used up", bytes: "byte budget used up", time: "time limit reached" };
 
 async function search({ path, where, place, partition, body, controls, signal, row }) {
-  const text = h("input", { type: "search", name: "text", placeholder: "Look for…", required: true, autofocus: true, "data-search": true, "aria-label": "Look for" });
+  const text = h("input", { type: "search", name: "text", placeholder: "Search for…", required: true, autofocus: true, "data-search": true, "aria-label": "Search for" });
   const places = ["key", "value", "headers"].map((name) => [name, h("input", { type: "checkbox", name, checked: true })]);
   const pattern = h("input", { type: "checkbox", name: "pattern" });
   const budget = select([[10000, "10 k records"], [100000, "100 k records"], [1000000, "1 M records"], [2000000, "2 M records"]], 100000, null, { "aria-label": "Scan budget", name: "budget" });
   const rows = h("tbody");
   const bar = h("progress", { max: 1, value: 0, "aria-label": "Progress" });
-  const note = h("span", { class: "muted", role: "status" }, "Keys, values and headers are searched as bytes, newest first unless you say otherwise.");
+  const note = h("span", { class: "muted", role: "status" }, "Searches the bytes of keys, values and headers, newest first by default.");
   let stop = null;
   const go = h("button", { class: "button primary", type: "submit" }, icon("search"), "Search");
   const form = h("form", { class: "toolbar grow", onsubmit: (event) => { event.preventDefault(); if (stop) stop.abort(); else run(); } },
@@ -162,7 +162,7 @@ async function search({ path, where, place, partition, body, controls, signal, r
     put(go, icon("close"), "Stop");
     put(rows);
     bar.value = 0;
-    note.textContent = "looking…";
+    note.textContent = "searching…";
     let ended = "stopped";
     const values = { ...where(), text: text.value, budget: budget.value, pattern: pattern.checked || undefined };
     for (const [name, input] of places) if (!input.checked) values[name] = "false";
@@ -177,7 +177,7 @@ async function search({ path, where, place, partition, body, controls, signal, r
         problem: (problem) => { ended = problem.detail; note.textContent = problem.detail; },
       }, stop.signal);
       if (ended === "stopped") note.textContent += " · stopped";
-    } catch (error) { note.textContent = error.message; if (!signal.aborted) trouble(error); }
+    } catch (error) { note.textContent = error.message; if (!signal.aborted) showError(error); }
     stop = null;
     put(go, icon("search"), "Search");
   }

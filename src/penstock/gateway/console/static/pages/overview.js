@@ -1,7 +1,7 @@
-// The first page: how everything goes, live.
+// Overview of the cluster, updated live.
 
 import { follow, part } from "../api.js";
-import { alive } from "../app.js";
+import { setConnected } from "../app.js";
 import { areaChart, spark } from "../charts.js";
 import { h, icon, put } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
@@ -13,9 +13,9 @@ export async function show(page) {
     waiting: stat("In queues", "queue"), dead: stat("Dead letters", "dead"), size: stat("Stored"),
   };
   const flow = areaChart({ title: "Records per second" });
-  const lag = areaChart({ title: "Waiting to be read" });
+  const lag = areaChart({ title: "Lag and queued messages" });
   const traffic = areaChart({ title: "Bytes per second, this node", show: bytes, base: 1024 });
-  const health = h("div", { class: "health" }, loading("Looking…"));
+  const health = h("div", { class: "health" }, loading());
   const topics = h("div", { class: "lines" });
   const groups = h("div", { class: "lines" });
   const sub = h("span", {}, "…");
@@ -28,11 +28,11 @@ export async function show(page) {
       h("section", { class: "card" }, lag.root),
       h("section", { class: "card" }, traffic.root),
       card("Busiest topics", topics),
-      card("Furthest behind", groups)));
+      card("Largest lag", groups)));
 
   follow("/console/api/live", {}, {
-    open: () => alive(true),
-    lost: () => alive(false),
+    open: () => setConnected(true),
+    lost: () => setConnected(false),
     overview: (seen) => {
       const { series, totals, node } = seen;
       const last = (values) => values.at(-1) ?? 0;
@@ -41,25 +41,25 @@ export async function show(page) {
       stats.out.set(rate(last(series.records_out)), `${bytes(last(series.bytes_out))}/s here`);
       stats.lag.set(short(last(series.lag)), "all consumer groups");
       stats.waiting.set(short(last(series.waiting)), "not finished");
-      stats.dead.set(short(last(series.dead)), last(series.dead) ? "waiting for somebody" : "none: good");
+      stats.dead.set(short(last(series.dead)), last(series.dead) ? "need attention" : "none");
       stats.size.set(bytes(totals.size_bytes), `${short(totals.records)} records`);
       flow.update(series.at_ms, [{ name: "in", tone: "in", values: series.records_in }, { name: "out", tone: "out", values: series.records_out }]);
       lag.update(series.at_ms, [{ name: "lag", tone: "lag", values: series.lag }, { name: "in queues", tone: "queue", values: series.waiting }]);
       traffic.update(series.at_ms, [{ name: "in", tone: "in", values: series.bytes_in }, { name: "out", tone: "out", values: series.bytes_out }]);
       put(health, seen.problems.length
         ? h("ul", { class: "problems" }, seen.problems.map((one) => h("li", { class: one.level }, icon("warn"), h("a", { href: one.link }, one.text))))
-        : h("div", { class: "well" }, icon("check"), h("span", {}, "All is well")),
+        : h("div", { class: "well" }, icon("check"), h("span", {}, "No problems")),
       h("dl", { class: "facts" },
         fact("Disk free", node.penstock_disk_free_bytes === undefined ? "–" : `${bytes(node.penstock_disk_free_bytes)} (${Math.round(node.penstock_disk_used_percent)} % used)`),
         fact("Memory", node.penstock_process_resident_bytes === undefined ? "–" : bytes(node.penstock_process_resident_bytes)),
         fact("Kafka connections", count(node.penstock_connections))));
       put(topics, seen.topics.length ? seen.topics.map((one) => h("a", { class: "line", href: `#/topics/${part(one.name)}` },
         h("span", { class: "line-name" }, one.name), spark(one.recent, "in"), h("span", { class: "line-value" }, rate(one.per_s))))
-        : empty("No topics yet", "Make one on the Topics page, or just write to one."));
+        : empty("No topics yet", "Create one on the Topics page, or publish to a new one."));
       put(groups, seen.groups.length ? seen.groups.map((one) => h("a", { class: "line", href: `#/groups/${part(one.name)}` },
         h("span", { class: "line-name" }, one.name), spark(one.trend.recent, "lag"),
-        h("span", { class: "line-value" }, short(one.trend.lag), h("small", {}, word(one.trend)))))
-        : empty("No groups yet", "A group is there as soon as somebody reads."));
+        h("span", { class: "line-value" }, short(one.trend.lag), h("small", {}, trendText(one.trend)))))
+        : empty("No groups yet", "A group exists once a consumer reads with its name."));
     },
   }, page.signal);
 }
@@ -68,7 +68,7 @@ function fact(name, value) {
   return h("div", {}, h("dt", {}, name), h("dd", {}, value));
 }
 
-export function word(trend) {
+export function trendText(trend) {
   if (!trend.lag) return "caught up";
   if (trend.eta_s !== null) return `done in ${duration(trend.eta_s)}`;
   return trend.per_s > 0.01 ? `growing ${rate(trend.per_s)}` : "steady";

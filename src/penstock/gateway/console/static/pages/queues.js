@@ -1,4 +1,4 @@
-// Queues: what waits, what is held, what is put off, what died.
+// Queues: messages that are ready, in flight, delayed or dead-lettered.
 
 import { own, part } from "../api.js";
 import { bars, shareBar, spark } from "../charts.js";
@@ -14,25 +14,25 @@ export async function show(page) {
     { name: "Ready", right: true, sort: (row) => row.ready, cell: (row) => count(row.ready) },
     { name: "In flight", right: true, sort: (row) => row.leased, cell: (row) => count(row.leased) },
     { name: "Delayed", right: true, sort: (row) => row.delayed, cell: (row) => count(row.delayed) },
-    { name: "Dead", right: true, sort: (row) => row.dead ?? 0, cell: (row) => row.dead === null ? "–" : h("a", { href: `#/dlq/${part(row.dead_topic)}` }, count(row.dead)) },
+    { name: "Dead letters", right: true, sort: (row) => row.dead ?? 0, cell: (row) => row.dead === null ? "–" : h("a", { href: `#/dlq/${part(row.dead_topic)}` }, count(row.dead)) },
     { name: "Oldest", right: true, sort: (row) => (row.oldest_ms === null ? 0 : Date.now() - row.oldest_ms), cell: (row) => row.unfinished && row.oldest_ms ? duration((Date.now() - row.oldest_ms) / 1000) : "–" },
-    { name: "Done", right: true, sort: (row) => row.trend.read_per_s, cell: (row) => h("span", { class: "with-spark" }, spark(row.trend.recent, "queue"), rate(row.trend.read_per_s)) },
-  ], { key: (row) => `${row.topic}/${row.group}`, order: "Queue", label: "Queues", none: empty("No queues yet", "A topic is a queue as soon as a share group reads it:",
+    { name: "Finish rate", right: true, sort: (row) => row.trend.read_per_s, cell: (row) => h("span", { class: "with-spark" }, spark(row.trend.recent, "queue"), rate(row.trend.read_per_s)) },
+  ], { key: (row) => `${row.topic}/${row.group}`, order: "Queue", label: "Queues", none: empty("No queues yet", "A topic becomes a queue once a share group reads it:",
     code(`curl '${location.origin}/topics/jobs/poll?group=workers&wait_ms=5000'`)) });
   const refresh = async () => {
     const { queues } = await own("/queues");
     const sum = (name) => queues.reduce((total, row) => total + (row[name] ?? 0), 0);
     const oldest = queues.filter((row) => row.unfinished && row.oldest_ms).map((row) => row.oldest_ms);
     const dead = [...new Map(queues.map((row) => [row.dead_topic, row.dead ?? 0])).values()].reduce((a, b) => a + b, 0);
-    stats.ready.set(short(sum("ready")), "to be had now");
-    stats.leased.set(short(sum("leased")), "somebody works on them");
-    stats.delayed.set(short(sum("delayed")), "not due yet, or next try");
-    stats.dead.set(short(dead), "given up");
-    stats.oldest.set(oldest.length ? duration((Date.now() - Math.min(...oldest)) / 1000) : "–", "not finished for so long");
+    stats.ready.set(short(sum("ready")), "available now");
+    stats.leased.set(short(sum("leased")), "leased to consumers");
+    stats.delayed.set(short(sum("delayed")), "not due yet, or in backoff");
+    stats.dead.set(short(dead), "open");
+    stats.oldest.set(oldest.length ? duration((Date.now() - Math.min(...oldest)) / 1000) : "–", "age of the oldest unfinished message");
     list.update(queues);
   };
   await refresh();
-  page.show(heading("Queues", "Topics that groups share: each message goes to one worker"),
+  page.show(heading("Queues", "Topics read by share groups: each message goes to one consumer"),
     h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
     h("div", { class: "toolbar" }, searchBox("Find a queue", list.filter), h("span", { class: "legend" }, LEGEND.map(([name, tone]) => h("span", {}, h("i", { class: `dot ${tone}` }), name)))),
     h("section", { class: "card flush" }, list.root));
@@ -58,7 +58,7 @@ function look(row) {
   rows.update(row.partitions);
   drawer(`${row.topic} · ${row.group}`, () => h("div", { class: "drawer-body" },
     h("div", {}, shareBar(parts(row))),
-    card("Ready by priority, the highest first", urgent.length ? bars(urgent, { tone: "in" }) : empty("Nothing is ready", row.by_priority.length ? "" : "Nobody has the queue open: priorities are known when somebody reads.")),
+    card("Ready messages by priority, highest first", urgent.length ? bars(urgent, { tone: "in" }) : empty("No ready messages", row.by_priority.length ? "" : "The queue is not loaded: priorities are known once a consumer reads.")),
     card("Partitions", rows.root),
     h("footer", {}, h("a", { class: "button", href: `#/topics/${part(row.topic)}/messages` }, "Messages"),
       row.dead !== null && h("a", { class: "button", href: `#/dlq/${part(row.dead_topic)}` }, "Dead letters ", badge(count(row.dead), row.dead ? "dead" : "good")))));

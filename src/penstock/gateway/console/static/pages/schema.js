@@ -1,4 +1,4 @@
-// One subject: its versions, what changed between two of them, and checking a new one.
+// Subject: versions, differences between versions, compatibility check of a new version.
 
 import { get, part, send } from "../api.js";
 import { h, put } from "../dom.js";
@@ -41,12 +41,12 @@ export async function show(page) {
   const choose = async (key) => put(body, await views[key]());
   await choose("schema");
   page.show(heading(h("span", {}, subject, " ", badge((last.schemaType ?? "AVRO").toLowerCase(), "accent")), `${numbers.length} version${numbers.length === 1 ? "" : "s"}`,
-    button("New version, or check one", () => register(subject, () => { location.hash = `#/schemas/${part(subject)}?v=${Date.now()}`; }, { ...last, schema: pretty(last) }), { kind: "primary", changes: false }),
-    button("Delete", () => confirm(`Delete ${subject}?`, "Its versions are marked as deleted; ids stay readable for old records.", "Delete subject", async () => {
-      await send("DELETE", path); toast(`${subject} is deleted`); location.hash = "#/schemas";
+    button("New version…", () => register(subject, () => { location.hash = `#/schemas/${part(subject)}?v=${Date.now()}`; }, { ...last, schema: pretty(last) }), { kind: "primary", changes: false }),
+    button("Delete", () => confirm(`Delete ${subject}?`, "Its versions are marked as deleted. Schemas can still be read by id, so existing records stay readable.", "Delete subject", async () => {
+      await send("DELETE", path); toast(`Subject ${subject} was deleted`); location.hash = "#/schemas";
     }), { kind: "ghost danger", changes: true })),
   h("div", { class: "toolbar" }, h("span", { class: "muted" }, "Compatibility"), levels(config.compatibilityLevel, (value) => setLevel(`/config/${part(subject)}`, value))),
-  tabs([["schema", "Schema"], ["diff", "What changed"]], "schema", choose), body);
+  tabs([["schema", "Schema"], ["diff", "Differences"]], "schema", choose), body);
 }
 
 function pretty(one) {
@@ -55,5 +55,5 @@ function pretty(one) {
 }
 
 function references(one) {
-  return one.references?.length ? h("p", {}, "Refers to ", one.references.map((to) => h("a", { href: `#/schemas/${part(to.subject)}` }, `${to.name} (${to.subject} ${to.version}) `))) : null;
+  return one.references?.length ? h("p", {}, "References: ", one.references.map((to) => h("a", { href: `#/schemas/${part(to.subject)}` }, `${to.name} (${to.subject} ${to.version}) `))) : null;
 }

@@ -1,8 +1,8 @@
-// All subjects of the schema registry, and registering a first schema.
+// All subjects of the schema registry; registration of schemas.
 
 import { get, part, post, send } from "../api.js";
 import { h } from "../dom.js";
-import { badge, button, dialog, empty, field, heading, searchBox, select, table, toast, trouble } from "../parts.js";
+import { badge, button, dialog, empty, field, heading, searchBox, select, table, toast, showError } from "../parts.js";
 
 const LEVELS = ["BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"];
 
@@ -12,14 +12,14 @@ export async function show(page) {
     { name: "Format", sort: (row) => row.schemaType, cell: (row) => badge((row.schemaType ?? "AVRO").toLowerCase(), "accent") },
     { name: "Versions", right: true, sort: (row) => row.version, cell: (row) => String(row.version) },
     { name: "Id", right: true, sort: (row) => row.id, cell: (row) => String(row.id) },
-  ], { key: (row) => row.subject, order: "Subject", label: "Subjects", none: empty("No schemas yet", "Serializers of Confluent's clients register theirs by themselves; this port is the registry's address.") });
+  ], { key: (row) => row.subject, order: "Subject", label: "Subjects", none: empty("No schemas yet", "Confluent's serializers register schemas themselves: use this port as the registry's address.") });
   let level = "";
   const refresh = async () => {
     list.update(await get("/schemas", { latestOnly: "true" }));
     level = (await get("/config")).compatibilityLevel;
   };
   await refresh();
-  page.show(heading("Schemas", "What keys and values look like, and who can read whom", button("Register", () => register("", refresh), { kind: "primary", name: "plus", changes: true })),
+  page.show(heading("Schemas", "Schemas of keys and values, with their compatibility", button("Register", () => register("", refresh), { kind: "primary", name: "plus", changes: true })),
     h("div", { class: "toolbar" }, searchBox("Find a subject", list.filter), h("span", { class: "grow" }), h("span", { class: "muted" }, "Default compatibility"), levels(level, (value) => setLevel("/config", value))),
     h("section", { class: "card flush" }, list.root));
   page.every(8000, refresh);
@@ -32,8 +32,8 @@ export function levels(level, act) {
 export async function setLevel(path, compatibility) {
   try {
     await send("PUT", path, { compatibility });
-    toast(`Compatibility is ${compatibility}`);
-  } catch (error) { trouble(error); }
+    toast(`Compatibility was set to ${compatibility}`);
+  } catch (error) { showError(error); }
 }
 
 export function register(subject, done, given) {
@@ -41,23 +41,23 @@ export function register(subject, done, given) {
   const type = select([["AVRO", "Avro"], ["JSON", "JSON Schema"], ["PROTOBUF", "Protobuf"]], given?.schemaType ?? "AVRO", null, { name: "type" });
   const text = h("textarea", { rows: 14, class: "mono", spellcheck: "false", required: true, name: "schema" });
   text.value = given?.schema ?? "";
-  const verdict = h("div");
+  const result = h("div");
   const body = () => ({ schema: text.value, schemaType: type.value, references: given?.references });
   const check = async () => {
     try {
       const seen = await post(`/compatibility/subjects/${part(name.value)}/versions?verbose=true`, body());
-      verdict.replaceChildren(seen.is_compatible ? h("p", { class: "note good" }, "Compatible.") : h("div", { class: "note bad" }, "Not compatible:", h("ul", {}, (seen.messages ?? []).map((one) => h("li", {}, one)))));
+      result.replaceChildren(seen.is_compatible ? h("p", { class: "note good" }, "Compatible.") : h("div", { class: "note bad" }, "Not compatible:", h("ul", {}, (seen.messages ?? []).map((one) => h("li", {}, one)))));
       return seen.is_compatible;
-    } catch (error) { verdict.replaceChildren(h("p", { class: error.status === 404 ? "note good" : "note bad" }, error.status === 404 ? "This would be its first version." : error.message)); }
+    } catch (error) { result.replaceChildren(h("p", { class: error.status === 404 ? "note good" : "note bad" }, error.status === 404 ? "This will be the first version of the subject." : error.message)); }
   };
   dialog(subject ? `New version of ${subject}` : "Register a schema", (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
     event.preventDefault();
     try {
       const { id } = await post(`/subjects/${part(name.value)}/versions`, body());
       close();
-      toast(`Registered under id ${id}`);
+      toast(`Registered with id ${id}`);
       await done();
-    } catch (error) { trouble(error); }
-  } }, h("div", { class: "columns" }, field("Subject", name), field("Format", type)), field("Schema", text), verdict,
+    } catch (error) { showError(error); }
+  } }, h("div", { class: "columns" }, field("Subject", name), field("Format", type)), field("Schema", text), result,
   h("footer", {}, button("Cancel", close, { kind: "ghost" }), button("Check", check), h("button", { class: "button primary", type: "submit", disabled: false }, "Register"))), { wide: true });
 }

@@ -1,32 +1,32 @@
-// All topics, and making a new one.
+// All topics; creation of topics.
 
 import { own, part, post, send } from "../api.js";
 import { spark } from "../charts.js";
 import { h } from "../dom.js";
 import { bytes, count, rate, short } from "../format.js";
-import { badge, button, code, dialog, empty, field, heading, searchBox, table, toast, trouble } from "../parts.js";
+import { badge, button, code, dialog, empty, field, heading, searchBox, table, toast, showError } from "../parts.js";
 
 export async function show(page) {
   let internal = false;
   const list = table([
     { name: "Topic", sort: (row) => row.name, cell: (row) => [h("a", { href: `#/topics/${part(row.name)}`, class: "strong" }, row.name), " ",
       row.is_internal && badge("internal"), row.holds_dead_letters && badge("dead letters", "dead"),
-      row.leaderless > 0 && badge(`${row.leaderless} without leader`, "bad"), row.behind > 0 && badge(`${row.behind} behind`, "warn")] },
+      row.leaderless > 0 && badge(`${row.leaderless} without leader`, "bad"), row.behind > 0 && badge(`${row.behind} out of sync`, "warn")] },
     { name: "Records", right: true, sort: (row) => row.records, cell: (row) => short(row.records) },
     { name: "Size", right: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
-    { name: "Written", right: true, sort: (row) => row.per_s, cell: (row) => h("span", { class: "with-spark" }, spark(row.recent, "in"), rate(row.per_s)) },
+    { name: "Write rate", right: true, sort: (row) => row.per_s, cell: (row) => h("span", { class: "with-spark" }, spark(row.recent, "in"), rate(row.per_s)) },
     { name: "Partitions", right: true, sort: (row) => row.partitions, cell: (row) => count(row.partitions) },
     { name: "Replicas", right: true, sort: (row) => row.replication_factor, cell: (row) => count(row.replication_factor) },
     { name: "Readers", right: true, sort: (row) => row.readers, cell: (row) => count(row.readers) },
     { name: "", cell: (row) => h("a", { class: "button small ghost", href: `#/topics/${part(row.name)}/messages` }, "Messages") },
-  ], { key: (row) => row.name, order: "Topic", label: "Topics", none: empty("No topics yet", "Write the first message, and the topic is there:",
+  ], { key: (row) => row.name, order: "Topic", label: "Topics", none: empty("No topics yet", "Publish a message to create a topic:",
     code(`curl ${location.origin}/topics/orders/messages -H 'content-type: application/json' -d '{"payload": "hello"}'`)) });
   const refresh = async () => list.update((await own("/topics", { internal: internal || undefined })).topics);
   await refresh();
   page.show(
-    heading("Topics", "Records, sizes and rates of every topic you may see", button("New topic", () => create(refresh), { kind: "primary", name: "plus", changes: true })),
+    heading("Topics", "Records, sizes and rates of all visible topics", button("New topic", () => create(refresh), { kind: "primary", name: "plus", changes: true })),
     h("div", { class: "toolbar" }, searchBox("Find a topic", list.filter),
-      h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => { internal = event.target.checked; refresh().catch(trouble); } }), "internal ones too")),
+      h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => { internal = event.target.checked; refresh().catch(showError); } }), "show internal topics")),
     h("section", { class: "card flush" }, list.root));
   page.every(3000, refresh);
 }
@@ -44,10 +44,10 @@ function create(refresh) {
     try {
       await post("/topics", body);
       close();
-      toast(`Topic ${body.name} is there`);
+      toast(`Topic ${body.name} was created`);
       await refresh();
-    } catch (error) { trouble(error); }
-  } }, field("Name", name, "letters, digits, . _ -"), field("Partitions", partitions), field("Replicas", replicas), field("Keep for days", days),
+    } catch (error) { showError(error); }
+  } }, field("Name", name, "a-z A-Z 0-9 . _ -"), field("Partitions", partitions), field("Replicas", replicas), field("Retention in days", days),
   h("footer", {}, button("Cancel", close, { kind: "ghost" }), h("button", { class: "button primary", type: "submit" }, "Create"))));
 }
 

@@ -1,4 +1,4 @@
-"""Logging in, rights, the read-only console, keys and themes, in a real Chromium."""
+"""Login, permissions, the read-only console, keyboard shortcuts and themes, in a real Chromium."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProces
 
 
 def ask(process: PenstockProcess, path: str, body: object, method: str = "POST") -> None:
-    """As the administrator, from the console's API."""
+    """Calls the console's API as the administrator."""
     coded = base64.b64encode(":".join(ADMIN).encode()).decode()
     headers = {
         "authorization": f"Basic {coded}",
@@ -69,7 +69,7 @@ def log_in(browser: Browser, name: str, password: str) -> None:
     browser.press("Enter")
 
 
-def test_only_users_come_in_and_see_what_they_may(
+def test_login_is_required_and_pages_show_only_permitted_resources(
     browser: Browser, guarded: PenstockProcess
 ) -> None:
     ask(guarded, "/topics", {"name": ORDERS, "partitions": 1})
@@ -85,7 +85,7 @@ def test_only_users_come_in_and_see_what_they_may(
     browser.shows("Log in as a user of this cluster")
     log_in(browser, READER[0], "wrong")
     browser.shows("Authentication failed", ".login-error")
-    browser.trouble.clear()  # The browser tells of the 401.
+    browser.errors.clear()  # The browser logs the 401.
     log_in(browser, *READER)
     browser.shows(ORDERS, "table")
     assert "secrets" not in browser.text("table")
@@ -93,23 +93,21 @@ def test_only_users_come_in_and_see_what_they_may(
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["secure"]) == (True, "Strict", False)
 
     browser.go(f"{guarded.http}/console#/topics/secrets/messages")
-    browser.shows("You may not see this")
+    browser.shows("Permission denied")
     browser.go(f"{guarded.http}/console#/nodes")
-    browser.shows("may not describe the cluster")
-    browser.trouble.clear()
+    browser.shows("lacks DESCRIBE permission on the cluster")
+    browser.errors.clear()
     browser.click("#logout")
     browser.shows("Log in as a user of this cluster")
     log_in(browser, *ADMIN)
     browser.shows("Nodes", "h1")
     browser.press("g", "u")
     browser.shows("reader", "table")
-    browser.click("[role=tab]", "Access")
+    browser.click("[role=tab]", "ACLs")
     browser.shows("User:reader", "table")
 
 
-def test_a_session_ends_when_the_password_changes(
-    browser: Browser, guarded: PenstockProcess
-) -> None:
+def test_session_ends_when_the_password_changes(browser: Browser, guarded: PenstockProcess) -> None:
     ask(guarded, "/console/api/security/users", {"name": "leaver", "password": "one"})
     browser.call("Network.clearBrowserCookies")
     browser.go(f"{guarded.http}/console#/groups")
@@ -118,11 +116,13 @@ def test_a_session_ends_when_the_password_changes(
     ask(guarded, "/console/api/security/users", {"name": "leaver", "password": "two"})
     browser.go(f"{guarded.http}/console#/queues")
     browser.shows("Log in as a user of this cluster")
-    browser.trouble.clear()
+    browser.errors.clear()
 
 
-def test_a_cookie_alone_changes_nothing(browser: Browser, guarded: PenstockProcess) -> None:
-    """What another site could have a browser send: the cookie, without the page's own word."""
+def test_write_with_cookie_but_without_write_token_is_refused(
+    browser: Browser, guarded: PenstockProcess
+) -> None:
+    """Other sites can make a browser send the cookie, but not the page's write token."""
     browser.call("Network.clearBrowserCookies")
     browser.go(f"{guarded.http}/console")
     log_in(browser, *ADMIN)
@@ -134,10 +134,10 @@ def test_a_cookie_alone_changes_nothing(browser: Browser, guarded: PenstockProce
       return [(await send({})).status, wrong.status];
     })()"""
     assert browser.run(script) == [403, 403]
-    browser.trouble.clear()
+    browser.errors.clear()
 
 
-def test_a_read_only_console_shows_and_does_nothing(browser: Browser, scene: Scene) -> None:
+def test_read_only_console_refuses_changes(browser: Browser, scene: Scene) -> None:
     scene.orders(3)
     browser.call("Network.clearBrowserCookies")
     scene.configure({"console.read.only": "true"})
@@ -155,18 +155,20 @@ def test_a_read_only_console_shows_and_does_nothing(browser: Browser, scene: Sce
     scene.configure({"console.enable": "true"})
 
 
-def test_every_page_is_reached_by_keys(browser: Browser, scene: Scene) -> None:
+def test_keyboard_shortcuts_reach_every_page(browser: Browser, scene: Scene) -> None:
     browser.go(f"{scene.console}#/topics")
     browser.shows("Topics", "h1")
     keys = dict(zip(PAGES, "otgqdspnu", strict=True))
     for path, title in PAGES.items():
         browser.press("g", keys[path])
-        browser.until(partial(_is_titled, browser, title), f"{title} is not opened")
+        browser.until(partial(_is_titled, browser, title), f"{title} does not open")
         assert browser.run("location.hash") == f"#/{path}"
     browser.press("?")
     browser.shows("Search on this page", "dialog")
     browser.press("Escape")
-    browser.until(lambda: not browser.run("document.querySelector('dialog')"), "it stays open")
+    browser.until(
+        lambda: not browser.run("document.querySelector('dialog')"), "the dialog stays open"
+    )
     browser.go(f"{scene.console}#/topics")
     browser.shows(ORDERS, "table")
     for _ in range(40):
@@ -179,9 +181,7 @@ def test_every_page_is_reached_by_keys(browser: Browser, scene: Scene) -> None:
     browser.shows("Partitions", "[role=tab]")
 
 
-def test_it_is_dark_where_people_like_that_and_can_be_turned(
-    browser: Browser, scene: Scene
-) -> None:
+def test_theme_follows_the_system_and_can_be_switched(browser: Browser, scene: Scene) -> None:
     browser.theme("dark")
     browser.go(f"{scene.console}#/pipelines")
     browser.shows("No pipelines yet")
@@ -192,7 +192,7 @@ def test_it_is_dark_where_people_like_that_and_can_be_turned(
     browser.theme("light")
 
 
-def test_on_a_narrow_screen_pages_have_names_and_figures_stand_side_by_side(
+def test_narrow_screen_shows_page_names_and_two_columns_of_figures(
     browser: Browser, scene: Scene
 ) -> None:
     screen = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
