@@ -1,5 +1,5 @@
-"""The simulated versions of the ports, and the seeded event loop the real node code runs on.
+"""Simulated versions of the ports, and the seeded event loop that runs the real node code.
 
-Everything here is deterministic: the same seed gives the same run, byte for byte. It ships with
-the package so that users can test against a broker in memory too.
+Deterministic: the same seed gives the same run, byte for byte. Used only by tests of this
+repository; not part of the wheel.
 """

@@ -1,12 +1,12 @@
-"""A simulated client: a process on a host of its own, and requests one by one.
+"""Simulated client: a process on its own host that sends requests one by one.
 
-It speaks through the real client code (`penstock.client`): connections, version negotiation,
-metadata, the search for coordinators. It does not retry: each request has one of three fates, and
-whoever sends it must know which (RELIABILITY, 1.3):
+Uses the real client code (`penstock.client`) for connections, version negotiation, metadata and
+coordinator lookup. It does not retry: each request has one of three outcomes, which the workload
+must distinguish (RELIABILITY, 1.3):
 
-- an answer, with Kafka's code in it;
-- `Unreachable`: it was certainly not done, since it was never sent;
-- `ConnectionLost` or `RequestTimeout`: unknown; it may be done, now or later.
+- a reply with Kafka's error code;
+- `Unreachable`: certainly not executed, since it was never sent;
+- `ConnectionLost` or `RequestTimeout`: unknown; it may be executed, now or later.
 """
 
 import asyncio
@@ -28,45 +28,45 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-UNKNOWN = (ConnectionLost, RequestTimeout)
-"""The request may or may not have been done."""
-LOST = (Unreachable, ConnectionLost, RequestTimeout)
-"""There is no answer."""
+UNKNOWN_OUTCOME = (ConnectionLost, RequestTimeout)
+"""Errors of a request that may or may not have been executed."""
+NO_REPLY = (Unreachable, ConnectionLost, RequestTimeout)
+"""Errors of a request without a reply."""
 CONNECT_TIMEOUT_MS = 2_000
 REQUEST_TIMEOUT_MS = 4_000
-PATIENCE_MS = 60_000
-ELSEWHERE = (
+LONG_TIMEOUT_MS = 60_000
+WRONG_BROKER = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-"""Answers after which a client looks again who is in charge."""
+"""Error codes after which a client looks up the leader or coordinator again."""
 
 
 class SimClient:
-    """One client process. Made by `World.client`."""
+    """Client process, created by `World.client`."""
 
-    def __init__(self, world: "World", name: str, *, is_patient: bool = False) -> None:
+    def __init__(self, world: "World", name: str, *, has_long_timeouts: bool = False) -> None:
         self.world = world
         self.name = name
         self.process = world.loop.process(name)
         config = ConnectionConfig(
             client_id=name,
-            connect_timeout_ms=PATIENCE_MS if is_patient else CONNECT_TIMEOUT_MS,
-            request_timeout_ms=PATIENCE_MS if is_patient else REQUEST_TIMEOUT_MS,
+            connect_timeout_ms=LONG_TIMEOUT_MS if has_long_timeouts else CONNECT_TIMEOUT_MS,
+            request_timeout_ms=LONG_TIMEOUT_MS if has_long_timeouts else REQUEST_TIMEOUT_MS,
         )
         random = SimRandom(world.rng(f"client/{name}/{world.now()}").getrandbits(64))
         self.cluster = Cluster(random, world.cluster.addresses, config)
         self._coordinators: dict[tuple[int, str], int] = {}
-        self._is_lost = False
-        """What is known about leaders may be out of date."""
+        self._is_metadata_stale = False
+        """True while the known leaders may be outdated."""
 
     @property
     def is_dead(self) -> bool:
         return self.process.is_dead
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work` in this process. What it raises is a violation: clients handle errors."""
+        """Runs `work` in this process. An exception is a violation: clients handle errors."""
         self.process.start(self._supervise(work))
 
     async def _supervise(self, work: Coroutine[Any, Any, None]) -> None:
@@ -79,11 +79,11 @@ class SimClient:
             raise
 
     def kill(self, *, silent: bool) -> None:
-        """The process is gone; with `silent` the other end does not hear of it."""
+        """Kills the process; with `silent` its peers get no reset."""
         self.process.kill()
         self.world.loop.net.crash(self.name, silent=silent)
 
-    # -- asking -----------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------
 
     async def ask_coordinator(
         self,
@@ -95,7 +95,7 @@ class SimClient:
         version: int | None = None,
         timeout_ms: int | None = None,
     ) -> Answer:
-        """Asks whoever coordinates a group (kind 0) or a transactional id (kind 1)."""
+        """Calls the coordinator of a group (kind 0) or a transactional id (kind 1)."""
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             await self._bootstrap()
@@ -106,12 +106,12 @@ class SimClient:
             self._coordinators[kind, key] = node_id
         try:
             return await self._ask(node_id, request, answer, version, timeout_ms)
-        except LOST:
+        except NO_REPLY:
             self._coordinators.pop((kind, key), None)
             raise
 
     def coordinator_of(self, kind: int, key: str) -> int | None:
-        """Coordinator of the key, as far as known."""
+        """Last known coordinator of the key."""
         return self._coordinators.get((kind, key))
 
     async def ask_leader(
@@ -123,49 +123,49 @@ class SimClient:
         version: int | None = None,
         timeout_ms: int | None = None,
     ) -> Answer:
-        """Asks the leader of a partition."""
+        """Calls the leader of a partition."""
         await self._bootstrap()
-        if self._is_lost:
-            self._is_lost = False
+        if self._is_metadata_stale:
+            self._is_metadata_stale = False
             await self.cluster.refresh_quietly((where.topic,))
         try:
             node_id = await self.cluster.leader(where)
         except (ConnectionLost, RequestTimeout, Refused) as error:
-            self._is_lost = True
+            self._is_metadata_stale = True
             raise Unreachable(f"no leader: {error}") from error
         try:
             return await self._ask(node_id, request, answer, version, timeout_ms)
-        except LOST:
-            self._is_lost = True
+        except NO_REPLY:
+            self._is_metadata_stale = True
             raise
 
     async def ask_any(self, request: object, answer: type[Answer]) -> Answer:
-        """Asks any broker."""
+        """Calls any broker."""
         await self._bootstrap()
         connection = await self.cluster.any_connection()
         return await self._send(connection, request, answer, None, None)
 
     async def topic(self, name: str) -> TopicInfo:
-        """What is known about a topic; asked for, if nothing is."""
+        """Metadata of a topic, requested if unknown."""
         await self._bootstrap()
         try:
             return await self.cluster.topic(name)
         except (ConnectionLost, RequestTimeout, Refused) as error:
             raise Unreachable(str(error)) from error
 
-    def told(self, request: str, code: int, kind: int = 0, key: str = "") -> ErrorCode:
-        """Takes note of an answer; forgets the coordinator if it says so."""
+    def note_reply(self, request: str, code: int, kind: int = 0, key: str = "") -> ErrorCode:
+        """Records an error code; forgets the coordinator and leaders if it says so."""
         found = code_of(code)
         self.world.reached(f"{request} {found.name}")
         self.world.note(self.name, (request, key, found.name))
         if found is ErrorCode.UNKNOWN_SERVER_ERROR:
             self.world.violate("exception", f"{request} was answered with {found.name}")
-        if found in ELSEWHERE:
+        if found in WRONG_BROKER:
             self._coordinators.pop((kind, key), None)
-            self._is_lost = True
+            self._is_metadata_stale = True
         return found
 
-    # -- within -----------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------
 
     async def _bootstrap(self) -> None:
         if not self.cluster.metadata.brokers:

@@ -1,7 +1,7 @@
-"""A wall clock tied to the loop's virtual time, which a test can set, jump and let drift.
+"""Wall clock based on the loop's virtual time, which a test can set and let drift.
 
-`epoch_ms` is where the calendar stands at virtual time zero. The loop's own time (durations) is
-not touched by a jump or a drift, exactly as on a real machine.
+`epoch_ms` is the wall-clock time at virtual time zero. Jumps and drift do not affect the loop's own
+time (durations), as on a real machine.
 """
 
 import asyncio
@@ -28,5 +28,5 @@ class SimClock:
         return Millis(self._offset_ms + int(elapsed_ms))
 
     def jump(self, by_ms: int) -> None:
-        """Forward or back, at once. Without a loop this is how time passes."""
+        """Moves the clock forward or back. Without a loop, time passes only this way."""
         self._offset_ms += by_ms

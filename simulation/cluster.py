@@ -1,8 +1,9 @@
-"""A cluster in memory: real nodes on simulated machines, and the metadata store they share.
+"""Cluster in memory: real nodes on simulated machines, and their shared metadata store.
 
-`SimCluster(loop, seed, node_ids=(1, 2, 3))`, then `await start()`. Machines are `hosts[node_id]`
-and are hurt one by one (`simulation.host`), the network through `loop.net`, the store through
-`etcd`. One node is a cluster, too: its store then stands for the embedded one, so it never fails.
+`SimCluster(loop, seed, node_ids=(1, 2, 3))`, then `await start()`. Faults of single machines are
+injected through `hosts[node_id]` (`simulation.host`), of the network through `loop.net`, of the
+store through `etcd`. A single node is a cluster, too: its store represents the embedded one and
+never fails.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ MakeDisk = Callable[[int], SimDisk]
 
 
 class SimCluster:
-    """Nodes by id."""
+    """Hosts by node id, with the shared store."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class SimCluster:
         *,
         keeps_metadata: bool = False,
     ) -> None:
-        """`keeps_metadata`: for runs in which the store is put back."""
+        """`keeps_metadata`: nodes save metadata, for runs that restore the store from a backup."""
         self.loop = loop
         self.etcd = SimEtcd(seed)
         self.hosts = {
@@ -53,12 +54,12 @@ class SimCluster:
         return [Address(host.name, KAFKA_PORT) for host in self.hosts.values()]
 
     def nodes(self) -> list[Node]:
-        """The nodes that serve now, by id."""
+        """Nodes that serve now, ordered by id."""
         found = [host.node for _, host in sorted(self.hosts.items()) if host.is_up]
         return [node for node in found if node is not None]
 
     async def start(self) -> None:
-        """Starts every node that is not running; raises what keeps one from it."""
+        """Starts every stopped node; raises the exception of a node that fails to start."""
         down = [host for host in self.hosts.values() if host.node is None]
         await asyncio.gather(*(host.start() for host in down))
         for host in down:
@@ -69,7 +70,7 @@ class SimCluster:
         await asyncio.gather(*(host.stop() for host in self.hosts.values()))
 
     def close(self) -> None:
-        """The end of the run: nothing works any more, so that nothing is written on the way out."""
+        """Ends the run: disables disks and store, so that nothing is written during cleanup."""
         for host in self.hosts.values():
             host.disk.on_cut = None
             host.disk.dead = True

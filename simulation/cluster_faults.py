@@ -1,9 +1,8 @@
-"""What happens to a cluster as a whole, on top of what happens to machines (`faults`).
+"""Faults of a whole cluster, in addition to those of machines (`faults`).
 
-Nodes are cut off from each other, one way or both, from clients, or from the metadata store; they
-are stopped in the middle of what they do and go on later; the store is slow, silent, forgetful or
-does not say what it did; leases end early; administrators move leaders and replicas meanwhile; and
-now and then the power goes everywhere at once.
+Network partitions between nodes (one way or both), with clients, or from the metadata store; paused
+processes; a store that is slow, unavailable, compacted or leaves the outcome of changes unknown;
+leases that end early; administrators who move leaders and replicas; power cuts of all machines.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from penstock.base.errors import PeerError, Refused
 from penstock.client.admin.reassignments import Reassignments
 from penstock.client.metadata import TopicPartition
-from simulation.client import LOST
+from simulation.client import NO_REPLY
 from simulation.faults import KINDS, Cause, FaultPlan, calm_store
 from simulation.host import SimHost
 
@@ -22,7 +21,7 @@ FACTOR = 3
 
 
 async def isolate(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """One node and the others do not hear each other; clients reach all of them."""
+    """Isolates one node from the others; clients reach all of them."""
     net = plan.world.loop.net
     others = [other.name for other in plan.world.cluster.hosts.values() if other is not host]
     net.isolate(host.name, others)
@@ -32,7 +31,7 @@ async def isolate(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
 
 
 async def isolate_one_way(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """What one node sends to the others does not arrive, or what they send to it."""
+    """Drops packets from one node to the others, or from the others to it."""
     net = plan.world.loop.net
     others = [other.name for other in plan.world.cluster.hosts.values() if other is not host]
     is_deaf = rng.random() < 0.5
@@ -45,7 +44,7 @@ async def isolate_one_way(plan: FaultPlan, host: SimHost, rng: random.Random) ->
 
 
 async def isolate_with_clients(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """One node and some clients are alone together: neither sees the others or the store."""
+    """Isolates one node with some clients from the other nodes and the store."""
     world = plan.world
     others = [other.name for other in world.cluster.hosts.values() if other is not host]
     clients = [name for name in world.clients if rng.random() < 0.5]
@@ -61,14 +60,14 @@ async def isolate_with_clients(plan: FaultPlan, host: SimHost, rng: random.Rando
 
 
 async def pause(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """The process is stopped, and goes on later as if nothing had happened."""
+    """Pauses the process for a while, as SIGSTOP does."""
     host.pause()
     await asyncio.sleep(rng.choice((0.2, 1.0, 4.0, 8.0, 12.0, 20.0)))
     host.resume()
 
 
 async def trouble_store(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """The metadata store is slow, and sometimes does not say what it did."""
+    """Slows down the metadata store and leaves the outcome of some changes unknown."""
     etcd = plan.world.cluster.etcd
     etcd.delay_s, etcd.unknown_ratio = (0.0, rng.uniform(0.01, 0.5)), rng.choice((0.0, 0.1, 0.4))
     await asyncio.sleep(rng.uniform(1, 8))
@@ -76,14 +75,14 @@ async def trouble_store(plan: FaultPlan, host: SimHost, rng: random.Random) -> N
 
 
 async def silence_store(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """Nobody gets an answer from the metadata store."""
+    """Makes the metadata store unavailable."""
     plan.world.cluster.etcd.down = True
     await asyncio.sleep(rng.uniform(0.5, 12))
     calm_store(plan)
 
 
 async def cut_off_from_store(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """One node does not reach the metadata store; everybody else reaches both."""
+    """Cuts one node off from the metadata store; all others reach both."""
     etcd = plan.world.cluster.etcd
     etcd.cut_off[host.name] = None
     await asyncio.sleep(rng.uniform(1, 20))
@@ -91,7 +90,7 @@ async def cut_off_from_store(plan: FaultPlan, host: SimHost, rng: random.Random)
 
 
 async def delay_watches(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """Nodes hear late of what changed, each at its own time."""
+    """Delays watch events, differently for each node."""
     etcd = plan.world.cluster.etcd
     etcd.watch_delay_s = (0.0, rng.uniform(0.05, 1.0))
     await asyncio.sleep(rng.uniform(1, 10))
@@ -99,12 +98,12 @@ async def delay_watches(plan: FaultPlan, host: SimHost, rng: random.Random) -> N
 
 
 async def compact_store(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """Whoever is behind with its watch has to read everything again."""
+    """Compacts the store: a node whose watch is behind must read everything again."""
     plan.world.cluster.etcd.compact()
 
 
 async def end_lease(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """A node that is well is declared dead."""
+    """Ends the lease of a healthy node."""
     node = host.node
     etcd = plan.world.cluster.etcd
     if node is not None and node.membership.lease in etcd.space.leases:
@@ -118,7 +117,7 @@ async def cut_all_power(plan: FaultPlan, host: SimHost, rng: random.Random) -> N
 
 
 async def elect_preferred(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """An administrator asks for the leaders that the partitions were placed with."""
+    """Elects preferred leaders of some partitions."""
     places = _places(plan)
     if places:
         chosen = rng.sample(places, rng.randint(1, len(places)))
@@ -126,7 +125,7 @@ async def elect_preferred(plan: FaultPlan, host: SimHost, rng: random.Random) ->
 
 
 async def move_replicas(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """An administrator moves partitions to other nodes, or only to another order of them."""
+    """Reassigns partitions to other nodes, or to another order of their replicas."""
     places = _places(plan)
     node_ids = sorted(plan.world.cluster.hosts)
     if places:
@@ -137,7 +136,7 @@ async def move_replicas(plan: FaultPlan, host: SimHost, rng: random.Random) -> N
 
 
 def _places(plan: FaultPlan) -> list[TopicPartition]:
-    """All partitions, as the node that knows most has them."""
+    """All partitions in the newest image of any node."""
     nodes = plan.world.cluster.nodes()
     if not nodes:
         return []
@@ -155,7 +154,7 @@ async def _ask(plan: FaultPlan, ask: Callable[[Reassignments], Awaitable[object]
         async with asyncio.timeout(MOVE_TIMEOUT_S):
             await client.cluster.bootstrap()
             await ask(Reassignments(client.cluster))
-    except (*LOST, TimeoutError, Refused, PeerError, OSError):
+    except (*NO_REPLY, TimeoutError, Refused, PeerError, OSError):
         plan.world.reached("administrator gives up")
     finally:
         client.kill(silent=False)
@@ -177,4 +176,4 @@ CLUSTER_KINDS: Mapping[str, Cause] = {
     "preferred leaders elected": elect_preferred,
     "replicas moved": move_replicas,
 }
-"""For runs with several nodes; the store of a single one is part of it, and does not fail."""
+"""Faults of runs with several nodes; the store of a single node is embedded and never fails."""

@@ -1,12 +1,12 @@
-"""A cluster under siege: three or five real nodes, everything that can go wrong, by the seed.
+"""Simulated run of a cluster: three or five real nodes under random faults, by the seed.
 
-What `hosted` is for groups and transactions, this is for what they stand on. Producers write to
-replicated logs, readers follow them and ask where they end, some runs have groups and copiers as
-well, and faults overlap. After every callback the replicas and the metadata store are looked at
-from inside (`checkers.replicas`, `checkers.metadata`). Then everything heals: within bounded time
-every partition is led, every replica in sync and the same, and every acknowledged record readable.
+Tests replication as `coordinator_run` tests groups and transactions. Producers write to replicated
+logs, consumers follow them and query their ends, some runs have groups and copiers as well, and
+faults overlap. After every callback, checkers inspect the replicas and the metadata store
+(`checkers.replicas`, `checkers.metadata`). Then all faults end: within bounded time every partition
+must have a leader, every replica be in sync and equal, and every acknowledged record readable.
 
-`options_of(seed)` draws what a run is like; `run_siege` raises the first `Violation`.
+`options_of(seed)` draws the options of a run; `run_cluster` raises the first `Violation`.
 """
 
 import random
@@ -22,7 +22,7 @@ from penstock.cluster.storage import housekeeping
 from simulation.checkers.metadata import MetadataChecker
 from simulation.checkers.reads import ReadsChecker
 from simulation.checkers.replicas import ReplicaChecker
-from simulation.coordinator_run import POINTS as HOSTED_POINTS
+from simulation.coordinator_run import POINTS as COORDINATOR_POINTS
 from simulation.coordinator_run import SETTLE_S, Options, Outcome, Run, run_seed
 from simulation.faults import LATENCY_S
 from simulation.host import SYNC_S
@@ -32,19 +32,19 @@ from simulation.world import World
 
 LOG = "log"
 MIN_ISR = 2
-VARIED = {
+VARIED_CONFIGS = {
     "replica.lag.time.max.ms": ("1500", "5000", "10000", "30000"),
     "replica.fetch.wait.max.ms": ("50", "500"),
     "replica.fetch.max.bytes": ("200", "1048576"),
     "broker.session.timeout.ms": ("2000", "6000", "9000"),
-    "broker.heartbeat.interval.ms": ("300", "600"),  # A lease that is late all the time is no use.
+    "broker.heartbeat.interval.ms": ("300", "600"),  # Larger ones would lose the lease often.
     "leader.imbalance.check.interval.seconds": ("4", "300"),
 }
-"""Each run draws one of these for each name, as in `hosted`."""
+"""Values of configs; each run draws one per name, as in `coordinator_run`."""
 CLOCK_RATES = (1.0, 1.0, 1.0, 0.8, 1.25)
-"""How fast the leases' clock runs: a lease that ends before its time must cost no record."""
+"""Rates of the leases' clock: a lease that ends early must not lose a record."""
 LONG_S = 3_600.0
-QUIET = {
+IDLE_OVERRIDES = {
     "replica.fetch.wait.max.ms": "20000",
     "replica.lag.time.max.ms": "30000",
     "broker.session.timeout.ms": "30000",
@@ -55,15 +55,15 @@ QUIET = {
     "offsets.retention.check.interval.ms": "600000",
     "log.roll.ms": "600000",
 }
-"""Over hours a cluster is mostly idle; these make idling cheap, and are what people run."""
-KNOBS = {
+"""Settings of long runs, which make idle time cheap, as in production."""
+SLOWED_INTERVALS = {
     (housekeeping, "TICK_SECONDS"): (5.0, 20.0),
     (isr, "TICK_SECONDS_MAX"): (1.0, 3.0),
     (peer_liveness, "PAUSE_SECONDS_MAX"): (1.0, 5.0),
     (listener, "SWEEP_SECONDS"): (10.0, 30.0),
 }
-"""What nodes do every second or two although nothing happens: most of what an idle hour costs.
-Long runs do it less often, each at its own pace."""
+"""Intervals of periodic tasks, which dominate the cost of an idle hour. Long runs draw larger
+ones."""
 POINTS = (
     "leader elected",
     "leader elected from the eligible",
@@ -81,94 +81,97 @@ POINTS = (
     "eligible leaders kept",
     "move finished",
 )
-"""Situations that seeds are meant to get into, beside those of `hosted`."""
-ALL_POINTS = (*POINTS, *(point for point in HOSTED_POINTS if point not in POINTS))
+"""Situations that runs should reach, besides those of `coordinator_run`."""
+ALL_POINTS = (*POINTS, *(point for point in COORDINATOR_POINTS if point not in POINTS))
 
 
 @dataclass(slots=True)
 class ClusterRunOptions(Options):
-    """What a siege is like."""
+    """Options of a cluster run."""
 
     node_ids: tuple[int, ...] = (1, 2, 3)
-    crowds: int = 0
-    has_crew: bool = False
+    groups: int = 0
+    has_copiers: bool = False
     cut_ratio: float = 0.0
     partitions: int = 2
     writers: int = 2
     log_records: int = 60
-    """What all writers together send."""
+    """Records of all writers together."""
     watch_s: float = 0.3
-    """Between two questions where a log ends, on average."""
+    """Average interval between queries of a log's end."""
     read_s: float = 0.5
-    """Between two polls of the reader."""
+    """Interval between polls of the consumer."""
     clock_rate: float = 1.0
     sync_s: tuple[float, float] = SYNC_S
-    """How long disks take, until a fault changes that."""
+    """Sync time of disks, unless a fault changes it."""
     latency_s: tuple[float, float] = LATENCY_S
-    """And the network."""
-    knobs: Mapping[tuple[ModuleType, str], float] = field(default_factory=dict)
-    """Constants of the code that this run sets: how often nodes look after themselves."""
+    """Latency of the network, unless a fault changes it."""
+    constants: Mapping[tuple[ModuleType, str], float] = field(default_factory=dict)
+    """Module constants that this run replaces: intervals of periodic tasks."""
 
 
 def options_of(seed: int) -> ClusterRunOptions:
-    """A short siege: what one of hundreds of seeds in a test run is like."""
+    """Options of a short run, one of hundreds in a test session."""
     rng = random.Random(f"{seed}/siege")
     kind = rng.random()
     nodes = 5 if rng.random() < 0.25 else 3
     return ClusterRunOptions(
         node_ids=tuple(range(1, nodes + 1)),
         chaos_s=rng.uniform(6.0, 18.0),
-        crowds=int(kind < 0.15),
-        has_crew=0.15 <= kind < 0.3,
+        groups=int(kind < 0.15),
+        has_copiers=0.15 <= kind < 0.3,
         records=15,
         partitions=rng.randint(1, 3),
         writers=rng.randint(1, 3),
         log_records=rng.randint(30, 120),
         pause_s=rng.uniform(0.3, 2.5),
-        lanes=rng.randint(1, 4),
+        concurrent_faults=rng.randint(1, 4),
         down_max=rng.choice((1, 1, 2, nodes)),
         clock_rate=rng.choice(CLOCK_RATES),
         sync_s=rng.choice(((0.0001, 0.002), (0.002, 0.05), (0.01, 0.5))),
         latency_s=rng.choice(((0.0001, 0.001), (0.0001, 0.001), (0.001, 0.1))),
-        overrides={name: rng.choice(values) for name, values in VARIED.items()},
+        overrides={name: rng.choice(values) for name, values in VARIED_CONFIGS.items()},
     )
 
 
 def long_options_of(seed: int) -> ClusterRunOptions:
-    """Hours of a cluster with little to do and days between its troubles, so to say: what takes
-    long to happen (retention, expiry, leases renewed thousands of times) happens in these."""
+    """Options of a long run: hours of a mostly idle cluster with rare faults.
+
+    Reaches slow events: retention, expiry, leases renewed thousands of times.
+    """
     rng = random.Random(f"{seed}/long siege")
     kind = rng.random()
     nodes = 5 if rng.random() < 0.25 else 3
     return ClusterRunOptions(
         node_ids=tuple(range(1, nodes + 1)),
-        # Members and copiers never rest: with them an hour costs as much as ten without.
+        # Members and copiers are never idle: with them an hour costs as much as ten without.
         chaos_s=LONG_S if kind >= 0.2 else LONG_S / 12,
-        crowds=int(kind < 0.1),
-        has_crew=0.1 <= kind < 0.2,
+        groups=int(kind < 0.1),
+        has_copiers=0.1 <= kind < 0.2,
         records=60,
         partitions=rng.randint(1, 3),
         writers=rng.randint(1, 3),
         log_records=rng.randint(100, 400) if kind >= 0.2 else 60,
-        look_every=5,
+        check_every=5,
         pause_s=rng.uniform(40.0, 200.0),
-        lanes=rng.randint(1, 3),
+        concurrent_faults=rng.randint(1, 3),
         down_max=rng.choice((1, 1, 2, nodes)),
         watch_s=20.0,
         read_s=30.0,
         clock_rate=rng.choice(CLOCK_RATES),
-        overrides={name: rng.choice(values) for name, values in VARIED.items()} | QUIET,
-        knobs={knob: rng.choice(values) for knob, values in KNOBS.items()},
+        overrides={name: rng.choice(values) for name, values in VARIED_CONFIGS.items()}
+        | IDLE_OVERRIDES,
+        constants={constant: rng.choice(values) for constant, values in SLOWED_INTERVALS.items()},
     )
 
 
 class ClusterRun(Run):
-    """One seed's life."""
+    """Cluster run of one seed."""
 
     def __init__(self, world: World, options: Options) -> None:
         assert isinstance(options, ClusterRunOptions)
         super().__init__(world, options)
-        self.siege = options
+        self.cluster_options = options
         self.places = [TopicPartition(LOG, index) for index in range(options.partitions)]
         self.reads = ReadsChecker(world)
         etcd = world.cluster.etcd
@@ -180,11 +183,11 @@ class ClusterRun(Run):
         return [*super()._steps(), self.replicas.step]
 
     def _topics(self) -> dict[str, int]:
-        return {**super()._topics(), LOG: self.siege.partitions}
+        return {**super()._topics(), LOG: self.cluster_options.partitions}
 
     def _start(self) -> None:
         super()._start()
-        options, world = self.siege, self.world
+        options, world = self.cluster_options, self.world
         world.loop.net.latency_s = options.latency_s
         for host in world.cluster.hosts.values():
             host.set_sync_time(options.sync_s)
@@ -209,17 +212,17 @@ class ClusterRun(Run):
     async def _check_records(self) -> None:
         final = await read_all(self.admin, self.places, committed=True)
         self.reads.check(final)
-        if self.crew is not None:
+        if self.copier_group is not None:
             final |= await self._check_copies()
         self.records.check(final)
 
 
-def run_siege(seed: int, options: ClusterRunOptions | None = None) -> Outcome:
-    """One run; raises Violation where a promise is broken."""
+def run_cluster(seed: int, options: ClusterRunOptions | None = None) -> Outcome:
+    """Runs one seed; raises Violation if an invariant is violated."""
     options = options or options_of(seed)
-    before = {(module, name): getattr(module, name) for module, name in options.knobs}
+    before = {(module, name): getattr(module, name) for module, name in options.constants}
     try:
-        for (module, name), value in options.knobs.items():
+        for (module, name), value in options.constants.items():
             setattr(module, name, value)
         return run_seed(seed, options, ClusterRun)
     finally:

@@ -1,11 +1,11 @@
-"""Groups and transactions on real nodes, under everything that can go wrong, by the seed.
+"""Simulated run of groups and transactions on real nodes under random faults, by the seed.
 
-One run: nodes start, topics are made, then for a while groups of both protocols live, commit and
-change, copiers copy one topic into another exactly once, and faults happen. Then everything heals,
-and within bounded time every group must be at rest, every copy made, no transaction open. What is
-promised meanwhile and in the end is said in `checkers`; `run_seed` raises the first `Violation`.
+A run starts nodes and creates topics. Then groups of both protocols join, commit and change,
+copiers copy one topic to another exactly once, and faults happen. Then all faults end, and within
+bounded time every group must be stable, every record copied, and no transaction open. `checkers`
+define the invariants during and after the run; `run_seed` raises the first `Violation`.
 
-The same seed is the same run, to the byte: see `Outcome.trace`.
+The same seed gives the same run, to the byte: see `Outcome.trace`.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from simulation.checkers.copies import CopyChecker
 from simulation.checkers.identities import IdentityChecker
 from simulation.checkers.records import Place, RecordsChecker
 from simulation.checkers.shards import ShardChecker
-from simulation.client import LOST
+from simulation.client import NO_REPLY
 from simulation.cluster import MakeDisk, SimCluster
 from simulation.cluster_faults import CLUSTER_KINDS
 from simulation.disk import SimDisk
@@ -32,10 +32,10 @@ from simulation.loop import SimLoop
 from simulation.results import Results, Violation
 from simulation.workloads.appender import Appender, read_all
 from simulation.workloads.copier import CopyJob, stable_position
-from simulation.workloads.copier_crew import Crew
-from simulation.workloads.group_crowd import KINDS as MEMBER_KINDS
-from simulation.workloads.group_crowd import Crowd
-from simulation.workloads.members import Party, found
+from simulation.workloads.copier_group import CopierGroup
+from simulation.workloads.group_churn import KINDS as MEMBER_KINDS
+from simulation.workloads.group_churn import GroupChurn
+from simulation.workloads.members import GroupContext, create_group
 from simulation.workloads.observers import read_committed, read_positions, watch_positions
 from simulation.world import World
 
@@ -52,7 +52,7 @@ OVERRIDES = {
     "log.segment.delete.delay.ms": "1000",
     "offsets.retention.check.interval.ms": "3000",
 }
-VARIED = {
+VARIED_CONFIGS = {
     "log.roll.ms": ("2000", "8000", "604800000"),
     "offsets.topic.num.partitions": ("1", "2", "3"),
     "transaction.state.log.num.partitions": ("1", "2", "3"),
@@ -62,7 +62,7 @@ VARIED = {
     "group.initial.rebalance.delay.ms": ("0", "500", "3000"),
     "group.consumer.assignors": ("uniform,range", "range,uniform"),
 }
-"""Each run draws one of these for each name: what is rare with the defaults is common in some."""
+"""Values of configs; each run draws one per name, so that rare events are common in some."""
 POINTS = (
     "member expired",
     "commit unknown",
@@ -106,51 +106,51 @@ POINTS = (
     "EndTxn PRODUCER_FENCED",
     "EndTxn INVALID_TXN_STATE",
 )
-"""Situations that seeds are meant to get into; those that none reaches are holes."""
+"""Situations that runs should reach; one that no seed reaches is a gap in the workload."""
 
 
 @dataclass(slots=True)
 class Options:
-    """What is varied between tests, and what a planted bug replaces."""
+    """Options of a run, varied by tests and by planted bugs."""
 
     node_ids: tuple[int, ...] = (1,)
     chaos_s: float = 40.0
     records: int = 60
-    """What there is to copy."""
-    crowds: int = 2
-    """Groups of members that only commit."""
-    has_crew: bool = True
-    """Whether there are copiers."""
+    """Number of records to copy."""
+    groups: int = 2
+    """Number of groups whose members only commit."""
+    has_copiers: bool = True
+    """True if the run has copiers."""
     cut_ratio: float = 0.02
-    """How often the power is cut on a copy of a disk; 1: at every operation."""
+    """Fraction of disk operations with a power cut on a copy of the disk; 1: all."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, Cause] | None = None
-    """None: all that fit the number of nodes."""
+    """Faults to draw from; None: all for the number of nodes."""
     pause_s: float | None = None
-    """Between two faults, on average; None: by the seed."""
-    lanes: int = 1
-    """How many faults may overlap."""
+    """Average interval between faults; None: drawn from the seed."""
+    concurrent_faults: int = 1
+    """Maximum number of concurrent faults."""
     down_max: int = 1
-    """How many machines faults may take down at once."""
+    """Maximum number of machines that are down at once."""
     make_disk: MakeDisk = lambda seed: SimDisk(seed, journaled=bool(seed % 2))
-    look_every: int = 1
-    """After how many callbacks the nodes are looked at from inside."""
+    check_every: int = 1
+    """Number of callbacks between inspections of the nodes."""
     keeps_metadata: bool = False
-    """True if nodes write down what they see of the store."""
+    """True if nodes save the metadata they see in the store."""
     watch: Callable[[World], None] | None = None
-    """Given the world when its nodes run, to look at more."""
+    """Called with the world after its nodes have started, for additional checks."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to."""
+    """Result of a run."""
 
-    tally: Results
+    results: Results
     trace: str
 
 
 class Run:
-    """One seed's life."""
+    """Run of one seed."""
 
     def __init__(self, world: World, options: Options) -> None:
         self.world = world
@@ -158,24 +158,24 @@ class Run:
         rng = world.rng("hosted")
         self.sources = [TopicPartition(INPUT, index) for index in range(3)]
         self.targets = [TopicPartition(OUTPUT, index) for index in range(2)]
-        kinds = rng.sample(MEMBER_KINDS, options.crowds)
-        self.crowds = [
-            Crowd(Party(world, f"crowd{number}", {PLAIN: rng.randint(2, 5)}), kind)
+        kinds = rng.sample(MEMBER_KINDS, options.groups)
+        self.groups = [
+            GroupChurn(GroupContext(world, f"crowd{number}", {PLAIN: rng.randint(2, 5)}), kind)
             for number, kind in enumerate(kinds)
         ]
         self.appenders: list[Appender] = []
         self.records = RecordsChecker(world)
         self.copies = CopyChecker(world)
         job = CopyJob(INPUT, self.targets, self.copies, IdentityChecker(world))
-        party = Party(world, "copiers", {INPUT: len(self.sources)})
-        crew = Crew(job, party, rng.choice(MEMBER_KINDS), rng.randint(1, 3))
-        self.crew = crew if options.has_crew else None
+        context = GroupContext(world, "copiers", {INPUT: len(self.sources)})
+        copier_group = CopierGroup(job, context, rng.choice(MEMBER_KINDS), rng.randint(1, 3))
+        self.copier_group = copier_group if options.has_copiers else None
         every = KINDS if len(options.node_ids) == 1 else CLUSTER_KINDS
         causes: Mapping[str, Cause] = every if options.faults is None else options.faults
         self.faults = FaultPlan(world, causes, pause_s=options.pause_s, down_max=options.down_max)
 
     async def live(self) -> None:
-        """All of it; raises Violation."""
+        """Runs everything; raises Violation."""
         world, cluster = self.world, self.world.cluster
         await cluster.start()
         steps = self._steps()
@@ -183,7 +183,7 @@ class Run:
         callbacks = itertools.count(1)
 
         def step() -> None:
-            if next(callbacks) % self.options.look_every == 0:
+            if next(callbacks) % self.options.check_every == 0:
                 for one in steps:
                     one()
 
@@ -200,19 +200,19 @@ class Run:
             raise world.violation
 
     def _steps(self) -> list[Callable[[], object]]:
-        """What looks at the nodes after every callback."""
+        """Checks called after every callback."""
         hosts = self.world.cluster.hosts.values()
         return [ShardChecker(self.world, host, self.options.cut_ratio).step for host in hosts]
 
     def _topics(self) -> dict[str, int]:
-        """What is created, with its number of partitions."""
+        """Topics to create, with their number of partitions."""
         counts: dict[str, int] = {}
-        if self.crew is not None:
+        if self.copier_group is not None:
             counts |= {INPUT: len(self.sources), OUTPUT: len(self.targets)}
-        if self.crowds:
-            plain = counts[PLAIN] = max(crowd.party.topics[PLAIN] for crowd in self.crowds)
-            for crowd in self.crowds:
-                crowd.party.topics[PLAIN] = plain
+        if self.groups:
+            plain = counts[PLAIN] = max(group.context.topics[PLAIN] for group in self.groups)
+            for group in self.groups:
+                group.context.topics[PLAIN] = plain
         return counts
 
     async def _make_topics(self) -> None:
@@ -222,40 +222,42 @@ class Run:
         factor = min(REPLICAS_MAX, len(self.options.node_ids))
         for name, count in sorted(self._topics().items()):
             await admin.create_topic(name, partitions=count, replication_factor=factor)
-        if self.crew is not None:
-            await found(client, self.crew.party.group, (INPUT, 0), 0)
-        for party in (crowd.party for crowd in self.crowds):
-            commit = party.offsets.asks((PLAIN, 0), 0)
-            await found(client, party.group, (PLAIN, 0), commit.value)
-            party.offsets.acknowledged(commit)
+        if self.copier_group is not None:
+            await create_group(client, self.copier_group.context.group, (INPUT, 0), 0)
+        for context in (group.context for group in self.groups):
+            commit = context.offsets.begin_commit((PLAIN, 0), 0)
+            await create_group(client, context.group, (PLAIN, 0), commit.value)
+            context.offsets.acknowledged(commit)
 
     def _start(self) -> None:
         world = self.world
         loop = world.loop
-        if self.crew is not None:
+        if self.copier_group is not None:
             self._append("appender", self.sources, self.options.records)
             reader = world.client("reader")
             reader.start(read_committed(reader, self.targets, self.copies))
         auditor = world.client("auditor")
-        auditor.start(watch_positions(auditor, [crowd.party for crowd in self.crowds]))
+        auditor.start(watch_positions(auditor, [group.context for group in self.groups]))
         self.tasks = [loop.create_task(part.live()) for part in self._parts()]
         self.tasks += [
             loop.create_task(self.faults.watch(host)) for host in world.cluster.hosts.values()
         ]
-        self.tasks += [loop.create_task(self.faults.run()) for _ in range(self.options.lanes)]
+        self.tasks += [
+            loop.create_task(self.faults.run()) for _ in range(self.options.concurrent_faults)
+        ]
         for task in self.tasks:
             task.add_done_callback(self._ended)
 
     def _append(self, name: str, places: list[TopicPartition], records: int) -> None:
-        """Sends that many records, most of them while there is trouble."""
+        """Starts a producer of that many records, most of them sent during faults."""
         pause_s = self.options.chaos_s / records / 2
         client = self.world.client(name)
         appender = Appender(client, self.records, places, records, pause_s)
         self.appenders.append(appender)
         client.start(appender.run())
 
-    def _parts(self) -> list[Crowd | Crew]:
-        return [*self.crowds, *([] if self.crew is None else [self.crew])]
+    def _parts(self) -> list[GroupChurn | CopierGroup]:
+        return [*self.groups, *([] if self.copier_group is None else [self.copier_group])]
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
@@ -277,24 +279,24 @@ class Run:
             "all records sent", SETTLE_S, lambda: all(one.is_done for one in self.appenders)
         )
         self.admin = world.client("judge")
-        for crowd in self.crowds:
+        for group in self.groups:
             await world.until(
-                f"a group at rest: {crowd.party.group}",
+                f"a group at rest: {group.context.group}",
                 SETTLE_S,
-                lambda crowd=crowd: crowd.unsettled() is None,
+                lambda group=group: group.unsettled() is None,
             )
-        if self.crew is not None:
+        if self.copier_group is not None:
             await world.until("all records copied", SETTLE_S, self._is_copied)
             await world.until("no transaction open", SETTLE_S, self._is_stable)
 
     async def _is_copied(self) -> bool:
-        assert self.crew is not None
+        assert self.copier_group is not None
         ends = await self._ends(self.sources, 0)
         for where, end in ends.items():
             place = (where.topic, where.partition)
             try:
-                found = await stable_position(self.admin, self.crew.party.group, place)
-            except LOST:
+                found = await stable_position(self.admin, self.copier_group.context.group, place)
+            except NO_REPLY:
                 return False
             if found != end:
                 return False
@@ -315,15 +317,15 @@ class Run:
             if node.compactor.compactions:
                 self.world.reached("compaction")
         await self._check_records()
-        for crowd in self.crowds:
-            while not await read_positions(self.admin, crowd.party):
+        for group in self.groups:
+            while not await read_positions(self.admin, group.context):
                 await self.world.sleep(0.5)
 
     async def _check_records(self) -> None:
         self.records.check(await self._check_copies())
 
     async def _check_copies(self) -> dict[Place, list[tuple[int, bytes]]]:
-        """Answers what there was to copy."""
+        """Checks the copies; returns the input records."""
         found = await read_all(self.admin, self.sources, committed=True)
         ends = {
             (w.topic, w.partition): end for w, end in (await self._ends(self.sources, 0)).items()
@@ -336,11 +338,11 @@ MakeRun = Callable[[World, Options], Run]
 
 
 def run_seed(seed: int, options: Options | None = None, make_run: MakeRun = Run) -> Outcome:
-    """One run; raises Violation where a promise is broken."""
+    """Runs one seed; raises Violation if an invariant is violated."""
     options = options or Options()
     was_enabled = gc.isenabled()
     _collect()
-    gc.disable()  # What is freed when must not depend on what ran before.
+    gc.disable()  # The time of deallocations must not depend on earlier runs.
     loop = SimLoop(seed, time_max=2 * options.chaos_s + TIME_MAX_S)
     try:
         return loop.run(_live(seed, loop, options, make_run))
@@ -351,8 +353,10 @@ def run_seed(seed: int, options: Options | None = None, make_run: MakeRun = Run)
 
 
 def _collect() -> None:
-    """Frees the last run, which is one large circle. Tasks of killed processes that did not end
-    when they were cancelled have nothing to tell anybody any more."""
+    """Frees the last run, which is one large reference cycle.
+
+    Ignores exceptions of killed processes' tasks that did not end when cancelled.
+    """
     before = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: None
     try:
@@ -362,9 +366,9 @@ def _collect() -> None:
 
 
 def settings_of(seed: int, nodes: int) -> dict[str, str]:
-    """What the nodes of a run are told."""
+    """Configs of the nodes of a run."""
     rng = random.Random(f"{seed}/settings")
-    varied = {name: rng.choice(values) for name, values in VARIED.items()}
+    varied = {name: rng.choice(values) for name, values in VARIED_CONFIGS.items()}
     factor = min(nodes, REPLICAS_MAX)
     replicated = {
         "offsets.topic.replication.factor": factor,
@@ -395,8 +399,8 @@ async def _live(seed: int, loop: SimLoop, options: Options, make_run: MakeRun) -
     finally:
         loop.after_callback = None
         cluster.close()
-    tally = world.tally
-    tally.simulated_s = loop.time()
-    tally.callbacks = loop.callbacks
-    tally.disk_operations = sum(host.disk.operations for host in cluster.hosts.values())
-    return Outcome(tally, loop.trace)
+    results = world.results
+    results.simulated_s = loop.time()
+    results.callbacks = loop.callbacks
+    results.disk_operations = sum(host.disk.operations for host in cluster.hosts.values())
+    return Outcome(results, loop.trace)

@@ -1,24 +1,24 @@
-"""A disk in memory that loses power, tears writes, fills up, fails and rots: by the seed.
+"""Disk in memory with power cuts, torn writes, full disk, I/O errors and bit rot, by the seed.
 
-`platter.py` says what survives a power cut; this file is the port (`penstock.base.ports.Disk`)
-and the ways to hurt it:
+`disk_contents` determines what survives a power cut; this module implements the port
+(`penstock.base.ports.Disk`) and fault injection:
 
-- `crashed(rng)` answers the disk as a power cut at this moment would leave it, and leaves this
-  one running: a test can try a cut at every operation of one run (`on_operation` is called at
-  each). `crash(rng)` does it in place; files opened before are dead.
-- `crash_after(n)` raises `PowerCut` out of the n-th operation from now and out of all after it;
-  `on_cut` is called at that moment. `cut()` does it at once, and `abandon()` is only the end of a
-  process: unsynced bytes are still there.
+- `crashed(rng)` returns a copy as a power cut at this moment would leave it; this disk continues.
+  So a test can try a cut at every operation of one run (`on_operation` is called at each).
+  `crash(rng)` does it in place; files opened before are dead.
+- `crash_after(n)` raises `PowerCut` out of the n-th operation from now and of all later ones;
+  `on_cut` is called at that moment. `cut()` does it at once. `abandon()` only ends the process:
+  unsynced bytes survive.
 - `inject(Fault(...))` makes an operation fail with an errno. A failed sync loses the dirty pages
   and reports success the next time, as Linux does. A failed append leaves half of it to a crash.
-- `flip_bit` and `damage` are decay: wrong bytes, and sectors that cannot be read.
-- `take_away`, `shorten` and `put_back` are what people and repairs do to a disk between two
-  processes: something is gone, or all of it is as it was at an earlier time.
-- `journaled=False` lets names survive in any order, which POSIX allows; the file systems people
-  use keep the order (ext4, XFS, Btrfs journal them), and so does the default.
+- `flip_bit` and `damage` simulate bit rot: wrong bytes, and unreadable sectors.
+- `remove_path`, `shorten` and `restore_copy` simulate operators and file system repairs between two
+  processes: lost paths, or an earlier copy of the whole disk.
+- `journaled=False` lets changes of names survive in any order, as POSIX allows. Common file systems
+  journal them in order (ext4, XFS, Btrfs), as is the default here.
 
-An operation is what changes the disk or makes it durable; reading is not counted. Everything
-drawn comes from the seed, so the same calls give the same disk.
+An operation changes the disk or makes it durable; reads do not count. All random choices come from
+the seed, so the same calls give the same disk.
 """
 
 import errno
@@ -44,15 +44,15 @@ from simulation.disk_contents import (
 
 
 class PowerCut(BaseException):
-    """The machine is dead. No handler of ordinary errors may catch it."""
+    """Power cut of the machine; a BaseException, so that no error handler catches it."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """Fails `times` operations of one kind after letting `skip` of them pass.
+    """Fails `times` operations of one kind after `skip` successful ones.
 
     `operation` is append, rewrite, erase, truncate, sync, open, mkdir, rename, unlink, rmdir,
-    sync_dir, sync_all, read, or * for any of them; `path` is a part of the paths it applies to.
+    sync_dir, sync_all, read, or * for any of them; `path` is a substring of the affected paths.
     """
 
     operation: str
@@ -63,7 +63,7 @@ class Fault:
 
 
 class SimFile:
-    """One open file of a `SimDisk`. See `penstock.base.ports.File`."""
+    """Open file of a `SimDisk`; implements `penstock.base.ports.File`."""
 
     def __init__(self, disk: "SimDisk", node: FileNode) -> None:
         self._disk = disk
@@ -87,7 +87,7 @@ class SimFile:
             if len(data) > disk.free_bytes(self.path):
                 raise _error(errno.ENOSPC, self.path)
         except OSError:
-            # Half of it was written and truncated away again, neither of which is durable.
+            # Half of it was written and truncated again, neither of which is durable.
             node.write(position, data[: len(data) // 2])
             node.truncate(position)
             raise
@@ -118,12 +118,12 @@ class SimFile:
         return bool(disk.cold_ratio) and disk.rng.random() < disk.cold_ratio
 
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
-        return None  # There are no descriptors here: everything passes through the process.
+        return None  # There are no descriptors: data always passes through the process.
 
     def rewrite(self, position: int, data: Buffer) -> None:
         node, disk = self._change(), self._disk
         disk._check("rewrite", self.path)
-        assert node.live[position : position + len(data)] == data, "these are other bytes"
+        assert node.live[position : position + len(data)] == data, "rewrite must not change bytes"
         node.write(position, bytes(data))
         disk._count()
 
@@ -168,7 +168,7 @@ class SimFile:
 
 
 class SimDisk:
-    """See `penstock.base.ports.Disk`. One file system; '/a' and 'a' are the same path."""
+    """Implements `penstock.base.ports.Disk`. One file system; '/a' and 'a' are the same path."""
 
     def __init__(
         self,
@@ -192,10 +192,10 @@ class SimDisk:
         self._faults: list[Fault] = []
         self._root = DirectoryNode()
         self._links: list[Link] = []
-        # By identity: what may have pending content, unlinked files included.
+        # Files with pending content by identity, including unlinked ones.
         self._unsynced: dict[int, FileNode] = {}
 
-    # What the node sees.
+    # Port used by the node.
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         node = self._find(path)
@@ -289,10 +289,10 @@ class SimDisk:
     def used_percent(self, path: str) -> float:
         return 100 * self.used_bytes / max(1, self.capacity_bytes)
 
-    # What the test does to it.
+    # Fault injection by tests.
 
     def crashed(self, rng: random.Random) -> "SimDisk":
-        """A new disk: this one after a power cut at this moment. This one goes on."""
+        """Copy of this disk after a power cut at this moment. This one continues."""
         disk = SimDisk(
             rng.getrandbits(32),
             capacity_bytes=self.capacity_bytes,
@@ -304,7 +304,7 @@ class SimDisk:
         return disk
 
     def crash(self, rng: random.Random) -> None:
-        """Cuts the power and switches it on again: every file must be opened anew."""
+        """Cuts the power and switches it on again: all open files are dead."""
         after = self.crashed(rng)
         self._root, self.used_bytes = after._root, after.used_bytes
         self._links, self._unsynced = [], {}
@@ -315,19 +315,19 @@ class SimDisk:
         assert operations > 0
         self._cut_at = self.operations + operations
 
-    def spare(self) -> None:
-        """Takes back what `crash_after` was to do."""
+    def cancel_crash(self) -> None:
+        """Cancels `crash_after`."""
         self._cut_at = None
 
     def cut(self) -> None:
-        """The power is gone: nothing works until `crash`, which says what is left."""
+        """Cuts the power: nothing works until `crash`, which determines what survived."""
         if not self.dead:
             self.dead = True
             if self.on_cut is not None:
                 self.on_cut()
 
     def abandon(self) -> None:
-        """The process died and the machine did not: its files are closed, the page cache stays."""
+        """Ends the process, not the machine: closes its files and keeps the page cache."""
         self._cut_at = None
         self.boots += 1
 
@@ -335,7 +335,7 @@ class SimDisk:
         self._faults.append(fault)
 
     def heal(self) -> None:
-        """Takes back the faults that have not happened yet."""
+        """Removes injected faults that have not happened yet."""
         self._faults.clear()
 
     def flip_bit(self, path: str, bit: int) -> None:
@@ -345,23 +345,23 @@ class SimDisk:
                 image[bit // 8] ^= 1 << (bit % 8)
 
     def damage(self, path: str, position: int) -> None:
-        """The sector at `position` can no longer be read."""
+        """Makes the sector at `position` unreadable."""
         start = position - position % SECTOR_BYTES
         self._file(path).bad.append((start, start + SECTOR_BYTES))
 
     def copy(self) -> DirectoryNode:
-        """Everything as it is seen now, for `put_back`: what a backup of a quiet disk holds."""
+        """Copy of the live tree for `restore_copy`, like a backup of an idle disk."""
         return live_copy(self._root)
 
-    def put_back(self, tree: DirectoryNode) -> None:
-        """Everything is as it was when the copy was made. No process may be running."""
+    def restore_copy(self, tree: DirectoryNode) -> None:
+        """Restores the tree of an earlier `copy`. No process may be running."""
         self._root = live_copy(tree)
         self.used_bytes = _size(self._root)
         self._links, self._unsynced = [], {}
         self.boots += 1
 
-    def take_away(self, path: str) -> None:
-        """A file or a directory is gone, for good. No process may be running."""
+    def remove_path(self, path: str) -> None:
+        """Removes a file or directory durably. No process may be running."""
         directory, name = self._parent(path)
         for entries in (directory.live, directory.durable):
             entries.pop(name, None)
@@ -373,17 +373,17 @@ class SimDisk:
         self.used_bytes = _size(self._root)
 
     def shorten(self, path: str, size: int) -> None:
-        """The end of a file is gone, as a repair of the file system may leave it."""
+        """Cuts off the end of a file, as a file system repair may do."""
         node = self._file(path)
         node.pending.clear()
         del node.live[size:]
         node.durable = bytearray(node.live)
 
     def files(self) -> list[str]:
-        """The paths of all files, sorted."""
+        """Paths of all files, sorted."""
         return sorted(_walk(self._root))
 
-    # Within.
+    # Internals.
 
     def _check(self, operation: str, path: str) -> None:
         if self.dead:
@@ -400,7 +400,7 @@ class SimDisk:
             raise _error(fault.error, path)
 
     def _count(self) -> None:
-        """One operation is under way: it may be the last."""
+        """Counts an operation, and cuts the power if it is the last one."""
         self.operations += 1
         if self.on_operation is not None:
             self.on_operation()

@@ -1,17 +1,17 @@
-"""What a simulated disk holds, and what of it survives when the power goes.
+"""Contents of a simulated disk, and their state after a power cut.
 
-Each file is a durable image plus the ordered changes since its last sync; each directory is its
-durable entries plus changes to entries, kept by the disk in the order they were made. While the
-power is on everyone sees the live state. When it goes, `surviving` decides, by the seed, which
-pending changes reached the platter:
+Each file is a durable image plus the ordered changes since its last sync. Each directory is its
+durable entries plus changes to entries, recorded by the disk in their order. While the power is on,
+reads see the live state. After a power cut, `surviving` decides by the seed which pending changes
+became durable:
 
-- data reaches it in sectors of 512 bytes, in any order: prefixes, torn writes, holes;
-- the size may get there before the data, which then reads as zeros;
-- a truncation may not have happened although a later write did;
+- data becomes durable in sectors of 512 bytes, in any order: prefixes, torn writes, gaps;
+- the size may become durable before the data, which then reads as zeros;
+- a truncation may be lost although a later write survives;
 - changes of names (create, rename, unlink) survive up to some point in their order, as in a
-  journal; without one, only those of the same name keep their order.
+  journal; without one, only changes of the same name keep their order.
 
-What is promised is only what POSIX promises: sync for a file, sync of the directory for a name.
+Only POSIX guarantees hold: sync of a file for data, sync of the directory for a name.
 """
 
 import random
@@ -31,7 +31,7 @@ class Truncation(NamedTuple):
 
 
 class FileNode:
-    """An inode with content."""
+    """Inode of a file: durable image, live content and pending changes."""
 
     __slots__ = ("bad", "durable", "live", "name", "parent", "pending")
 
@@ -39,7 +39,7 @@ class FileNode:
         self.live = bytearray(image)
         self.durable = bytearray(image)
         self.pending: list[Write | Truncation] = []
-        self.bad: list[tuple[int, int]] = []  # Ranges the medium can no longer read.
+        self.bad: list[tuple[int, int]] = []  # Unreadable ranges.
         self.parent: DirectoryNode | None = None
         self.name = ""
 
@@ -57,7 +57,7 @@ class FileNode:
         self.pending.clear()
 
     def lose_pending(self, rng: random.Random) -> None:
-        """A failed fsync: some of it was written; the rest is marked clean and never will be."""
+        """Simulates a failed fsync: some changes survive, others are lost and marked clean."""
         self.durable = self.surviving(rng)
         self.pending.clear()
 
@@ -90,7 +90,7 @@ class FileNode:
 
 
 class DirectoryNode:
-    """An inode with entries."""
+    """Inode of a directory: durable and live entries."""
 
     __slots__ = ("durable", "live", "name", "parent")
 
@@ -108,7 +108,7 @@ Node = FileNode | DirectoryNode
 
 
 class Entry(NamedTuple):
-    """The name `name` in `directory` now leads to `node`, or nowhere."""
+    """Change of a directory entry: `name` now refers to `node`, or is removed."""
 
     directory: DirectoryNode
     name: str
@@ -116,7 +116,7 @@ class Entry(NamedTuple):
 
 
 Link = tuple[Entry, ...]
-"""One change of the tree: one entry, or two at once for a rename."""
+"""Atomic change of the tree: one entry, or two for a rename."""
 
 
 def apply_live(link: Link) -> None:
@@ -135,9 +135,9 @@ def apply_durable(links: Iterable[Link]) -> None:
 
 
 def needed_for(chosen: Sequence[bool], links: Sequence[Link]) -> list[bool]:
-    """Widens a choice of changes to the earlier changes of the same entries."""
+    """Extends a selection of changes by earlier changes of the same entries."""
     kept = list(chosen)
-    names: set[tuple[int, str]] = set()  # Asked only for membership, never iterated.
+    names: set[tuple[int, str]] = set()  # Only membership tests, never iterated.
     for at in range(len(links) - 1, -1, -1):
         keys = [(id(directory), name) for directory, name, _ in links[at]]
         kept[at] = kept[at] or any(key in names for key in keys)
@@ -149,7 +149,7 @@ def needed_for(chosen: Sequence[bool], links: Sequence[Link]) -> list[bool]:
 def surviving_tree(
     root: DirectoryNode, links: Sequence[Link], rng: random.Random, journaled: bool
 ) -> DirectoryNode:
-    """A new tree with what is left of `root` and its pending `links` after a power cut."""
+    """New tree of `root` and its pending `links` after a power cut."""
     if journaled or rng.random() < 0.5:
         count = rng.randint(0, len(links))
         chosen = [at < count for at in range(len(links))]
@@ -164,7 +164,7 @@ def surviving_tree(
 
 
 def live_copy(directory: DirectoryNode) -> DirectoryNode:
-    """A new tree with everything as it is seen now, all of it durable."""
+    """New tree with the live state, all of it durable."""
     copy = DirectoryNode()
     for name, node in sorted(directory.live.items()):
         child = live_copy(node) if isinstance(node, DirectoryNode) else FileNode(node.live)
@@ -211,7 +211,7 @@ def _grow(image: bytearray, size: int) -> None:
 
 
 def _tear(image: bytearray, write: Write, rng: random.Random) -> None:
-    """Some sectors of the write: a run from its start, or any of them."""
+    """Applies some sectors of a write: a prefix, or a random subset."""
     end = write.position + len(write.data)
     first = write.position // SECTOR_BYTES
     count = -(-end // SECTOR_BYTES) - first

@@ -1,9 +1,9 @@
-"""What happens to machines, their disks, their clocks and the network, by the seed.
+"""Faults of machines, disks, clocks and the network, by the seed.
 
-A `FaultPlan` draws which kinds of trouble a run has and how often (a run with few kinds reaches
-states that one with all of them never does), causes them one after another until `heal`, and
-brings back every machine that went down. Kinds are functions in `KINDS`; a cluster's own kinds
-are in `cluster_faults`. Several `run` at once make faults that overlap.
+A `FaultPlan` draws the kinds of faults of a run and their frequency (a run with few kinds reaches
+states that a run with all of them never does), injects them one after another until `heal`, and
+restarts machines that are down. Kinds are functions in `KINDS`; those of clusters are in
+`cluster_faults`. Several concurrent `run` calls make faults overlap.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ DOWN_S = (0.0, 4.0)
 START_TRIES_MAX = 20
 PAUSE_S = (1.0, 12.0)
 LATENCY_S = (0.0001, 0.001)
-"""Of a network that is well."""
+"""Latency of a healthy network."""
 
 REQUESTS = (
     "EndTxn",
@@ -35,13 +35,13 @@ REQUESTS = (
     "SyncGroup",
     "ConsumerGroupHeartbeat",
 )
-"""What traps are set on."""
+"""Requests that can trigger a fault; frequent draws are listed twice."""
 
 Cause = Callable[["FaultPlan", SimHost, random.Random], Awaitable[None]]
 
 
 class FaultPlan:
-    """The trouble of one run."""
+    """Faults of one run."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class FaultPlan:
         self._down_max = down_max
 
     async def run(self) -> None:
-        """Until healed: one fault after another, several machines never down beyond the limit."""
+        """Injects one fault after another until healed, with at most `down_max` machines down."""
         while not self.is_healed:
             await asyncio.sleep(self.rng.expovariate(1 / self.pause_s))
             if self.is_healed:
@@ -76,7 +76,7 @@ class FaultPlan:
             await self.kinds[name](self, self.rng.choice(hosts), self.rng)
 
     async def watch(self, host: SimHost) -> None:
-        """Starts a machine again whenever it is down, as a supervisor does."""
+        """Restarts a machine whenever it is down, as a supervisor does."""
         tries = 0
         rng = self.world.rng(f"supervisor/{host.name}")
         while True:
@@ -85,8 +85,8 @@ class FaultPlan:
                 self.world.reached(f"node failed: {type(host.failed).__name__}")
             await asyncio.sleep(rng.uniform(*DOWN_S))
             cut_after = 0
-            if not self.is_healed and host.is_dark and rng.random() < 0.2:
-                # Not even the recovery gets through.
+            if not self.is_healed and host.is_powered_off and rng.random() < 0.2:
+                # Interrupts the recovery as well.
                 self.world.fault("power cut while starting")
                 cut_after = rng.randint(1, 60)
             if await host.start(cut_after=cut_after):
@@ -98,30 +98,30 @@ class FaultPlan:
                 self.world.violate("stuck", f"{host.name} does not start: {host.failed}")
                 return
 
-    def set_trap(self, rng: random.Random, spring: Callable[[], object]) -> None:
-        """Does it when a client next sends a request of a kind that is drawn."""
+    def on_next_request(self, rng: random.Random, cause: Callable[[], object]) -> None:
+        """Calls `cause` when a client next sends a request of a randomly drawn kind."""
         name = rng.choice(REQUESTS)
 
-        def sprung() -> None:
+        def trigger() -> None:
             if not self.is_healed:
-                self.world.note("fault", f"springs at {name}")
-                spring()
+                self.world.note("fault", f"triggered by {name}")
+                cause()
 
-        self.world.traps[name] = sprung
+        self.world.request_triggers[name] = trigger
 
     def heal(self) -> None:
-        """No more trouble: everything works again from now on."""
+        """Ends all faults."""
         self.is_healed = True
-        self.world.traps.clear()
+        self.world.request_triggers.clear()
         self.world.loop.net.heal()
         self.world.loop.net.latency_s = LATENCY_S
         calm_store(self)
         for host in self.world.cluster.hosts.values():
             host.resume()
             host.disk.heal()
-            host.disk.spare()
+            host.disk.cancel_crash()
             host.set_sync_time()
-            mend(host)
+            restart_if_impaired(host)
 
 
 def calm_store(plan: FaultPlan) -> None:
@@ -131,8 +131,8 @@ def calm_store(plan: FaultPlan) -> None:
     etcd.cut_off.clear()
 
 
-def mend(host: SimHost) -> None:
-    """Somebody sees that a partition is out of service, and starts the node again."""
+def restart_if_impaired(host: SimHost) -> None:
+    """Kills a node with an offline partition, as an operator would restart it."""
     if host.is_impaired:
         host.kill()
 
@@ -149,17 +149,17 @@ async def cut_power_at_operation(plan: FaultPlan, host: SimHost, rng: random.Ran
 
 
 async def cut_power_in_a_request(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """The next request of some kind is the last that gets so far."""
+    """Cuts the power during the next request of a random kind."""
     operations = rng.randint(1, 6)
-    plan.set_trap(rng, lambda: host.disk.crash_after(operations) if host.is_up else None)
+    plan.on_next_request(rng, lambda: host.disk.crash_after(operations) if host.is_up else None)
 
 
 async def fail_append_in_a_request(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """Something that the next request of some kind leads to cannot be written."""
+    """Fails an append caused by the next request of a random kind."""
     fault = _append_fault(rng)
-    plan.set_trap(rng, lambda: host.disk.inject(fault))
+    plan.on_next_request(rng, lambda: host.disk.inject(fault))
     await asyncio.sleep(rng.uniform(1, 6))
-    mend(host)
+    restart_if_impaired(host)
 
 
 async def kill(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
@@ -173,7 +173,7 @@ async def stop(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
 async def fail_append(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
     host.disk.inject(_append_fault(rng))
     await asyncio.sleep(rng.uniform(0.5, 5))
-    mend(host)
+    restart_if_impaired(host)
 
 
 def _append_fault(rng: random.Random) -> Fault:
@@ -200,7 +200,7 @@ async def slow_network(plan: FaultPlan, host: SimHost, rng: random.Random) -> No
 
 
 async def slow_disk(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """Much is decided at once and committed late."""
+    """Slows down syncs, so that many appended records are committed late."""
     host.set_sync_time((0.001, rng.uniform(0.02, 0.8)))
     await asyncio.sleep(rng.uniform(1, 10))
     host.set_sync_time()

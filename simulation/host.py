@@ -1,16 +1,16 @@
-"""One simulated machine that runs a node: its disk, its clock, its power, its process.
+"""Simulated machine that runs a node: its disk, clock, power and process.
 
-The node is the real one (`penstock.node.node.Node`) on simulated ports. What can be done to it:
+The node is the real one (`penstock.node.node.Node`) on simulated ports. Operations:
 
-- `start()`: a new process recovers what is on the disk and serves; False if it died on the way;
-- `stop()`: asked to end, as by SIGTERM;
-- `kill()`: the process is gone, the page cache is not; its peers are reset;
-- `cut_power()`: everything unsynced may be lost; its peers hear nothing. `disk.crash_after(n)`
-  does the same out of the n-th operation of the disk from now;
-- `pause()`: as SIGSTOP, until `resume()`; its peers get no answer, and no connection ends.
+- `start()`: a new process recovers the disk and serves; False if it died before;
+- `stop()`: graceful stop, as by SIGTERM;
+- `kill()`: ends the process and keeps the page cache; resets its peers' connections;
+- `cut_power()`: unsynced data may be lost; peers get no notice. `disk.crash_after(n)` does the same
+  out of the n-th disk operation from now;
+- `pause()`: as SIGSTOP, until `resume()`; peers get no reply, and no connection ends.
 
-After any of these `is_up` is false until the next `start`. A node that gives up by itself (a
-failed sync) is stopped as the command line would do it, and counts as `failed`.
+After any of these except `pause`, `is_up` is False until the next `start`. A node that fails by
+itself (a failed sync) is stopped as the command line would do it, and `failed` has the error.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ KAFKA_PORT = 9092
 HTTP_PORT = 8080
 DATA = "data"
 SIM_KEK = "00" * 32
-"""What every node finds where its keys are, if it is told that there are any."""
+"""Key encryption key of every node, if encryption is configured."""
 SYNC_S = (0.0001, 0.002)
 CLEANER_S = (0.001, 3.0)
-"""How long a compaction takes: long enough that much happens to its log meanwhile."""
+"""Duration of a compaction: long enough for many changes to the log meanwhile."""
 
 
 class _Lock:
-    """One process for each data directory."""
+    """Lock of a data directory, held by one process."""
 
     def __init__(self, host: "SimHost") -> None:
         assert not host.is_locked, f"{host.name}: two processes at once"
@@ -72,14 +72,14 @@ class SimHost:
         self.disk = disk
         self.clock = SimClock(loop)
         self.right_clock = SimClock(loop)
-        """A clock that nobody sets."""
+        """Clock without jumps."""
         self.node: Node | None = None
-        """The node that runs or is starting; None while there is no process."""
+        """Running or starting node; None without a process."""
         self.is_up = False
         self.is_locked = False
         self.boots = 0
         self.failed: Exception | None = None
-        """Why the last process ended by itself, if it did."""
+        """Error with which the last process ended by itself, if it did."""
         self._rng = random.Random(f"{seed}/{self.name}")
         self._loop = loop
         self.config = NodeConfig(
@@ -97,26 +97,26 @@ class SimHost:
         self._sync_workers = SimWorkers()
         self._sync_s = SYNC_S
         self._died = asyncio.Event()
-        self.is_dark = False
+        self.is_powered_off = False
         disk.on_cut = self._power_lost
 
     @property
     def is_impaired(self) -> bool:
-        """Whether the node runs with a partition that it took out of service."""
+        """True while the node runs with an offline partition."""
         if self.node is None or not self.is_up:
             return False
         return any(partition.log.offline is not None for partition in self.node.partitions.led())
 
     def set_sync_time(self, sync_s: tuple[float, float] = SYNC_S) -> None:
-        """How long it takes to make something durable, from now on."""
+        """Sets the duration of disk syncs from now on."""
         self._sync_s = self._sync_workers.delay_s = sync_s
 
-    # -- coming and going -------------------------------------------------------------------
+    # -- start and stop ---------------------------------------------------------------------
 
     async def start(self, *, cut_after: int = 0) -> bool:
-        """Switches the machine on if need be, and starts a node. True when it serves.
+        """Switches the machine on if necessary, and starts a node. True when it serves.
 
-        With `cut_after` the power goes again at that operation of the disk.
+        With `cut_after` the power is cut again at that operation of the disk.
         """
         assert self._process is None, f"{self.name} runs already"
         self.power_on()
@@ -139,25 +139,25 @@ class SimHost:
         return True
 
     def power_on(self) -> None:
-        """After a cut: what was not synced may be lost."""
-        if self.is_dark:
-            self.is_dark = False
+        """Switches the machine on after a power cut, which may lose unsynced data."""
+        if self.is_powered_off:
+            self.is_powered_off = False
             self.disk.crash(self._rng)
 
     def replace_disk(self, disk: SimDisk) -> None:
-        """The old one is lost; there is no process."""
+        """Replaces a lost disk; there must be no process."""
         assert self._process is None
-        self.is_dark = False
+        self.is_powered_off = False
         self.disk = disk
         disk.on_cut = self._power_lost
 
     async def _begin(self) -> None:
         node = self.node = Node(self.config, self.ports())
         await node.start()
-        node.failed.add_done_callback(lambda _: self._gave_up(node))
+        node.failed.add_done_callback(lambda _: self._node_failed(node))
 
     def ports(self, open_other: Callable[[str], Awaitable[Store]] | None = None) -> Ports:
-        """The machine's, for a process; `open_other` opens the store in another way."""
+        """Ports of a new process; `open_other` replaces the function that opens the store."""
 
         async def open_store(_: str) -> Store:
             return self._open_store()
@@ -182,7 +182,7 @@ class SimHost:
         )
 
     async def stop(self) -> None:
-        """Asks the node to end and waits for that. Nothing happens if there is none."""
+        """Stops the node gracefully and waits for its end. Does nothing without a node."""
         if self._process is None or not self.is_up:
             return
         self.is_up = False
@@ -194,7 +194,7 @@ class SimHost:
             self._end()
 
     def kill(self) -> None:
-        """As kill -9."""
+        """Kills the process, as kill -9."""
         if self._process is not None:
             self._loop.net.crash(self.name)
             self.disk.abandon()
@@ -204,13 +204,13 @@ class SimHost:
         self.disk.cut()
 
     def pause(self) -> None:
-        """As SIGSTOP."""
+        """Pauses the process, as SIGSTOP."""
         if self._process is not None:
             self._process.pause()
             self._loop.net.pause(self.name)
 
     def resume(self) -> None:
-        """As SIGCONT; nothing happens if it runs."""
+        """Resumes the process, as SIGCONT; does nothing if it runs."""
         self._loop.net.resume(self.name)
         if self._process is not None:
             self._process.resume()
@@ -220,15 +220,15 @@ class SimHost:
         while self._process is not None:
             await self._died.wait()
 
-    # -- within -----------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------
 
     def _power_lost(self) -> None:
-        self.is_dark = True
+        self.is_powered_off = True
         self._loop.net.crash(self.name, silent=True)
         self._end()
 
-    def _gave_up(self, node: Node) -> None:
-        """The node says that it cannot go on."""
+    def _node_failed(self, node: Node) -> None:
+        """Stops a node that reports a fatal error."""
         if node is self.node and self.is_up:
             error = node.failed.exception()
             assert isinstance(error, NodeFailed)
@@ -237,7 +237,7 @@ class SimHost:
             self._process.start(self.stop())
 
     def _end(self) -> None:
-        """There is no process any more."""
+        """Removes the process."""
         if self._process is not None:
             self._process.kill()
             self._loop.net.crash(self.name)
@@ -248,7 +248,7 @@ class SimHost:
         self._died.set()
 
     async def _either(self, task: "asyncio.Task[Any]") -> None:
-        """Returns when the task is done, or the process dead."""
+        """Returns when the task is done or the process is dead."""
         dying = asyncio.ensure_future(self._died.wait())
         await asyncio.wait((task, dying), return_when=asyncio.FIRST_COMPLETED)
         dying.cancel()

@@ -1,16 +1,16 @@
-"""An event loop with virtual time: seeded, repeatable, and as fast as its callbacks.
+"""Deterministic event loop with virtual time: seeded, repeatable, as fast as its callbacks.
 
-When nothing is ready the clock jumps to the next timer; nothing ever sleeps. Ready callbacks run
-first in, first out, as asyncio promises; randomness belongs in delays (network, workers, timers).
-`shuffle=True` breaks that promise on purpose, to find code that leans on more than it.
+When no callback is ready, the clock jumps to the next timer; the loop never sleeps. Ready callbacks
+run first in, first out, as asyncio promises; randomness is in delays (network, workers, timers).
+`shuffle=True` breaks that promise on purpose, to find code that depends on the order.
 
-- Nothing ready and no timer armed: `SimDeadlock`, which names what every task waits for.
-- `time_max` and `callbacks_max` bound a run that would never end: `SimOverrun`.
+- No ready callback and no timer: `SimDeadlock`, which lists what every task awaits.
+- `time_max` and `callbacks_max` limit endless runs: `SimOverrun`.
 - `trace` is a hash over every step and every delivered byte: equal seeds give equal hashes.
 - Tasks and futures hash by a counter, so sets of them iterate the same way in every run.
-- The network is `loop.net` (see `network.py`); `create_server` and `create_connection` use it.
-- `process(host)` begins a process that can be killed or paused (see `process.py`).
-- Threads do not exist: `run_in_executor` raises; take `Workers`.
+- The network is `loop.net` (`network`); `create_server` and `create_connection` use it.
+- `process(host)` creates a process that can be killed or paused (`process`).
+- There are no threads: `run_in_executor` raises; use `Workers`.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 
 class SimDeadlock(Exception):
-    """Every task waits for something that can never happen."""
+    """All tasks wait, and no callback or timer is left."""
 
 
 class SimOverrun(Exception):
-    """The run went on beyond its bound of virtual time or callbacks."""
+    """The run exceeded its limit of virtual time or callbacks."""
 
 
 class SimFuture(asyncio.Future[T]):
@@ -48,7 +48,7 @@ class SimFuture(asyncio.Future[T]):
 
 class SimTask(asyncio.Task[T]):
     def __init__(self, number: int, coro: Coroutine[Any, Any, T], **options: Any) -> None:
-        self._number = number  # First: the constructor puts the task into a set.
+        self._number = number  # Set first: the constructor adds the task to a set.
         super().__init__(coro, name=f"task-{number}", **options)
 
     def __hash__(self) -> int:
@@ -56,7 +56,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    _ready: Any  # asyncio's own queues, which its type stubs do not mention.
+    _ready: Any  # asyncio's internal queues, which its type stubs lack.
     _scheduled: list[Any]
     _timer_cancelled_count: int
     _stopping: bool
@@ -74,12 +74,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self.rng = random.Random(seed)
         self.net = SimNet(self, self.rng)
         self.callbacks = 0
-        self.has_dead = False
-        """Whether some process does not run: it is dead, or paused."""
+        self.has_halted = False
+        """True while a process is dead or paused."""
         self.paused: dict[SimProcess, None] = {}
         self.after_callback: Callable[[], None] | None = None
-        """Called after each one, for whoever watches from outside."""
-        self._unheard: list[Any] = []
+        """Hook called after each callback, for checkers."""
+        self._skipped: list[Any] = []
         self._trace = hashlib.blake2b(digest_size=16)
         self._now = 0.0
         self._shuffle = shuffle
@@ -94,11 +94,11 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._trace.hexdigest()
 
     def note(self, *what: int) -> None:
-        """Makes numbers part of the trace."""
+        """Adds numbers to the trace."""
         self._trace.update(struct.pack(f"<{len(what)}q", *what))
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Runs `main` to its end, cancels what it left behind, and closes the loop."""
+        """Runs `main` to its end, cancels remaining tasks, and closes the loop."""
         try:
             return self.run_until_complete(main)
         finally:
@@ -108,7 +108,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def process(self, host: str) -> SimProcess:
         return SimProcess(self, host)
 
-    # What asyncio asks of a loop.
+    # Interface to asyncio.
 
     def time(self) -> float:
         return self._now
@@ -119,7 +119,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> NoReturn:
-        raise RuntimeError("no threads in simulation: take Workers (base.ports)")
+        raise RuntimeError("no threads in simulation: use Workers (base.ports)")
 
     async def create_server(self, *args: Any, **options: Any) -> SimServer:  # type: ignore[override]
         return self.net.listen(*args, **options)
@@ -161,7 +161,7 @@ class SimLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            if self.has_dead and self._is_held_back(handle):
+            if self.has_halted and self._is_held_back(handle):
                 continue
             handle._run()
             if self.after_callback is not None:
@@ -171,24 +171,26 @@ class SimLoop(asyncio.BaseEventLoop):
             raise SimOverrun(f"{self.callbacks} callbacks, {self._now} s\n{self._waiting()}")
 
     def _is_held_back(self, handle: Any) -> bool:
-        """Whether it belongs to a process that does not run; keeps what must not be lost."""
+        """True if the callback belongs to a dead or paused process; keeps it if needed later."""
         process = handle._context.get(PROCESS, None)
         if process is None or not (process.is_dead or process.held is not None):
             return False
         if process.held is not None:
             process.held.append(handle)
         elif not isinstance(handle, asyncio.TimerHandle):
-            self._unheard.append(handle)  # Without it a task could not even be cancelled.
+            self._skipped.append(
+                handle
+            )  # Kept, because its task could not be cancelled without it.
         return True
 
-    def run_late(self, handles: list[Any]) -> None:
-        """What a paused process was kept from doing is done now."""
+    def run_held(self, handles: list[Any]) -> None:
+        """Runs the callbacks of a resumed process."""
         self._ready.extend(handles)
 
     # Time.
 
     def _advance(self) -> None:
-        """Jumps to the next timer that is still wanted."""
+        """Advances the clock to the next timer that is not cancelled."""
         scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
             self._pop_timer()
@@ -240,13 +242,13 @@ class SimLoop(asyncio.BaseEventLoop):
         return "\n".join(lines)
 
     def _cancel_rest(self) -> None:
-        """A task that does not end when cancelled is left to the garbage."""
+        """Cancels all tasks; one that does not end is left to the garbage collector."""
         self._callbacks_max, self._time_max = self.callbacks + 100_000, float("inf")
         for process in tuple(self.paused):
             process.resume()
-        self.has_dead = False  # So that killed tasks end, too.
-        self._ready.extend(self._unheard)
-        self._unheard.clear()
+        self.has_halted = False  # Tasks of killed processes must end, too.
+        self._ready.extend(self._skipped)
+        self._skipped.clear()
         tasks = self._tasks()
         for task in tasks:
             task.cancel()
@@ -262,6 +264,6 @@ class SimLoop(asyncio.BaseEventLoop):
 def run(
     main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int = 0, **options: Any
 ) -> tuple[T, SimLoop]:
-    """Runs `main(loop)` on a new loop; answers its result and the loop, for its trace."""
+    """Runs `main(loop)` on a new loop; returns its result, and the loop for its trace."""
     loop = SimLoop(seed, **options)
     return loop.run(main(loop)), loop

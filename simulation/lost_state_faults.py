@@ -1,13 +1,13 @@
-"""Losses between two lives of a node: directories, ends of files, bits, or everything since
-an earlier copy.
+"""Faults that lose a node's state between two processes: directories, ends of files, bits, or
+everything since an earlier copy.
 
-One machine at a time, and only while every replica of everything is in sync: so what was
-acknowledged is on other machines, and must be found there whoever starts first. Of what a machine
-kept, only what it knows to be committed is damaged; no rule of one node can tell damage above that
-from a torn tail. Sometimes all other machines go down in the same moment, and often the one that
-lost something dies once more as soon as it is up again.
+Affects one machine at a time, and only while every replica is in sync: so acknowledged records are
+on other machines, and must survive in any order of restarts. Damages only data that the machine
+knows to be committed, because a node cannot distinguish damage above that from a torn tail.
+Sometimes all other machines go down at the same moment, and often the damaged one dies again right
+after its restart.
 
-`options_of(seed)` is a siege of these alone.
+`options_of(seed)` are options of a cluster run with these faults only.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from simulation.faults import Cause, FaultPlan
 from simulation.host import SimHost
 
 ROOT = "data/logs"
-PEACE_S = 20.0
-"""Seconds that a fault waits for every replica to be in sync, before it is given up."""
-SAVED_S = (1.5, 4.0)
-"""After that what is committed is in the file of high watermarks, or most of it."""
-BETWEEN_LIVES_S = 0.9
+IN_SYNC_TIMEOUT_S = 20.0
+"""Maximum wait of a fault for all replicas to be in sync; then it is skipped."""
+CHECKPOINT_S = (1.5, 4.0)
+"""Wait after which most of the high watermarks are checkpointed."""
+SECOND_CRASH_S_MAX = 0.9
 Damage = Callable[[FaultPlan, SimHost, random.Random], bool]
-"""Hurts a disk whose process has just ended; False: there was nothing to hurt."""
+"""Damages the disk of an ended process; False if there was nothing to damage."""
 
 
-def is_peace(plan: FaultPlan) -> bool:
-    """Everybody is up, in sync, and has looked at it."""
+def is_in_sync(plan: FaultPlan) -> bool:
+    """True while all nodes are up, all replicas in sync, and all nodes know it."""
     nodes = plan.world.cluster.nodes()
     if len(nodes) < len(plan.world.cluster.hosts):
         return False
@@ -46,24 +46,24 @@ def is_peace(plan: FaultPlan) -> bool:
     )
 
 
-async def await_peace(plan: FaultPlan) -> bool:
+async def await_in_sync(plan: FaultPlan) -> bool:
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + PEACE_S
-    while not is_peace(plan):
+    until_s = loop.time() + IN_SYNC_TIMEOUT_S
+    while not is_in_sync(plan):
         if plan.is_healed or loop.time() >= until_s:
             return False
         await asyncio.sleep(0.1)
     return True
 
 
-def between_lives(damage: Damage, *, is_clean: bool | None = None) -> Cause:
-    """A fault: the process ends, its disk is hurt, and it is started again."""
+def between_restarts(damage: Damage, *, is_clean: bool | None = None) -> Cause:
+    """Fault that ends a process, damages its disk, and lets it restart."""
 
     async def cause(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-        await asyncio.sleep(rng.uniform(*SAVED_S))
-        if not await await_peace(plan):
+        await asyncio.sleep(rng.uniform(*CHECKPOINT_S))
+        if not await await_in_sync(plan):
             return
-        host = _victim(plan, rng)
+        host = _choose_host(plan, rng)
         if rng.random() < 0.5:
             for other in plan.world.cluster.hosts.values():
                 if other is not host:
@@ -80,8 +80,8 @@ def between_lives(damage: Damage, *, is_clean: bool | None = None) -> Cause:
     return cause
 
 
-def _victim(plan: FaultPlan, rng: random.Random) -> SimHost:
-    """One that leads something, mostly."""
+def _choose_host(plan: FaultPlan, rng: random.Random) -> SimHost:
+    """Chooses a host, usually one that leads a partition."""
     hosts = plan.world.cluster.hosts
     leaders = [
         node.config.node_id
@@ -92,38 +92,38 @@ def _victim(plan: FaultPlan, rng: random.Random) -> SimHost:
 
 
 async def _die_again(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """Two crashes within a second, sometimes: the next life must find the same."""
+    """Sometimes kills the host again within a second after its restart."""
     if rng.random() < 0.5:
         return
-    until_s = asyncio.get_running_loop().time() + PEACE_S
+    until_s = asyncio.get_running_loop().time() + IN_SYNC_TIMEOUT_S
     while not host.is_up and asyncio.get_running_loop().time() < until_s:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
-    await asyncio.sleep(rng.uniform(0, BETWEEN_LIVES_S))
+    await asyncio.sleep(rng.uniform(0, SECOND_CRASH_S_MAX))
     if host.is_up and not plan.is_healed:
         host.kill()
 
 
-# -- what is lost -----------------------------------------------------------------------------
+# -- losses -----------------------------------------------------------------------------------
 
 
 def partition_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
     names = [path for path in _partitions(host) if f"/{LOG}." in path]
     for path in rng.sample(names, rng.randint(1, len(names))) if names else ():
-        host.disk.take_away(path)
+        host.disk.remove_path(path)
     return bool(names)
 
 
 def logs_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
     if not host.disk.exists(ROOT):
         return False
-    host.disk.take_away(ROOT)
+    host.disk.remove_path(ROOT)
     return True
 
 
 def segments_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
     paths = [path for path in host.disk.files() if f"/{LOG}." in path and path.endswith(".log")]
     for path in paths:
-        host.disk.take_away(path)
+        host.disk.remove_path(path)
     return bool(paths)
 
 
@@ -146,7 +146,7 @@ def log_shortened(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
 
 
 def small_file_flipped(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
-    """An index, a snapshot, a checkpoint, the epochs, or what the node knows of its replicas."""
+    """Flips a bit in an index, a snapshot, a checkpoint, the epochs, or the replicas' metadata."""
     paths = [
         path
         for path in host.disk.files()
@@ -165,15 +165,15 @@ def small_file_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bo
     names = ("/data/high-watermarks", "/data/life", "/data/clean-shutdown")
     paths = [path for path in names if host.disk.exists(path)]
     if paths:
-        host.disk.take_away(rng.choice(paths))
+        host.disk.remove_path(rng.choice(paths))
     return bool(paths)
 
 
 async def directory_rolled_back(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    """A copy of a machine that was stopped, or died, is put back in a later life."""
-    if not await await_peace(plan):
+    """Restores a copy of a stopped or killed machine's disk before a later start."""
+    if not await await_in_sync(plan):
         return
-    host = _victim(plan, rng)
+    host = _choose_host(plan, rng)
     if rng.random() < 0.7:
         await host.stop()
     else:
@@ -182,7 +182,7 @@ async def directory_rolled_back(plan: FaultPlan, host: SimHost, rng: random.Rand
         return
     copy = host.disk.copy()
     await asyncio.sleep(rng.uniform(1.0, 6.0))
-    if not await await_peace(plan):
+    if not await await_in_sync(plan):
         return
     if rng.random() < 0.5:
         for other in plan.world.cluster.hosts.values():
@@ -193,7 +193,7 @@ async def directory_rolled_back(plan: FaultPlan, host: SimHost, rng: random.Rand
     else:
         host.kill()
     if host.node is None:
-        host.disk.put_back(copy)
+        host.disk.restore_copy(copy)
         plan.world.reached("lost: directory_rolled_back")
         await _die_again(plan, host, rng)
 
@@ -208,8 +208,8 @@ def _partitions(host: SimHost) -> list[str]:
 
 
 def _known_batches(host: SimHost) -> list[tuple[str, int, int]]:
-    """Path, position and size of batches that the next start looks at, and that are known to have
-    been committed: as the files say, for the process is gone."""
+    """Path, position and size of batches that the next start checks, and that are committed
+    according to the files on disk."""
     disk, found = host.disk, []
     known = HighWatermarkFile(disk, "data").read()
     for directory in _partitions(host):
@@ -232,24 +232,24 @@ def _known_batches(host: SimHost) -> list[tuple[str, int, int]]:
     return found
 
 
-LOSSES: Mapping[str, Cause] = {
-    "partition missing": between_lives(partition_missing),
-    "all logs missing": between_lives(logs_missing),
-    "segments missing": between_lives(segments_missing),
-    "bit flipped in a log": between_lives(bit_flipped, is_clean=False),
-    "log shortened": between_lives(log_shortened, is_clean=False),
-    "bit flipped in a small file": between_lives(small_file_flipped),
-    "small file missing": between_lives(small_file_missing),
+STATE_LOSSES: Mapping[str, Cause] = {
+    "partition missing": between_restarts(partition_missing),
+    "all logs missing": between_restarts(logs_missing),
+    "segments missing": between_restarts(segments_missing),
+    "bit flipped in a log": between_restarts(bit_flipped, is_clean=False),
+    "log shortened": between_restarts(log_shortened, is_clean=False),
+    "bit flipped in a small file": between_restarts(small_file_flipped),
+    "small file missing": between_restarts(small_file_missing),
     "directory rolled back": directory_rolled_back,
 }
 
 
 def options_of(seed: int) -> ClusterRunOptions:
-    """A siege of losses: one fault at a time, long enough to come to peace between them."""
+    """Options of a run with one loss at a time, long enough to get back in sync between them."""
     options = cluster_run.options_of(seed)
-    options.faults = LOSSES
-    options.crowds, options.has_crew = 0, False
-    options.lanes, options.pause_s = 1, 1.0
+    options.faults = STATE_LOSSES
+    options.groups, options.has_copiers = 0, False
+    options.concurrent_faults, options.pause_s = 1, 1.0
     options.chaos_s = 60.0
     options.log_records = 300
     options.overrides = {

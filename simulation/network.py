@@ -1,19 +1,19 @@
-"""The simulated network: hosts by name, routes between them, and what goes wrong on the way.
+"""Simulated network: hosts by name, routes between them, and faults.
 
 A connection is two byte streams that keep their order; different connections overtake each other.
-Everything drawn comes from the loop's seed. What a test can do:
+All random choices come from the loop's seed. Controls for tests:
 
-- `latency_s`: each packet takes between these; `slow(a, b, ...)` for one route;
-- `whole_ratio`: how many writes arrive in one piece; the rest is cut at random, down to a byte;
-- `cut(a, b)`: packets from a to b no longer get through, one way or both; they are kept and come
-  after `heal`, as TCP retransmits. Who connects over a cut times out. Nobody is told: a cut
-  connection is half open until somebody's own deadline ends it;
-- `pause(host)`: nothing arrives there until `resume`, as at a process that is stopped;
-- `reset(a, b)`: connections between the two break, with an error at both ends;
-- `crash(host)`: its servers and connections vanish; its peers are reset, or with `silent=True`
-  hear nothing until they send to it, as when a machine loses power.
+- `latency_s`: range of the latency of a packet; `slow(a, b, ...)` for one route;
+- `whole_ratio`: fraction of writes that arrive in one piece; others are split at random;
+- `cut(a, b)`: drops packets from a to b, one way or both; they arrive after `heal`, as TCP
+  retransmits. Connecting over a cut times out. Neither end is notified: the connection is half open
+  until a deadline of one end closes it;
+- `pause(host)`: packets wait until `resume`, as for a stopped process;
+- `reset(a, b)`: breaks connections between the two, with an error at both ends;
+- `crash(host)`: removes its servers and connections; its peers are reset, or with `silent=True`
+  notice nothing until they send to it, as when a machine loses power.
 
-The host a piece of code runs on is a context variable, which tasks and callbacks inherit:
+The host that code runs on is a context variable, inherited by tasks and callbacks:
 `loop.create_task(node.run(), context=host_context("node-1"))`.
 """
 
@@ -39,7 +39,7 @@ def host_context(host: str) -> contextvars.Context:
 
 
 class SimSocket:
-    """As much of a listening socket as servers ask for."""
+    """Listening socket with the methods that servers use."""
 
     def __init__(self, name: tuple[str, int]) -> None:
         self._name = name
@@ -48,7 +48,7 @@ class SimSocket:
         return self._name
 
     def setsockopt(self, level: int, option: int, value: int, /) -> None:
-        """Nothing to set: what is sent is on its way."""
+        """Does nothing: data is always sent immediately."""
 
 
 class SimServer(asyncio.AbstractServer):
@@ -103,10 +103,10 @@ class SimNet:
         self._stalled: dict[int, SimTransport] = {}
         self._numbers = itertools.count(1)
         self._ports = itertools.count(_FIRST_PORT)
-        # Of no process, so that what is on its way arrives whoever dies meanwhile.
+        # Belongs to no process, so that packets in flight arrive even if the sender dies.
         self._context = contextvars.Context()
 
-    # What the loop offers.
+    # Used by the loop.
 
     def listen(
         self,
@@ -155,7 +155,7 @@ class SimNet:
             raise
         return near, protocol
 
-    # What a test does to it.
+    # Fault injection by tests.
 
     def cut(self, source: str, target: str, *, both: bool = True) -> None:
         self._cut[source, target] = None
@@ -167,13 +167,13 @@ class SimNet:
             self.cut(host, other)
 
     def heal(self) -> None:
-        """Every route works again; what was lost is sent again."""
+        """Restores all routes; resends packets."""
         self._cut.clear()
         self._slow.clear()
         self._send_again()
 
     def mend(self, source: str, target: str) -> None:
-        """This route works again, both ways."""
+        """Restores one route, both ways; resends packets."""
         for route in ((source, target), (target, source)):
             self._cut.pop(route, None)
             self._slow.pop(route, None)
@@ -190,7 +190,7 @@ class SimNet:
         self._slow[source, target] = latency_s
 
     def reset(self, one: str, other: str) -> int:
-        """Breaks the connections between two hosts; answers how many."""
+        """Resets the connections between two hosts; returns their number."""
         ends = [
             end
             for end in self.transports.values()
@@ -209,7 +209,7 @@ class SimNet:
             end.kill()
 
     def _send_again(self) -> None:
-        """What was due over a cut that is no more."""
+        """Resends packets of routes that are not cut any more."""
         for number, transport in list(self._stalled.items()):
             if not self._is_blocked(transport.host, transport.peer.host):
                 del self._stalled[number]
@@ -217,7 +217,7 @@ class SimNet:
                 for _ in range(count):
                     self._schedule(transport)
 
-    # What the transports ask for.
+    # Used by transports.
 
     def segment_bytes(self, available: int) -> int:
         if self.rng.random() < self.whole_ratio:
@@ -231,13 +231,13 @@ class SimNet:
     def forget(self, transport: SimTransport) -> None:
         self.transports.pop(transport.number, None)
 
-    # Within.
+    # Internals.
 
     def _is_blocked(self, source: str, target: str) -> bool:
         return (source, target) in self._cut or target in self._paused
 
     def _schedule(self, source: SimTransport) -> None:
-        """One more packet of `source` is due. Which one: always the first in flight."""
+        """Schedules the arrival of one packet of `source`: always the first in flight."""
         target = source.peer
         latency_s = self._latency_s(source.host, target.host)
         source.due = max(source.due, self.loop.time() + latency_s)
@@ -255,7 +255,7 @@ class SimNet:
         return self.rng.uniform(*self._slow.get((source, target), self.latency_s))
 
     async def _cross(self, source: str, target: str) -> None:
-        """The time a packet of the handshake takes; over a cut it is tried again and again."""
+        """Waits for the latency of a handshake packet; retries while the route is cut."""
         deadline = self.loop.time() + self.connect_timeout_s
         await asyncio.sleep(self._latency_s(source, target))
         while self._is_blocked(source, target):

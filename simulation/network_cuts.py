@@ -1,14 +1,14 @@
-"""A cluster whose network is cut between some nodes, and some nodes from the store: who writes on?
+"""Simulated cuts of a cluster's network and of nodes from the store: availability of partitions.
 
-Every node leads one partition that has a replica on every node, and a writer sends to all of them
-all the time. Then the directions in `Cut.links` carry nothing any more, and the nodes in
-`Cut.storeless` do not reach the metadata store; clients reach everybody. A partition must go on
-within `GOES_ON_S` if there is somebody to lead it (`Cut.centres`): a node that has the store, and
-round trips with as many others that have it as make a majority. Then everything heals, and what
-sieges promise in the end must hold here, too.
+Every node leads one partition that has a replica on every node, and a writer sends to all of them.
+Then the links in `Cut.links` carry nothing any more, and the nodes in `Cut.without_store` cannot
+reach the metadata store; clients reach all nodes. A partition must accept writes again within
+`RECOVERY_S_MAX` if a node can lead it (`Cut.possible_leaders`): one that has the store, and round
+trips with so many other nodes with the store that they form a majority. Then all cuts end, and the
+final checks of cluster runs apply.
 
-A test of its own beside the sieges, and not one of their faults: those draw what happens, and here
-all there is to happen is gone through.
+A separate test instead of a fault of cluster runs: those draw random faults, this one enumerates
+all cuts.
 """
 
 import asyncio
@@ -30,66 +30,69 @@ from simulation.coordinator_run import Options, run_seed
 from simulation.random import SimRandom
 from simulation.world import World
 
-GOES_ON_S = 10.0
-PEACE_S = 3.0
-HELD_S = 16.0
-"""Seconds that a cut lasts: some writes go on long after the rest."""
+RECOVERY_S_MAX = 10.0
+STEADY_S = 3.0
+CUT_DURATION_S = 16.0
+"""Duration of a cut: some partitions accept writes again much later than others."""
 SEND_S = 0.2
 STORE_DELAY_S = (0.0, 0.02)
 DELIVERY_TIMEOUT_MS = 600_000
 
 Link = tuple[int, int]
-"""A direction, from one node to another."""
+"""Directed link from one node to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Messages that do not get through, in a cluster of that many nodes."""
+    """Cut links and nodes without the store, in a cluster of that many nodes."""
 
     nodes: int
     links: frozenset[Link] = frozenset()
-    storeless: frozenset[int] = frozenset()
+    without_store: frozenset[int] = frozenset()
 
     @property
     def node_ids(self) -> range:
         return range(1, self.nodes + 1)
 
     @property
-    def centres(self) -> list[int]:
-        """The nodes that reach a majority there and back, where all have the store."""
-        return [node for node in self.node_ids if 2 * len(self._around(node)) > self.nodes]
+    def possible_leaders(self) -> list[int]:
+        """Nodes that reach a majority in both directions, counting only nodes with the store."""
+        return [node for node in self.node_ids if 2 * len(self._reachable(node)) > self.nodes]
 
-    def _around(self, node: int) -> list[int]:
-        if node in self.storeless:
+    def _reachable(self, node: int) -> list[int]:
+        if node in self.without_store:
             return []
         return [
             other
             for other in self.node_ids
-            if other not in self.storeless
+            if other not in self.without_store
             and (node, other) not in self.links
             and (other, node) not in self.links
         ]
 
     @property
     def shape(self) -> str:
-        """Number of centres, and number of nodes without the store."""
-        return f"{len(self.centres)} of {self.nodes} could lead, {len(self.storeless)} storeless"
+        """Number of possible leaders, and number of nodes without the store."""
+        leaders, missing = len(self.possible_leaders), len(self.without_store)
+        return f"{leaders} of {self.nodes} could lead, {missing} without store"
 
     def __str__(self) -> str:
         links = " ".join(f"{a}>{b}" for a, b in sorted(self.links)) or "none"
-        return f"{self.nodes} nodes, cut {links}, storeless {sorted(self.storeless) or 'none'}"
+        return (
+            f"{self.nodes} nodes, cut {links}, without store {sorted(self.without_store) or 'none'}"
+        )
 
 
 def one_way_cuts(nodes: int) -> Iterator[frozenset[Link]]:
-    """Every set of directions."""
+    """All sets of directed links."""
     links = list(itertools.permutations(range(1, nodes + 1), 2))
     for size in range(len(links) + 1):
         yield from map(frozenset, itertools.combinations(links, size))
 
 
 def shapes(nodes: int, seed: int = 0) -> list[frozenset[Link]]:
-    """Every way in which pairs may be cut, up to the names of the nodes; of each pair one direction
-    or both, as drawn."""
+    """All ways to cut pairs of nodes, up to renaming of nodes; each pair in one randomly drawn
+    direction or in both."""
     rng = random.Random(f"{seed}/shapes")
     pairs = list(itertools.combinations(range(1, nodes + 1), 2))
     names = [dict(enumerate(order, 1)) for order in itertools.permutations(range(1, nodes + 1))]
@@ -126,20 +129,20 @@ def subsets(node_ids: Iterable[int]) -> list[frozenset[int]]:
 
 @dataclass(slots=True)
 class CutOptions(ClusterRunOptions):
-    """Options of a run."""
+    """Options of a run with one cut."""
 
     cut: Cut = field(default_factory=lambda: Cut(3))
     gaps_s: dict[int, float] = field(default_factory=dict)
-    """Filled by the run: how long each partition took no write."""
+    """Result of the run: longest time without a write, by partition."""
 
 
-class Scene(ClusterRun):
-    """One cut."""
+class CutRun(ClusterRun):
+    """Run of one cut."""
 
     def __init__(self, world: World, options: Options) -> None:
         assert isinstance(options, CutOptions)
         super().__init__(world, options)
-        self.scene = options
+        self.cut_options = options
         majority = options.cut.nodes // 2 + 1
         self.replicas = ReplicaChecker(world, world.cluster, self.metadata, majority)
         self._acked: dict[int, list[float]] = {place.partition: [] for place in self.places}
@@ -149,7 +152,7 @@ class Scene(ClusterRun):
     async def _make_topics(self) -> None:
         client = self.world.client("admin")
         await client.cluster.bootstrap()
-        nodes = self.scene.cut.nodes
+        nodes = self.cut_options.cut.nodes
         await Admin(client.cluster).create_topic(LOG, partitions=nodes, replication_factor=nodes)
 
     def _start(self) -> None:
@@ -157,32 +160,32 @@ class Scene(ClusterRun):
         world.cluster.etcd.delay_s = STORE_DELAY_S
         writer = world.client("writer")
         writer.start(self._write())
-        task = world.loop.create_task(self._play())
+        task = world.loop.create_task(self._run_cut())
         task.add_done_callback(self._ended)
         self.tasks = [task]
 
-    async def _play(self) -> None:
-        world, cut = self.world, self.scene.cut
-        await asyncio.sleep(PEACE_S)
+    async def _run_cut(self) -> None:
+        world, cut = self.world, self.cut_options.cut
+        await asyncio.sleep(STEADY_S)
         leaders = sorted(
             record.leader
             for record in (self.metadata.record_of(LOG, place.partition) for place in self.places)
             if record is not None
         )
         if leaders != list(cut.node_ids):
-            world.violate("scene", f"each node was to lead one partition, but {leaders} do")
+            world.violate("scene", f"each node should lead one partition; leaders: {leaders}")
         cut_s = world.now()
         for source, target in sorted(cut.links):
             world.loop.net.cut(f"node-{source}", f"node-{target}", both=False)
-        for node in sorted(cut.storeless):
+        for node in sorted(cut.without_store):
             world.cluster.etcd.cut_off[f"node-{node}"] = None
-        await asyncio.sleep(HELD_S)
+        await asyncio.sleep(CUT_DURATION_S)
         for index, times in self._acked.items():
             gaps_s = itertools.pairwise([cut_s, *(t for t in times if t > cut_s), world.now()])
-            gap_s = self.scene.gaps_s[index] = max(after - before for before, after in gaps_s)
-            if cut.centres and gap_s > GOES_ON_S:
-                text = f"no write to {LOG}-{index} for {gap_s:.1f} s although {cut.centres} could"
-                world.violate("unavailable", f"{text} lead: {cut}")
+            gap_s = self.cut_options.gaps_s[index] = max(after - before for before, after in gaps_s)
+            if cut.possible_leaders and gap_s > RECOVERY_S_MAX:
+                text = f"no write to {LOG}-{index} for {gap_s:.1f} s although"
+                world.violate("unavailable", f"{text} {cut.possible_leaders} could lead: {cut}")
         self._is_writing = False
 
     async def _write(self) -> None:
@@ -207,7 +210,7 @@ class Scene(ClusterRun):
         self._is_done = True
 
     async def _send(self, producer: Producer, place: TopicPartition, value: bytes) -> None:
-        self.world.tally.operations["send"] += 1
+        self.world.results.operations["send"] += 1
         try:
             sent = await (await producer.send(place.topic, value, partition=place.partition))
         except (DeliveryTimeout, Refused) as error:
@@ -217,22 +220,22 @@ class Scene(ClusterRun):
         self._acked[sent.partition].append(self.world.now())
 
     async def _settle(self) -> None:
-        await self.world.until("all records sent", GOES_ON_S, lambda: self._is_done)
+        await self.world.until("all records sent", RECOVERY_S_MAX, lambda: self._is_done)
         await super()._settle()
 
 
 def run_cut(cut: Cut, seed: int = 0, overrides: Mapping[str, str] | None = None) -> CutOptions:
-    """One run, and how long the partitions took no write; raises Violation."""
+    """Runs one cut; returns options with the measured gaps; raises Violation."""
     majority = str(cut.nodes // 2 + 1)
     options = CutOptions(
         node_ids=tuple(cut.node_ids),
-        chaos_s=PEACE_S + HELD_S + 1.0,
-        crowds=0,
-        has_crew=False,
-        lanes=0,  # No faults but this one.
+        chaos_s=STEADY_S + CUT_DURATION_S + 1.0,
+        groups=0,
+        has_copiers=False,
+        concurrent_faults=0,  # No other faults.
         partitions=cut.nodes,
         overrides={"min.insync.replicas": majority, **(overrides or {})},
         cut=cut,
     )
-    run_seed(seed, options, Scene)
+    run_seed(seed, options, CutRun)
     return options

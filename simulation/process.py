@@ -1,13 +1,12 @@
-"""A simulated process: everything that was started inside it, and that stops when it is killed.
+"""Simulated process: all tasks and callbacks started inside it stop when it is killed.
 
-A process is a context variable, which tasks and callbacks inherit, beside the host it runs on
-(`network.HOST`). `kill` is what `kill -9` is: from that moment the loop runs none of its callbacks
-and none of its tasks goes on, not even to clean up. What they were waiting for may still happen;
-they do not learn of it. `pause` is SIGSTOP: nothing runs either, but at `resume` everything that
-was due meanwhile happens at once.
+A process is a context variable, inherited by tasks and callbacks, like the host it runs on
+(`network.HOST`). `kill` corresponds to `kill -9`: from then on the loop runs none of its callbacks
+and tasks, not even cleanup. Events that they awaited may still happen without notice. `pause`
+corresponds to SIGSTOP: nothing runs, and at `resume` everything due meanwhile runs at once.
 
-Killed tasks are kept as they are until the loop ends, so that nothing of them runs by accident
-when memory is freed; then they are cancelled, in a world where nothing they touch works any more.
+Killed tasks are kept until the loop ends, so that the garbage collector does not run them by
+accident. Then they are cancelled, when none of their ports works any more.
 """
 
 import contextvars
@@ -25,13 +24,13 @@ PROCESS: contextvars.ContextVar["SimProcess | None"] = contextvars.ContextVar(
 
 
 class SimProcess:
-    """One process on one host; made by `SimLoop.process`."""
+    """Process on a host, created by `SimLoop.process`."""
 
     def __init__(self, loop: Any, host: str) -> None:
         self.host = host
         self.is_dead = False
         self.held: list[Any] | None = None
-        """What is due and has to wait; None: it is not paused."""
+        """Callbacks due while paused; None: not paused."""
         self.tasks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.context = contextvars.copy_context()
         self.context.run(HOST.set, host)
@@ -40,26 +39,26 @@ class SimProcess:
         self._kept: list[Any] = []
 
     def start(self, work: Coroutine[Any, Any, T]) -> Any:
-        """A task of this process, which answers what `work` does."""
+        """Starts a task in this process."""
         return self._loop.create_task(work, context=self.context.copy())
 
     def kill(self) -> None:
-        """Nothing of it runs any more. Its connections and files are for the caller to end."""
+        """Kills the process. The caller must close its connections and files."""
         if not self.is_dead:
             self.resume()
             self.is_dead = True
             self._kept = [task for _, task in sorted(self.tasks.items())]
-            self._loop.has_dead = True
+            self._loop.has_halted = True
 
     def pause(self) -> None:
-        """Nothing of it runs until `resume`. Packets to it are for the caller to hold back."""
+        """Pauses the process until `resume`. The caller must hold back packets to it."""
         if not self.is_dead and self.held is None:
             self.held = []
             self._loop.paused[self] = None
-            self._loop.has_dead = True
+            self._loop.has_halted = True
 
     def resume(self) -> None:
         if self.held is not None:
             held, self.held = self.held, None
             self._loop.paused.pop(self, None)
-            self._loop.run_late(held)
+            self._loop.run_held(held)

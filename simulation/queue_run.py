@@ -1,13 +1,13 @@
-"""A queue under siege: three nodes, a topic that is read as a queue, everything that can go wrong.
+"""Simulated run of a queue: three nodes, a topic read as a queue, random faults, by the seed.
 
-Messages have delays, times to live, priorities and deduplication ids; members accept, release,
-reject, let leases run out and die; dead-lettered messages are sent back meanwhile. Beside the
-faults of a cluster (`cluster_faults`) the clocks of single nodes are set back and forth. Then
-everything heals, and within bounded time every message must be settled; `checkers.deliveries` says
-what is promised.
+Messages have delays, times to live, priorities and deduplication ids. Members accept, release,
+reject, let leases expire and die; dead letters are redriven meanwhile. In addition to the faults of
+a cluster (`cluster_faults`), the clocks of single nodes are changed. Then all faults end, and
+within bounded time every message must be settled; `checkers.queue_deliveries` defines the
+invariants.
 
-In half of the runs all clocks are right, so that bounds of time are tight; in the others each clock
-is up to `skew_s` ahead or behind, and moves within that.
+In half of the runs all clocks are correct, so that time bounds are tight; in the others each clock
+is up to `skew_s` ahead or behind, and changes within that.
 """
 
 import random
@@ -33,9 +33,9 @@ from simulation.workloads.queue_clients import (
     GROUP,
     TOPIC,
     Publisher,
-    QueueScene,
+    QueueRunContext,
     Redrives,
-    Workforce,
+    WorkerPool,
 )
 from simulation.world import World
 
@@ -53,7 +53,7 @@ OVERRIDES = {
     "group.share.delivery.count.limit": str(LIMIT),
     "group.share.retry.backoff.max.ms": "2000",
 }
-VARIED = {
+VARIED_CONFIGS = {
     "broker.session.timeout.ms": ("2000", "6000"),
     "broker.heartbeat.interval.ms": ("300", "600"),
     "replica.lag.time.max.ms": ("1500", "5000"),
@@ -72,21 +72,21 @@ POINTS = (
     "Settle GIVE_BACK NONE",
     "TakeFromQueues NOT_LEADER_OR_FOLLOWER",
 )
-"""Situations that seeds are meant to get into."""
+"""Situations that runs should reach."""
 
 
 @dataclass(slots=True)
 class QueueOptions(Options):
-    """A queue's siege."""
+    """Options of a queue run."""
 
     node_ids: tuple[int, ...] = (1, 2, 3)
-    crowds: int = 0
-    has_crew: bool = False
+    groups: int = 0
+    has_copiers: bool = False
     cut_ratio: float = 0.0
     partitions: int = 1
     publishers: int = 2
     messages: int = 60
-    """Of all publishers together."""
+    """Messages of all publishers together."""
     members: int = 3
     order: str = "none"
     skew_s: float = 0.0
@@ -106,16 +106,16 @@ def options_of(seed: int) -> QueueOptions:
         order=rng.choice(("none", "none", "key")),
         skew_s=skew_s,
         pause_s=rng.uniform(0.5, 4.0),
-        lanes=rng.randint(1, 2),
+        concurrent_faults=rng.randint(1, 2),
         down_max=rng.choice((1, 1, 2, 3)),
         sync_s=rng.choice(((0.0001, 0.002), (0.0001, 0.002), (0.002, 0.05))),
         latency_s=rng.choice(((0.0001, 0.001), (0.001, 0.05))),
-        overrides=OVERRIDES | {name: rng.choice(values) for name, values in VARIED.items()},
+        overrides=OVERRIDES | {name: rng.choice(values) for name, values in VARIED_CONFIGS.items()},
     )
 
 
 def clock_steps(skew_s: float) -> Cause:
-    """A node's clock is set to another time, at most `skew_s` from the right one."""
+    """Fault that sets a node's clock to at most `skew_s` from the correct time."""
 
     async def step(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
         at_ms = host.clock.now_ms() - host.right_clock.now_ms()
@@ -132,7 +132,7 @@ def causes_of(skew_s: float) -> dict[str, Cause]:
 
 
 class QueueRun(Run):
-    """One seed's life."""
+    """Queue run of one seed."""
 
     def __init__(self, world: World, options: Options) -> None:
         assert isinstance(options, QueueOptions)
@@ -141,7 +141,7 @@ class QueueRun(Run):
         super().__init__(world, options)
         self.queue = options
         self.checker = DeliveryChecker(world, LIMIT, WINDOW_MS, options.skew_s)
-        self.scene = QueueScene(
+        self.context = QueueRunContext(
             world,
             self.checker,
             options.partitions,
@@ -150,8 +150,8 @@ class QueueRun(Run):
             is_ordered=options.order != "none",
         )
         self.publishers: list[Publisher] = []
-        self.workforce = Workforce(self.scene, options.members)
-        self.redrives = Redrives(self.scene)
+        self.workforce = WorkerPool(self.context, options.members)
+        self.redrives = Redrives(self.context)
 
     def _steps(self) -> list[Callable[[], object]]:
         return []
@@ -164,7 +164,7 @@ class QueueRun(Run):
         await admin.create_topic(TOPIC, self.queue.partitions, 3, configs)
         await admin.create_topic(DEAD, self.queue.partitions, 3)
         await admin.alter_configs(GROUP_KIND, GROUP, {"share.auto.offset.reset": "earliest"})
-        self.scene.topic_id = (await client.cluster.topic(TOPIC)).topic_id
+        self.context.topic_id = (await client.cluster.topic(TOPIC)).topic_id
 
     def _start(self) -> None:
         options, world = self.queue, self.world
@@ -177,7 +177,7 @@ class QueueRun(Run):
         count = max(options.messages // options.publishers, 1)
         for number in range(options.publishers):
             client = world.client(f"publisher{number}")
-            publisher = Publisher(self.scene, client, count, options.chaos_s / count / 2)
+            publisher = Publisher(self.context, client, count, options.chaos_s / count / 2)
             self.publishers.append(publisher)
             client.start(publisher.run())
         for part in (self.workforce, self.redrives):
@@ -187,7 +187,7 @@ class QueueRun(Run):
 
     def _heal(self) -> None:
         super()._heal()
-        self.scene.is_calm = True
+        self.context.is_calm = True
 
     async def _settle(self) -> None:
         world = self.world
@@ -196,21 +196,21 @@ class QueueRun(Run):
         await world.until(
             "all messages sent", SETTLE_S, lambda: all(one.is_done for one in self.publishers)
         )
-        await world.until("all messages settled", SETTLE_S, self._is_drained, self._standing)
+        await world.until("all messages settled", SETTLE_S, self._is_drained, self._progress)
         finished = self.redrives.finished
         self.redrives.start()
         await world.until(
             "dead letters redriven", SETTLE_S, lambda: self.redrives.finished > finished
         )
-        await world.until("all copies settled", SETTLE_S, self._is_drained, self._standing)
+        await world.until("all copies settled", SETTLE_S, self._is_drained, self._progress)
 
-    def _standing(self) -> dict[int, tuple[int, int, int, int]]:
-        """Of each partition whose queue is open: start, end, in flight, given up."""
+    def _progress(self) -> dict[int, tuple[int, int, int, int]]:
+        """Start, end, leased and archived records of each partition whose queue is open."""
         found = {}
         for node in self.world.cluster.nodes():
             for index in range(self.queue.partitions):
                 partition = node.partitions.get(TOPIC, index)
-                queue = node.queues.find_quietly(QueueKey(GROUP, self.scene.topic_id, index))
+                queue = node.queues.find_quietly(QueueKey(GROUP, self.context.topic_id, index))
                 if partition is not None and partition.is_leader and queue is not None:
                     kept = queue.machine.kept
                     end = partition.high_watermark
@@ -218,10 +218,10 @@ class QueueRun(Run):
         return found
 
     def _is_drained(self) -> bool:
-        standing = self._standing()
-        return len(standing) == self.queue.partitions and all(
+        progress = self._progress()
+        return len(progress) == self.queue.partitions and all(
             start >= end and not leased and not archived
-            for start, end, leased, archived in standing.values()
+            for start, end, leased, archived in progress.values()
         )
 
     async def _check(self) -> None:
@@ -236,21 +236,21 @@ class QueueRun(Run):
             log[place] = Stored(message.value, message.timestamp, redriven_from)
         dead = []
         for message in await self._read(judge, DEAD):
-            letter = dead_letter_of(message)
-            assert letter.source is not None
-            assert letter.payload is not None
+            dead_letter = dead_letter_of(message)
+            assert dead_letter.source is not None
+            assert dead_letter.payload is not None
             dead.append(
                 Dead(
-                    f"{DEAD}/{letter.partition}/{letter.offset}",
-                    (letter.source.partition, letter.source.offset),
-                    letter.payload,
-                    letter.attempts,
-                    letter.error_class,
-                    letter.last_failure_ms,
+                    f"{DEAD}/{dead_letter.partition}/{dead_letter.offset}",
+                    (dead_letter.source.partition, dead_letter.source.offset),
+                    dead_letter.payload,
+                    dead_letter.attempts,
+                    dead_letter.error_class,
+                    dead_letter.last_failure_ms,
                 )
             )
-        self.world.tally.operations["message"] += len(log)
-        self.world.tally.operations["dead letter"] += len(dead)
+        self.world.results.operations["message"] += len(log)
+        self.world.results.operations["dead letter"] += len(dead)
         self.checker.check(log, dead)
 
     async def _read(self, client: SimClient, topic: str) -> list[FetchedRecord]:
@@ -269,8 +269,8 @@ class QueueRun(Run):
         return found
 
 
-def run_queue_siege(seed: int, overrides: Mapping[str, str] | None = None) -> Outcome:
-    """One run; raises Violation where a promise is broken."""
+def run_queue(seed: int, overrides: Mapping[str, str] | None = None) -> Outcome:
+    """Runs one seed; raises Violation if an invariant is violated."""
     options = options_of(seed)
     options.overrides = {**options.overrides, **(overrides or {})}
     return run_seed(seed, options, QueueRun)

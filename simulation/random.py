@@ -1,4 +1,4 @@
-"""Randomness from the seed: the same seed gives the same ids, salts and jitter."""
+"""Seeded random numbers: the same seed gives the same ids, salts and jitter."""
 
 import random
 

@@ -1,8 +1,8 @@
-"""What simulated runs came to: a broken promise by its name, and counts of what happened.
+"""Results of simulated runs: the first violation, and counts of operations, faults and points.
 
-Figures without the number of faults are no evidence, so a `Results` counts seeds, simulated time,
-requests by name, faults by kind, and points: rare situations that a run was meant to reach. A
-point that many seeds never reach is a hole in the workload.
+Results are no evidence without the number of faults, so `Results` counts seeds, simulated time,
+requests by name, faults by kind, and points: rare situations that runs should reach. A point that
+many seeds never reach is a gap in the workload.
 """
 
 from collections import Counter
@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 
 
 class Violation(AssertionError):
-    """A promise was broken; the first word of the message says which."""
+    """Violated invariant; the first word of the message is its name."""
 
     journal: tuple[str, ...] = ()
-    """What happened last."""
+    """Last events before the violation."""
 
 
 @dataclass(slots=True)
 class Results:
-    """Counts of one run, or of many added up."""
+    """Counts of one run, or sums of many."""
 
     seeds: int = 0
     simulated_s: float = 0.0
     callbacks: int = 0
     disk_operations: int = 0
     operations: Counter[str] = field(default_factory=Counter)
-    """Requests that clients sent, by name."""
+    """Requests sent by clients, by name."""
     faults: Counter[str] = field(default_factory=Counter)
-    """By kind."""
+    """Faults by kind."""
     points: Counter[str] = field(default_factory=Counter)
-    """Situations reached, among them every answer: `Heartbeat ILLEGAL_GENERATION`."""
+    """Reached situations, including every error code: `Heartbeat ILLEGAL_GENERATION`."""
 
     def add(self, other: "Results") -> None:
         self.seeds += other.seeds
@@ -42,11 +42,11 @@ class Results:
         self.points.update(other.points)
 
     def missing(self, points: Iterable[str]) -> list[str]:
-        """Those of `points` that were never reached."""
+        """Points that were never reached."""
         return [point for point in points if not self.points[point]]
 
     def report(self, points: Iterable[str] = ()) -> str:
-        """Lines for people."""
+        """Human-readable report."""
         operations, faults = self.operations.total(), self.faults.total()
         lines = [
             f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours, "

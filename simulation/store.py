@@ -1,21 +1,20 @@
-"""A simulated etcd and the connections to it: the same rules as the real stores, plus trouble.
+"""Simulated etcd and its connections: the semantics of the real stores, plus faults.
 
 `SimEtcd` is the service: the keys, and the leases on its own clock. `SimStore` is one node's
-connection to it (`penstock.base.ports.Store`). With the defaults it is well behaved and quick.
-What a test can turn on, at any time:
+connection to it (`penstock.base.ports.Store`). By default it is correct and fast. Controls for
+tests:
 
-- `delay_s`: how long a request and its answer take;
-- `watch_delay_s`: how far a watch runs behind, each connection by itself, never out of order;
-- `unknown_ratio`: how many changes end in `UnknownResult`: some were done, some were not, and
-  some will be done later, after the caller was told and perhaps read again;
-- `down`: nothing is answered; reads time out, changes are unknown;
-- `cut_off`: the same for the connections of these hosts only, whose watches are silent as well;
-- `clock_rate`: how fast the leases' clock runs against the loop's;
-- `backup()` and `restore()`: the store goes back, under whoever uses it;
+- `delay_s`: latency of a request and of its reply;
+- `watch_delay_s`: delay of watch events, per connection, never out of order;
+- `unknown_ratio`: fraction of changes that end in `UnknownResult`: some were applied, some were
+  not, and some will be applied later, perhaps after the caller has read again;
+- `down`: no replies; reads time out, changes have an unknown result;
+- `cut_off`: the same for the connections of these hosts only, whose watches get no events;
+- `clock_rate`: rate of the leases' clock relative to the loop's;
+- `backup()` and `restore()`: restores an earlier state while nodes use the store;
 - `compact()`: watches that are behind get `WatchLost`; `expire(lease)` ends a lease early.
 
-Leases are checked when anything is asked and when their timer rings, so an expiry is seen by the
-watches without anyone asking.
+Leases expire at any request and by a timer, so watches see an expiry without a request.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ T = TypeVar("T")
 
 SILENT_S = 0.1
 
-LATE_S = (0.0, 5.0)  # When a change that was already reported unknown is done after all.
+LATE_S = (0.0, 5.0)  # Delay of a change applied after its unknown result was reported.
 
 
 class SimEtcd:
@@ -54,7 +53,7 @@ class SimEtcd:
         self.changed = asyncio.Event()
         self._next_lease = 1
         self._timer: asyncio.TimerHandle | None = None
-        # The service outlives the nodes that ask it: its timers belong to none of them.
+        # The service outlives the nodes: its timers belong to none of their processes.
         self.context = contextvars.copy_context()
 
     def now_s(self) -> float:
@@ -67,13 +66,13 @@ class SimEtcd:
         return copy.deepcopy(self.space)
 
     def restore(self, backup: StoreModel, *, bump: int = 0) -> None:
-        """Everything is as it was; `bump` is how much higher the revision goes on."""
+        """Restores a backup; `bump` is added to its revision."""
         old = copy.deepcopy(backup)
         old.restart(old.revision + bump)
         for lease in old.leases.values():
             lease.deadline_s = self.now_s() + lease.ttl_s
         vars(self.space).update(vars(old))
-        self._next_lease += 1_000  # Nobody gets the lease of somebody who is still there.
+        self._next_lease += 1_000  # Never reuses the lease of a running node.
         self._arm()
         self.changed.set()
         self.changed.clear()
@@ -116,18 +115,18 @@ class SimEtcd:
         if self._timer is not None:
             self._timer.cancel()
         if deadline_s is not None:
-            # Never at once: a rounding error must not ring for ever at the same instant.
+            # Never 0: a rounding error must not fire the timer forever at the same instant.
             wait_s = max((deadline_s - self.now_s()) / self.clock_rate, 0.001)
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(wait_s, self._ring, context=self.context)
+            self._timer = loop.call_later(wait_s, self._on_timer, context=self.context)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._end_expired()
         self._arm()
 
 
 class SimStore:
-    """One connection. Closing it ends its watches and leaves the service alone."""
+    """Connection to the store; closing it ends its watches."""
 
     def __init__(self, etcd: SimEtcd) -> None:
         self._etcd = etcd
@@ -189,8 +188,8 @@ class SimStore:
         if self._is_down:
             await asyncio.sleep(self._etcd.timeout_s)
             raise TimeoutError("the metadata store does not answer")
-        self._see()
-        answer = ask()  # At one instant between the two waits: linearizable.
+        self._check_revision()
+        answer = ask()  # Executed at one instant between the two waits: linearizable.
         await self._cross()
         return answer
 
@@ -199,7 +198,7 @@ class SimStore:
         etcd = self._etcd
         await self._cross()
         if not self._is_down and etcd.rng.random() >= etcd.unknown_ratio:
-            self._see()
+            self._check_revision()
             answer = change()
             await self._cross()
             return answer
@@ -212,8 +211,8 @@ class SimStore:
         await asyncio.sleep(etcd.timeout_s)
         raise UnknownResult("the metadata store did not answer")
 
-    def _see(self) -> None:
-        """As the real connection does."""
+    def _check_revision(self) -> None:
+        """Raises Corrupt if the revision has decreased, as the real connection does."""
         revision = self._etcd.space.revision
         if revision < self._seen:
             raise Corrupt(f"etcd is at revision {revision} and was at {self._seen}")
@@ -223,4 +222,4 @@ class SimStore:
         await self._wait(self._etcd.delay_s)
 
     async def _wait(self, delay_s: tuple[float, float]) -> None:
-        await asyncio.sleep(self._etcd.rng.uniform(*delay_s))  # At least one turn of the loop.
+        await asyncio.sleep(self._etcd.rng.uniform(*delay_s))  # Yields to the loop at least once.

@@ -1,16 +1,16 @@
-"""The metadata store is put back to a backup, under nodes that run or that are down.
+"""Simulated restore of the metadata store from a backup, while nodes run or are down.
 
-One run: topics, records and producers; a backup; more of all of them, with nodes that stop, are
-killed or lose power; the store as it was at the backup (perhaps with its revision bumped, as etcd
-can be told to). No node may go on with it, nor start. Then the metadata is recovered on every node
-in some order, cut short now and then; one directory may be lost for good. After that every node
-serves, and new producers write. Named promises:
+A run creates topics, records and producers; takes a backup; writes more of all of them, while nodes
+are stopped, killed or lose power; and restores the store (perhaps with a bumped revision, an option
+of etcd). No node may continue with it, nor start. Then the metadata is recovered on every node in
+some order, sometimes interrupted; one directory may be lost. After that every node serves, and new
+producers write. Violations:
 
-- stale-store: a node serves with the store as it was put back;
-- producer-id: a producer id is given twice;
-- topic: a topic is not what it was (id, partitions, configs), or comes back though deleted;
-- log: a log of a topic that lives is gone;
-- lost-write, duplicate, inconsistent-offsets: as `checkers.records` has them.
+- stale-store: a node serves with the restored store;
+- producer-id: a producer id is assigned twice;
+- topic: a topic has changed (id, partitions, configs), or a deleted one exists again;
+- log: a log of an existing topic is missing;
+- lost-write, duplicate, inconsistent-offsets: as in `checkers.records`.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata import store_keys
 from penstock.node.metadata_recovery import recover
 from penstock.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-from simulation.client import LOST
+from simulation.client import NO_REPLY
 from simulation.coordinator_run import SETTLE_S, Options, Run
 from simulation.host import DATA, SimHost
 from simulation.store import SimStore
@@ -34,19 +34,19 @@ from simulation.workloads.appender import read_all
 from simulation.world import World
 
 SEEN_S = 4.0
-"""So long after the last change every node has written down what it has seen."""
+"""Wait after the last change until every node has saved its metadata."""
 WHOLE_S = 15.0
-"""By then every replica that is up is in sync, and every node has seen it."""
+"""Wait until every running replica is in sync, and every node knows it."""
 NOTICED_S = 60.0
 CONFIG = "retention.ms"
 
 
 class Interrupted(Exception):
-    """Whoever recovers the metadata is cut off."""
+    """The recovery of the metadata is interrupted."""
 
 
-class CutStore(SimStore):
-    """A connection that ends at its n-th change."""
+class InterruptedStore(SimStore):
+    """Connection that fails at its n-th change."""
 
     left: int = 10**9
 
@@ -59,14 +59,14 @@ class CutStore(SimStore):
         return await super().commit(expects, changes)
 
 
-class Restoration(Run):
-    """One seed's life."""
+class RestorationRun(Run):
+    """Restore run of one seed."""
 
     def __init__(self, world: World, options: Options) -> None:
         super().__init__(world, options)
         self.rng: random.Random = world.rng("restoration")
         self.topics: dict[str, tuple[str, str]] = {}
-        """Id and retention by name."""
+        """Id and retention of each topic."""
         self.deleted: dict[str, None] = {}
         self.places: list[TopicPartition] = []
         self.producer_ids: set[int] = set()
@@ -77,38 +77,38 @@ class Restoration(Run):
         await world.cluster.start()
         self.judge = world.client("judge")
         await self.judge.cluster.bootstrap()
-        await self._go_on("early")
+        await self._write_more("early")
         backup = etcd.backup()
-        await self._go_on("late")
+        await self._write_more("late")
         await world.sleep(SEEN_S)
-        await self._trouble()
+        await self._restart_some()
         await world.sleep(WHOLE_S)
         can_be_bumped = self._has_moved_on(backup)
         if self.rng.random() < 0.5:
-            await self._end(self.rng.choice(self._hosts()))  # It stays behind.
+            await self._end(self.rng.choice(self._hosts()))  # Misses later changes.
             await world.sleep(WHOLE_S)
-        await self._go_on("latest")
+        await self._write_more("latest")
         await world.sleep(self.rng.choice((0.0, SEEN_S)))
         is_running = self.rng.random() < 0.4
         if not is_running:
             for host in self._hosts():
                 await self._end(host)
-        # A bumped store that lacks nothing but new topics cannot be told from one that is newer.
+        # A bumped store that lacks only new topics is indistinguishable from a newer one.
         bump = self.rng.choice((0, 1_000)) if can_be_bumped else 0
         world.fault(f"store restored, {'running' if is_running else 'down'}, bump {bump}")
         etcd.restore(backup, bump=bump)
-        await self._refuses()
+        await self._check_refusal()
         logs = {host.name: self._logs(host) for host in self._hosts()}
         await self._recover(logs)
         for host in self._hosts():
             if not await host.start():
                 world.violate("stuck", f"{host.name} does not start: {host.failed}")
         await self._check_topics()
-        await self._go_on("after")
+        await self._write_more("after")
         for host in self._hosts():
             for path in logs.get(host.name, ()):
                 if not host.disk.exists(path):
-                    world.violate("log", f"{host.name}: {path} is gone")
+                    world.violate("log", f"{host.name}: {path} is missing")
         self.records.check(await read_all(self.judge, self.places, committed=False))
         if world.violation is not None:
             raise world.violation
@@ -125,10 +125,10 @@ class Restoration(Run):
     def _hosts(self) -> list[SimHost]:
         return list(self.world.cluster.hosts.values())
 
-    # -- what happens -----------------------------------------------------------------------
+    # -- workload ---------------------------------------------------------------------------
 
-    async def _go_on(self, phase: str) -> None:
-        """More topics, records and producers; sometimes a topic goes."""
+    async def _write_more(self, phase: str) -> None:
+        """Writes more topics, records and producers; sometimes deletes a topic."""
         admin = Admin(self.judge.cluster)
         for number in range(self.rng.randint(1, 2)):
             name = f"{phase}-{number}"
@@ -147,7 +147,7 @@ class Restoration(Run):
                 except Refused as refused:
                     if refused.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                         break
-                except LOST:
+                except NO_REPLY:
                     pass
                 await self.world.sleep(0.5)
             await self.judge.cluster.refresh((name,))
@@ -181,16 +181,16 @@ class Restoration(Run):
             try:
                 connection = await self.judge.cluster.connection(node_id)
                 reply = await connection.call(request, InitProducerIdResponse)
-            except (*LOST, PeerError):
+            except (*NO_REPLY, PeerError):
                 continue
             if reply.error_code:
                 continue
             if reply.producer_id in self.producer_ids:
-                self.world.violate("producer-id", f"{reply.producer_id} is given twice")
+                self.world.violate("producer-id", f"{reply.producer_id} is assigned twice")
             self.producer_ids.add(reply.producer_id)
 
-    async def _trouble(self) -> None:
-        """Nodes come and go, so that leaders change and blocks of ids are claimed."""
+    async def _restart_some(self) -> None:
+        """Restarts some nodes, so that leaders change and blocks of ids are allocated."""
         for host in self.rng.sample(self._hosts(), self.rng.randint(0, len(self._hosts()))):
             await self._end(host)
             await self.world.sleep(self.rng.uniform(0.0, 8.0))
@@ -207,10 +207,10 @@ class Restoration(Run):
         else:
             host.cut_power()
 
-    # -- the store is older -----------------------------------------------------------------
+    # -- restored store ---------------------------------------------------------------------
 
-    async def _refuses(self) -> None:
-        """Nobody goes on, and nobody starts."""
+    async def _check_refusal(self) -> None:
+        """Checks that no node continues or starts."""
         for host in self._hosts():
             await self.world.until(
                 f"{host.name} notices", NOTICED_S, lambda host=host: not host.is_up
@@ -224,7 +224,7 @@ class Restoration(Run):
             raise self.world.violation
 
     async def _recover(self, logs: dict[str, list[str]]) -> None:
-        """On every node; whatever is cut short is done again."""
+        """Recovers the metadata on every node; repeats interrupted recoveries."""
         hosts = self._hosts()
         lost: tuple[int, ...] = ()
         if len(hosts) > 2 and self.rng.random() < 0.3:
@@ -235,7 +235,7 @@ class Restoration(Run):
         self.rng.shuffle(hosts)
         for host in hosts:
             for attempt in range(3):
-                store = CutStore(self.world.cluster.etcd)
+                store = InterruptedStore(self.world.cluster.etcd)
                 if attempt < 2 and self.rng.random() < 0.3:
                     store.left = self.rng.randint(0, 5)
                 try:
@@ -260,11 +260,11 @@ class Restoration(Run):
         self.world.reached("recovered" if is_done else "reported")
 
     def _lose(self, host: SimHost) -> None:
-        """Its directory is gone."""
+        """Replaces the host's disk by an empty one."""
         host.replace_disk(self.options.make_disk(self.rng.getrandbits(32)))
 
     def _logs(self, host: SimHost) -> list[str]:
-        """Directories of partitions of topics that live."""
+        """Directories of partitions of existing topics."""
         root = f"{DATA}/logs"
         living = {text for text, _ in self.topics.values()}
         return [
@@ -278,7 +278,7 @@ class Restoration(Run):
         admin = Admin(self.judge.cluster)
 
         async def is_whole() -> bool:
-            with contextlib.suppress(*LOST, Refused):
+            with contextlib.suppress(*NO_REPLY, Refused):
                 infos = {info.name: info for info in await admin.list_topics()}
                 return all(
                     partition.leader_id >= 0
@@ -292,11 +292,11 @@ class Restoration(Run):
         infos = {info.name: info for info in await admin.list_topics()}
         for name, (text, retention) in self.topics.items():
             if name not in infos or show_topic_id(infos[name].topic_id) != text:
-                self.world.violate("topic", f"{name} has not come back")
+                self.world.violate("topic", f"{name} was not recovered")
                 continue
-            told = await admin.describe_configs(TOPIC, name, [CONFIG])
-            if told[0].value != retention:
-                self.world.violate("topic", f"{name} has {CONFIG} {told[0].value}")
+            configs = await admin.describe_configs(TOPIC, name, [CONFIG])
+            if configs[0].value != retention:
+                self.world.violate("topic", f"{name} has {CONFIG} {configs[0].value}")
         for name in self.deleted:
             if name in infos:
-                self.world.violate("topic", f"{name} was deleted and is back")
+                self.world.violate("topic", f"{name} was deleted and exists again")

@@ -1,7 +1,7 @@
-"""A topic that is deleted and created anew at every step, with the group that reads it.
+"""Simulated run with a topic that is deleted and recreated again and again, and its group.
 
-A run of `hosted` with another workload: see `workloads.recreator` for what happens, and
-`checkers.belonging` for what is promised. Other faults happen meanwhile, as in every run.
+A `coordinator_run` with another workload (`workloads.topic_recreator`) and another checker
+(`checkers.offset_topic_ids`). Other faults happen meanwhile, as in every run.
 """
 
 from simulation.coordinator_run import REPLICAS_MAX, SETTLE_S, Options, Run
@@ -9,8 +9,8 @@ from simulation.workloads.topic_recreator import Recreator
 from simulation.world import World
 
 
-class Recreation(Run):
-    """One seed's life."""
+class RecreationRun(Run):
+    """Recreation run of one seed."""
 
     def __init__(self, world: World, options: Options) -> None:
         super().__init__(world, options)
@@ -32,4 +32,4 @@ class Recreation(Run):
         await self.world.until("nothing is created any more", SETTLE_S, recreating.done)
 
     async def _check(self) -> None:
-        await self.world.until("the position is told", SETTLE_S, self.recreator.read)
+        await self.world.until("the committed offset is read", SETTLE_S, self.recreator.read)

@@ -1,13 +1,12 @@
-"""One end of a simulated connection: an `asyncio.Transport` over a stream of bytes.
+"""One end of a simulated connection: an `asyncio.Transport` over a byte stream.
 
-Behaves as asyncio's own socket transport does, as far as a protocol can see: writes are buffered
-and `pause_writing` is called above the high mark; a reader that pauses fills the window (the
-socket buffers of a real machine) and then the sender's buffer; `close` sends what is buffered,
-then an end of file; `abort` throws it away and resets the peer. Bytes of one direction never
-overtake each other; how they are cut into segments, how long they take and whether they get
-through is for the network (`network.py`) to say.
+Behaves like asyncio's socket transport from a protocol's view. Writes are buffered, and
+`pause_writing` is called above the high-water mark. A paused reader fills the window (the socket
+buffers of a real machine) and then the sender's buffer. `close` sends buffered data, then an end of
+file; `abort` discards it and resets the peer. Bytes of one direction keep their order; the network
+(`network`) decides on segments, latency and delivery.
 
-A killed end makes no more calls into its protocol: its process is gone.
+A killed end makes no more calls to its protocol, because its process is dead.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ Packet = bytes | None
 
 
 class Wire(Protocol):
-    """What a transport needs of the network."""
+    """Interface of a transport to the network."""
 
     window_bytes: int
 
@@ -50,8 +49,8 @@ class SimTransport(asyncio.Transport):
         self.host = host
         self.context = context
         self.peer: SimTransport
-        # Kept for the network: packets sent and not arrived, in order; when the last one is due;
-        # how many were due while the route was cut.
+        # State used by the network: packets in flight, in order; due time of the last one; number
+        # of packets that were due while the route was cut.
         self.flight: deque[Packet] = deque()
         self.due = 0.0
         self.stalled = 0
@@ -65,7 +64,7 @@ class SimTransport(asyncio.Transport):
         self._arrived: deque[bytes] = deque()  # Received while reading was paused.
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
         self._writing_paused = False
-        self._reading_paused = True  # Until the protocol is there.
+        self._reading_paused = True  # Until the protocol is set.
         self._is_reading = False  # The protocol is being asked for a buffer.
         self._finishing = False  # No more writes: an end of file follows the buffer.
         self._finished = False
@@ -75,7 +74,7 @@ class SimTransport(asyncio.Transport):
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         protocol.connection_made(self)
-        if self._reset is not None:  # It was broken before anybody was there to be told.
+        if self._reset is not None:  # Reset before the protocol was set.
             self._loop.call_soon(protocol.connection_lost, self._reset, context=self.context)
         self.resume_reading()
 
@@ -126,11 +125,11 @@ class SimTransport(asyncio.Transport):
         return self._low, self._high
 
     def _pump(self) -> None:
-        """Moves what fits from the buffer into the window, in segments."""
+        """Moves data that fits from the buffer into the window, in segments."""
         while self._buffer and self._in_window < self._wire.window_bytes:
             head = self._buffer.popleft()
-            room = self._wire.window_bytes - self._in_window
-            size = min(room, self._wire.segment_bytes(len(head)))
+            available = self._wire.window_bytes - self._in_window
+            size = min(available, self._wire.segment_bytes(len(head)))
             if size < len(head):
                 self._buffer.appendleft(head[size:])
                 head = head[:size]
@@ -144,7 +143,7 @@ class SimTransport(asyncio.Transport):
             self._lose(None)
 
     def _taken(self, size: int) -> None:
-        """The peer's protocol took that much out of the window."""
+        """Frees window space that the peer's protocol has consumed."""
         self._in_window -= size
         if self.dead:
             return
@@ -168,10 +167,10 @@ class SimTransport(asyncio.Transport):
             self._loop.call_soon(self._drain, context=self.context)
 
     def deliver(self, packet: Packet) -> None:
-        """Called by the network, in this end's context, in the order of sending."""
+        """Receives a packet; called by the network in this end's context, in sending order."""
         if self.dead:
             if packet:
-                self._wire.send(self, None)  # Nobody is at home: the peer is reset.
+                self._wire.send(self, None)  # The end is dead: reset the peer.
         elif packet is None:
             self._lose(ConnectionResetError("Connection reset by peer"))
         elif self._closing:
@@ -186,7 +185,7 @@ class SimTransport(asyncio.Transport):
             self._loop.note(self.number, len(data), zlib.crc32(data))
             try:
                 self._feed(data)
-            except Exception as error:  # noqa: BLE001 - as asyncio: a broken protocol is cut off
+            except Exception as error:  # noqa: BLE001 - as asyncio: disconnects a failing protocol
                 self._loop.call_exception_handler(
                     {
                         "message": "Fatal error: protocol.data_received() call failed.",
@@ -221,7 +220,7 @@ class SimTransport(asyncio.Transport):
             protocol.data_received(data)
 
     def _release(self, size: int) -> None:
-        """Gives the sender its window back, in the sender's own context."""
+        """Returns window space to the sender, in the sender's context."""
         self._loop.call_soon(self.peer._taken, size, context=self.peer.context)
 
     # Ending.
@@ -243,7 +242,7 @@ class SimTransport(asyncio.Transport):
             self._lose(None)
 
     def kill(self) -> None:
-        """The host is gone: no reset, no callback, nothing more is sent."""
+        """Kills this end: no reset, no callback, no more packets."""
         self.dead = True
         self._buffer.clear()
         self._wire.forget(self)

@@ -1,8 +1,8 @@
-"""Worker threads without threads: the work runs on the loop, after a virtual delay.
+"""Simulated worker threads: jobs run on the loop after a virtual delay.
 
-Each call waits for a time drawn from the seed, so jobs finish in another order than they were
-started, as with real threads. A job itself takes no virtual time and is never torn in the middle:
-what a real thread could interleave with it is covered by the disk's own faults.
+The delay is drawn from the seed, so jobs finish in another order than they were started, as with
+real threads. A job takes no virtual time and is atomic: faults of the simulated disk cover the
+interleavings of a real thread.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class SimWorkers:
-    """See `penstock.base.ports.Workers`."""
+    """Implements `penstock.base.ports.Workers`."""
 
     def __init__(self, seed: int = 0, *, delay_s: tuple[float, float] = (0.0001, 0.002)) -> None:
         self.delay_s = delay_s
@@ -30,11 +30,11 @@ class SimWorkers:
                 return
             try:
                 future.set_result(work(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits
+            except BaseException as error:  # noqa: BLE001 - raised in the awaiting task
                 future.set_exception(error)
 
         loop.call_later(self._rng.uniform(*self.delay_s), finish)
         return future
 
     def close(self) -> None:
-        """As the real ones have it; there is nothing to end here."""
+        """Does nothing: there are no threads to end."""

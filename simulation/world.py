@@ -1,11 +1,11 @@
-"""One simulated run: its seed, loop, cluster and tally, and the first promise that was broken.
+"""World of a simulated run: its seed, loop, cluster, results and first violation.
 
-Everybody in a run holds the world: workloads ask it for clients and randomness, faults for the
-machines, checkers tell it what they found. Nothing is raised where it is found, since that may be
-deep inside a node or in a task nobody awaits: `violate` keeps it, and whoever drives the run looks
-at `violation` or waits with `sleep`.
+Shared by all parts of a run: workloads get clients and random numbers from it, faults get machines,
+checkers report to it. Violations are not raised where they are found, which may be inside a node or
+in a task that is never awaited. `violate` stores them, and the driver of the run checks `violation`
+or waits with `sleep`.
 
-An exception that nobody handles is a violation, too, wherever it happens.
+An unhandled exception anywhere is a violation, too.
 """
 
 import asyncio
@@ -26,66 +26,66 @@ JOURNAL_LINES = 400
 
 
 class World:
-    """What a run consists of."""
+    """Shared state of a run."""
 
     def __init__(self, seed: int, loop: SimLoop, cluster: SimCluster) -> None:
         self.seed = seed
         self.loop = loop
         self.cluster = cluster
-        self.tally = Results(seeds=1)
+        self.results = Results(seeds=1)
         self.violation: Violation | None = None
         self.clients: dict[str, SimClient] = {}
         self._journal: deque[tuple[float, str, object]] = deque(maxlen=JOURNAL_LINES)
-        self.traps: dict[str, Callable[[], None]] = {}
-        """What to do when a client next sends a request of a name; done once."""
+        self.request_triggers: dict[str, Callable[[], None]] = {}
+        """Functions called once when a client next sends a request of this name."""
         self._over = asyncio.Event()
         loop.set_exception_handler(self._unhandled)
 
     def rng(self, name: str) -> random.Random:
-        """Randomness of its own for each part, so that one does not shift the others."""
+        """Separate random numbers for each part, so that parts do not affect each other."""
         return random.Random(f"{self.seed}/{name}")
 
     def now(self) -> float:
         return self.loop.time()
 
-    def client(self, name: str, *, is_patient: bool = False) -> SimClient:
-        """A new client process on a host of that name. One that was there before is forgotten."""
-        client = self.clients[name] = SimClient(self, name, is_patient=is_patient)
+    def client(self, name: str, *, has_long_timeouts: bool = False) -> SimClient:
+        """Creates a client process on a host of that name; replaces an earlier one."""
+        client = self.clients[name] = SimClient(self, name, has_long_timeouts=has_long_timeouts)
         return client
 
-    # -- what happened ----------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------
 
     def reached(self, point: str) -> None:
-        self.tally.points[point] += 1
+        self.results.points[point] += 1
 
     def fault(self, kind: str) -> None:
-        self.tally.faults[kind] += 1
+        self.results.faults[kind] += 1
         self.note("fault", kind)
 
     def note(self, who: str, what: object) -> None:
-        """One line of the journal; put into words only when somebody reads it."""
+        """Adds an event to the journal, formatted only when read."""
         self._journal.append((self.now(), who, what))
 
     def journal(self) -> tuple[str, ...]:
-        """What happened last, for whoever looks for the cause of a violation."""
+        """Last events, for the analysis of a violation."""
         return tuple(f"{at:9.4f} {who}: {what}" for at, who, what in self._journal)
 
     def sends(self, who: str, name: str, request: object) -> None:
-        """A client is about to send a request."""
-        self.tally.operations[name] += 1
+        """Records a request before a client sends it."""
+        self.results.operations[name] += 1
         self.note(who, request)
-        trap = self.traps.pop(name, None)
-        if trap is not None:
-            trap()
+        trigger = self.request_triggers.pop(name, None)
+        if trigger is not None:
+            trigger()
 
     def violate(self, name: str, text: str) -> None:
-        """A promise was broken: `name` says which, `text` how."""
+        """Stores the first violation of an invariant."""
         if self.violation is None:
             self.violation = Violation(f"{name}: {text} [seed {self.seed}, {self.now():.3f} s]")
             self._over.set()
 
     def crashed(self, who: str, error: BaseException) -> None:
-        """Something ended by an exception that it should not have."""
+        """Reports an unexpected exception as a violation."""
         text = "".join(traceback.format_exception(error))
         self.violate("exception", f"{who} ended by {error!r}\n{text}")
 
@@ -99,7 +99,7 @@ class World:
     # -- time -------------------------------------------------------------------------------
 
     async def sleep(self, seconds: float) -> None:
-        """Lets time pass; raises the violation as soon as there is one."""
+        """Waits; raises a violation as soon as there is one."""
         try:
             async with asyncio.timeout(seconds):
                 await self._over.wait()
@@ -115,7 +115,7 @@ class World:
         is_so: Callable[[], bool] | Callable[[], Awaitable[bool]],
         why: Callable[[], object] = lambda: "",
     ) -> None:
-        """Waits until it is so; if that takes too long the run is stuck, which is a violation."""
+        """Waits for a condition; exceeding `within_s` is the violation `stuck`."""
         end = self.now() + within_s
         while True:
             found = is_so()

@@ -1,1 +1,1 @@
-"""What must hold whatever happens: each promise of RELIABILITY 1.3 under its name."""
+"""Checkers of invariants; each violation has the name of a promise in RELIABILITY 1.3."""

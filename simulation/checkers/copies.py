@@ -1,28 +1,28 @@
-"""Exactly-once copies, as readers of committed records see them.
+"""Checker of exactly-once copies, from the view of read_committed consumers.
 
-Each copied record says which input record it is a copy of and in which transaction it was made.
-Copiers tell how their transactions went: every outcome is committed, aborted or unknown, and an
-unknown one must be one of the two. Named promises (RELIABILITY, 1.3):
+Each copied record names its input record and its transaction. Copiers report the outcome of their
+transactions: committed, aborted or unknown; an unknown one must be one of the two. Violations
+(RELIABILITY, 1.3):
 
-- inconsistent-offsets: two records at one place;
-- aborted-read: a record of a transaction that was aborted is seen;
-- precommitted-read: a record is seen before anybody asked to commit it;
-- duplicate: two copies of one input record are seen;
-- torn: some records of a transaction are seen and others are not, or none of a committed one;
-- lost-write: an input record has no copy in the end;
+- inconsistent-offsets: two records at one offset;
+- aborted-read: a consumer reads a record of an aborted transaction;
+- precommitted-read: a consumer reads a record before its commit was requested;
+- duplicate: a consumer reads two copies of one input record;
+- torn: only a part of a transaction is visible, or nothing of a committed one;
+- lost-write: an input record has no copy at the end;
 - disorder: copies of one input partition are out of order in an output partition.
 """
 
 from dataclasses import dataclass, field
 
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a copied record says about itself."""
+    """Content of a copied record: its transaction and its source."""
 
     txn: str
     topic: str
@@ -44,11 +44,11 @@ class Copy:
 
 @dataclass(slots=True)
 class Txn:
-    """One transaction as its copier knows it."""
+    """Transaction as its copier knows it."""
 
     name: str
     copies: dict[tuple[Place, Copy], None] = field(default_factory=dict)
-    """What was acknowledged within it."""
+    """Acknowledged copies."""
     is_commit_asked: bool = False
     is_committed: bool = False
     is_aborted: bool = False
@@ -56,14 +56,14 @@ class Txn:
 
 @dataclass(slots=True)
 class CopyChecker:
-    """All transactions of a run, and what was seen of them."""
+    """All transactions of a run, and their visible records."""
 
-    world: Witness
+    world: CheckerContext
     txns: dict[str, Txn] = field(default_factory=dict)
     seen: dict[tuple[Place, int], Copy] = field(default_factory=dict)
     sources: dict[tuple[str, int, int], tuple[Place, int]] = field(default_factory=dict)
 
-    # -- what copiers tell ------------------------------------------------------------------
+    # -- reports of copiers -----------------------------------------------------------------
 
     def began(self, name: str) -> Txn:
         assert name not in self.txns
@@ -74,16 +74,16 @@ class CopyChecker:
         txn.is_committed = True
 
     def aborted(self, txn: Txn) -> None:
-        """It certainly was, and nobody may see any of it, now or later."""
+        """Marks a transaction as certainly aborted: no consumer may ever read its records."""
         txn.is_aborted = True
         for where, copy in self.seen.items():
             if copy.txn == txn.name:
                 self._violate("aborted-read", f"{copy} was seen at {where}, then aborted")
 
-    # -- what readers tell ------------------------------------------------------------------
+    # -- reports of consumers ---------------------------------------------------------------
 
-    def saw(self, place: Place, offset: int, value: bytes) -> None:
-        """A reader of committed records was given this."""
+    def note_read(self, place: Place, offset: int, value: bytes) -> None:
+        """Checks a record read by a read_committed consumer."""
         copy = Copy.decode(value)
         known = self.seen.setdefault((place, offset), copy)
         if known != copy:
@@ -99,14 +99,14 @@ class CopyChecker:
         if first != (place, offset):
             self._violate("duplicate", f"{copy} at {first} and at {place} {offset}")
 
-    # -- in the end -------------------------------------------------------------------------
+    # -- final check ------------------------------------------------------------------------
 
     def check(self, final: dict[Place, list[tuple[int, bytes]]], ends: dict[Place, int]) -> None:
-        """`final` is all that is committed, `ends` where each input partition ends."""
+        """Checks all committed records (`final`) against the input partitions' end offsets."""
         for place, rows in final.items():
             self._check_order(place, rows)
             for offset, value in rows:
-                self.saw(place, offset, value)
+                self.note_read(place, offset, value)
         present = {(place, offset) for place, rows in final.items() for offset, _ in rows}
         for (place, offset), copy in self.seen.items():
             if (place, offset) not in present:

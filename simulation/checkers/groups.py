@@ -1,20 +1,20 @@
-"""One group, as its members see it: who owns what, in which generation, and who is forgotten.
+"""Checker of one group from its members' view: ownership, generations, sessions and fencing.
 
-Members tell when they asked (before the request left) and what they were answered. Named promises:
+Members report the time of each request (before sending it) and the reply. Violations:
 
-- owners: two members hold one partition at the same time, and the coordinator confirmed both.
-  A member's hold begins when it is told, and is confirmed up to the moment at which it last asked
-  with it and was answered that all is well. (A member that was expired meanwhile is not confirmed:
-  what a zombie believes does no harm, since it cannot commit.)
-- generation: a generation begins twice, with two leaders, or the number goes back.
-- forgotten: a member that kept its session is not known any more.
-- fencing: something under an identity that is over was accepted.
+- owners: two members own one partition at the same time, and the coordinator confirmed both.
+  Ownership starts with the assignment, and is confirmed up to the last successful request that
+  the member sent with it. (An expired member is not confirmed: a zombie does no harm, since it
+  cannot commit.)
+- generation: a generation starts twice, has two leaders, or the number decreases.
+- forgotten: the coordinator does not know a member that kept its session.
+- fencing: the coordinator accepted a request with an outdated identity.
 """
 
 from dataclasses import dataclass, field
 
 from penstock.coordinator.runtime.steady_clock import SLEW
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 Place = tuple[str, int]
 STEADY = 1 - SLEW
@@ -22,7 +22,7 @@ STEADY = 1 - SLEW
 
 @dataclass(slots=True)
 class Hold:
-    """A member's claim to one partition."""
+    """Ownership of one partition by a member."""
 
     since: float
     confirmed: float = -1.0
@@ -30,28 +30,28 @@ class Hold:
 
 @dataclass(slots=True)
 class GroupChecker:
-    """What is known about one group."""
+    """Reports of one group's members."""
 
-    world: Witness
+    world: CheckerContext
     group: str
     number: int = 0
-    """The highest generation or epoch anybody was told."""
+    """Highest generation or epoch in any reply."""
     leaders: dict[int, str] = field(default_factory=dict)
     statics: dict[str, None] = field(default_factory=dict)
-    """Instance ids that members have."""
+    """Instance ids of static members."""
     holds: dict[Place, dict[str, Hold]] = field(default_factory=dict)
     _numbers: list[tuple[float, int]] = field(default_factory=list)
 
     # -- ownership --------------------------------------------------------------------------
 
     def granted(self, member_id: str, before: set[Place], after: set[Place]) -> None:
-        """A member was told what it owns from now on."""
+        """Records a member's new assignment."""
         now = self.world.now()
         for place in sorted(after - before):
             self.holds.setdefault(place, {})[member_id] = Hold(now)
 
     def confirmed(self, member_id: str, owned: set[Place], asked_at: float) -> None:
-        """A member that holds `owned` asked, and was told that all is well."""
+        """Confirms ownership of `owned` after a successful request sent at `asked_at`."""
         for place in sorted(owned):
             holds = self.holds.get(place, {})
             mine = holds.get(member_id)
@@ -69,18 +69,18 @@ class GroupChecker:
     # -- numbers ----------------------------------------------------------------------------
 
     def numbered(self, number: int, asked_at: float, *, is_group_wide: bool) -> None:
-        """A member was told a generation or epoch; `is_group_wide` if it is the group's newest."""
+        """Checks a generation or epoch in a reply; `is_group_wide`: it is the group's newest."""
         if is_group_wide:
             known = max((n for at, n in self._numbers if at < asked_at), default=0)
             if number < known:
-                self._violate("generation", f"{number} after {known} had been told")
+                self._violate("generation", f"{number} after {known}")
             self._numbers.append((self.world.now(), number))
         self.number = max(self.number, number)
 
     def led(self, generation: int, leader: str) -> None:
-        """A member was told who leads a classic generation.
+        """Checks the leader of a classic generation in a reply.
 
-        A static leader may come back under another member id, which begins with its instance id.
+        A static leader may rejoin with another member id, which starts with its instance id.
         """
         leader = next((name for name in self.statics if leader.startswith(f"{name}-")), leader)
         known = self.leaders.setdefault(generation, leader)
@@ -90,9 +90,10 @@ class GroupChecker:
     # -- membership -------------------------------------------------------------------------
 
     def forgot(self, member_id: str, silent_s: float, session_s: float) -> None:
-        """The coordinator does not know a member that asked `silent_s` ago and was known then.
+        """Checks the expiry of a member whose last successful request was `silent_s` ago.
 
-        Coordinators may run a tenth fast, to meet a wall clock that was set (`SteadyTime`).
+        A coordinator's clock may run a tenth fast to catch up with a changed wall clock
+        (`SteadyTime`).
         """
         is_early = silent_s < session_s * STEADY
         self.world.reached("member forgotten" if is_early else "member expired")

@@ -1,26 +1,26 @@
-"""Who may write under a transactional id: identities given once, and the older ones fenced.
+"""Checker of producer identities: each is assigned once, and older ones are fenced.
 
-Named promises:
+Violations:
 
-- identity: a producer id and epoch are given twice, or an epoch goes back: whoever asks when a
-  later one is known gets an earlier one (of those who ask at once, any may be first);
-- fencing: a request under an identity succeeds that was sent after another instance had been
-  given a later one.
+- identity: a producer id and epoch are assigned twice, or an epoch decreases: a request sent after
+  the reply with a later epoch gets an earlier one (concurrent requests may have any order);
+- fencing: a request succeeds although it was sent after another instance had received a later
+  identity.
 """
 
 from dataclasses import dataclass, field
 
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 
 @dataclass(slots=True)
 class IdentityChecker:
     """All transactional ids of a run."""
 
-    world: Witness
+    world: CheckerContext
     given: dict[tuple[int, int], str] = field(default_factory=dict)
     _granted: dict[str, list[tuple[int, int, int, float]]] = field(default_factory=dict)
-    """By transactional id: instance, producer id, epoch, and when it knew."""
+    """Instance, producer id, epoch and time of the reply, by transactional id."""
 
     def initialised(
         self,
@@ -32,7 +32,7 @@ class IdentityChecker:
         *,
         is_new: bool,
     ) -> None:
-        """An instance was given its identity; `is_new` unless it named the one it had."""
+        """Checks an assigned identity; `is_new` unless the request named the previous one."""
         identity = (producer_id, epoch)
         if is_new and identity in self.given:
             self._violate("identity", f"{name} got {identity}, as had {self.given[identity]}")
@@ -46,7 +46,7 @@ class IdentityChecker:
     def succeeded(
         self, name: str, instance: int, producer_id: int, epoch: int, asked_at: float, what: str
     ) -> None:
-        """A request of this instance, under this identity, was done."""
+        """Checks a successful request of an instance with this identity."""
         for other, its_id, its_epoch, since in self._granted.get(name, ()):
             is_later = other != instance and its_id == producer_id and its_epoch > epoch
             if is_later and since < asked_at:

@@ -1,12 +1,12 @@
-"""What the metadata store says of partitions, against what it may say.
+"""Checker of partition records in every revision of the metadata store.
 
-Looks at every revision of the store. Named promises:
+Violations:
 
-- epochs: a partition's record was written over another than the one it was made from, so its
-  epochs do not follow each other, or the leader changed without a new leader epoch;
-- roles: the leader is not in sync, or somebody is in sync who is no replica, or is in sync and
-  eligible at once;
-- unclean: a leader was elected that need not have everything, although that is not allowed.
+- epochs: a record replaced another one than the one it was derived from, so its epochs are not
+  consecutive, or the leader changed without a new leader epoch;
+- roles: the leader is not in the ISR, a member of ISR or ELR is not a replica, or a node is in both
+  ISR and ELR;
+- unclean: an elected leader may lack committed records, although that is not allowed.
 
 Keeps the newest record of every partition for other checkers (`record_of`).
 """
@@ -14,21 +14,21 @@ Keeps the newest record of every partition for other checkers (`record_of`).
 from penstock.base.store_model import StoreModel
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord, TopicRecord
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 Key = tuple[str, int]
-"""A topic id as it is shown in keys, and the partition."""
+"""Topic id as text, as in the store's keys, and partition."""
 
 
 class MetadataChecker:
-    """The records of all partitions as the store has them."""
+    """Partition records in the metadata store."""
 
-    def __init__(self, world: Witness, space: StoreModel) -> None:
+    def __init__(self, world: CheckerContext, space: StoreModel) -> None:
         self._world = world
         self._space = space
         self._revision = space.revision
         self.names: dict[str, str] = {}
-        """Topic ids by name."""
+        """Topic id by name."""
         self._records: dict[Key, PartitionRecord] = {}
         for entry in space.range(store_keys.ALL):
             self._take(entry.key, entry.value)
@@ -37,7 +37,7 @@ class MetadataChecker:
         return self._records.get((self.names.get(topic, ""), index))
 
     def step(self) -> list[Key]:
-        """Looks at what is new; answers the partitions that have another record now."""
+        """Checks new revisions; returns the partitions with a changed record."""
         space = self._space
         if space.revision == self._revision:
             return []
@@ -85,16 +85,16 @@ class MetadataChecker:
     def _check_roles(self, key: Key, record: PartitionRecord) -> None:
         isr, elr, replicas = set(record.isr), set(record.elr), set(record.replicas)
         if record.leader not in (NO_LEADER, *record.isr):
-            self._violate("roles", key, f"its leader is not in sync: {record}")
+            self._violate("roles", key, f"the leader is not in the ISR: {record}")
         if not isr | elr <= replicas or isr & elr:
-            self._violate("roles", key, f"in sync, eligible and replicas do not fit: {record}")
+            self._violate("roles", key, f"ISR, ELR and replicas are inconsistent: {record}")
 
     def _check_epochs(self, key: Key, before: PartitionRecord, after: PartitionRecord) -> None:
         if after.partition_epoch != before.partition_epoch + 1:
-            self._violate("epochs", key, f"{after} was not made from {before}")
+            self._violate("epochs", key, f"{after} is not the successor of {before}")
         is_new = after.leader != before.leader
         if not before.leader_epoch + is_new <= after.leader_epoch <= before.leader_epoch + 1:
-            self._violate("epochs", key, f"{after} has the leader epoch of another, {before}")
+            self._violate("epochs", key, f"invalid leader epoch in {after} after {before}")
 
     def _check_election(self, key: Key, before: PartitionRecord, after: PartitionRecord) -> None:
         if after.leader in (before.leader, NO_LEADER):

@@ -1,34 +1,33 @@
-"""Committed positions belong to a topic, not to its name.
+"""Checker that committed offsets belong to a topic id, not to a topic name.
 
-Every commit writes a number that no other commit writes. Named promises:
+Every commit writes a unique offset. Violations:
 
-- other-topic: what is read for a topic was committed for an earlier one of the same name;
-- lost-position: what was acknowledged for a topic that nobody has asked to delete is gone.
+- other-topic: an offset read for a topic was committed for an earlier one of the same name;
+- lost-position: an acknowledged offset of a topic without a deletion request is lost.
 
-A commit by name that was not answered may count for any topic that has the name later: it is not
-judged.
+A commit by name without a reply may apply to any later topic of that name: it is not checked.
 """
 
 from dataclasses import dataclass, field
 
 from penstock.base.ids import TopicId, show_topic_id
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 
 @dataclass(slots=True)
-class BelongingChecker:
-    """The positions of one group in one name."""
+class OffsetTopicIdChecker:
+    """Committed offsets of one group for one topic name."""
 
-    world: Witness
+    world: CheckerContext
     topics: dict[int, TopicId] = field(default_factory=dict)
-    """By value: the topic that it was committed for."""
+    """Topic id of each committed value."""
     unsure: set[int] = field(default_factory=set)
-    """Values of commits by name that were not answered."""
+    """Values of commits by name without a reply."""
     kept: dict[TopicId, int] = field(default_factory=dict)
-    """Value that was last acknowledged for a topic."""
+    """Last acknowledged value of each topic id."""
 
-    def asks(self, topic_id: TopicId) -> int:
-        """A commit for this topic is about to be sent; answers its value."""
+    def begin_commit(self, topic_id: TopicId) -> int:
+        """Registers a commit for this topic before it is sent; returns its value."""
         value = len(self.topics) + 1
         self.topics[value] = topic_id
         return value
@@ -37,7 +36,7 @@ class BelongingChecker:
         self.kept[self.topics[value]] = value
 
     def read(self, topic_id: TopicId, value: int) -> None:
-        """Whoever asked for this topic's position was told `value` (-1: there is none)."""
+        """Checks the committed offset in a reply (-1: none)."""
         if value == -1:
             if topic_id in self.kept:
                 self._violate("lost-position", topic_id, f"{self.kept[topic_id]} is gone")

@@ -1,18 +1,18 @@
-"""A group's committed positions: a register for each partition that only commits may change.
+"""Checker of a group's committed offsets: a register per partition that only commits change.
 
-Every commit writes a number that no other commit writes, so a position that is read names the
-commit it comes from. Times are those of the client: when it asked, and when it was answered. A
-commit without an answer may count at any time after it was asked. Named promises:
+Every commit writes a unique value, so a committed offset identifies its commit. Times are those of
+the client, at the request and at the reply. A commit without a reply may apply at any time after
+its request. Violations:
 
-- lost-commit: an acknowledged commit came after the one that is read (or after none);
-- regression: a position goes back to an older commit's;
-- fencing: a commit that was refused counts, or one of an older generation counts over a newer's.
+- lost-commit: the offset read is older than an acknowledged commit (or missing);
+- regression: the offset goes back to an older commit;
+- fencing: a refused commit was applied, or one of an older generation replaced a newer one's.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 Place = tuple[str, int]
 NEVER = float("inf")
@@ -20,11 +20,11 @@ NEVER = float("inf")
 
 @dataclass(slots=True)
 class Commit:
-    """One attempt to move a position."""
+    """Attempt to commit an offset."""
 
     value: int
     number: int
-    """The generation or epoch it was made under."""
+    """Generation or epoch of the member."""
     asked_at: float
     answered_at: float = NEVER
     is_acknowledged: bool = False
@@ -33,16 +33,16 @@ class Commit:
 
 @dataclass(slots=True)
 class OffsetsChecker:
-    """The positions of one group."""
+    """Committed offsets of one group."""
 
-    world: Witness
+    world: CheckerContext
     group: str
     commits: dict[Place, list[Commit]] = field(default_factory=dict)
     by_value: dict[int, Commit] = field(default_factory=dict)
     _values: int = 0
 
-    def asks(self, place: Place, number: int) -> Commit:
-        """A commit is about to be sent; its value is the position to send."""
+    def begin_commit(self, place: Place, number: int) -> Commit:
+        """Registers a commit before it is sent; its value is the offset to commit."""
         self._values += 1
         commit = Commit(self._values, number, self.world.now())
         self.commits.setdefault(place, []).append(commit)
@@ -58,24 +58,24 @@ class OffsetsChecker:
         commit.answered_at = self.world.now()
 
     def read(self, place: Place, value: int, asked_at: float) -> None:
-        """Somebody asked for the position and was told `value` (-1: there is none)."""
+        """Checks the committed offset in a reply (-1: none)."""
         known = self.by_value.get(value)
         if known is None and value != -1:
             self._violate("invented", place, f"{value} was never committed")
             return
         if known is not None and known.is_refused:
-            self._violate("fencing", place, f"{value} counts, but was refused")
+            self._violate("fencing", place, f"{value} was applied, but refused")
             return
         for later in self._settled(place, asked_at):
             if known is None:
-                self._violate("lost-commit", place, f"{later.value} is gone: nothing is committed")
+                self._violate("lost-commit", place, f"{later.value} is lost: nothing is committed")
             elif known is later:
                 continue
             elif known.number < later.number:
                 self._violate(
                     "fencing",
                     place,
-                    f"{value} of generation {known.number} counts over {later.value} "
+                    f"{value} of generation {known.number} replaced {later.value} "
                     f"of generation {later.number}",
                 )
             elif later.asked_at > known.answered_at:
@@ -83,7 +83,7 @@ class OffsetsChecker:
                 self._violate(name, place, f"{value} is read after {later.value} was acknowledged")
 
     def _settled(self, place: Place, asked_at: float) -> Iterable[Commit]:
-        """The commits that were acknowledged before `asked_at`."""
+        """Commits acknowledged before `asked_at`."""
         return [
             commit
             for commit in self.commits.get(place, ())

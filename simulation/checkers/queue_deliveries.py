@@ -1,26 +1,26 @@
-"""Promises of queues: messages are delivered until one member is done with them, and not again.
+"""Checker of queue deliveries: messages are redelivered until a member settles them, not after.
 
-The workload reports what it sends, receives and answers, and in the end what the logs hold. Every
-published value is unique. Named promises:
+The workload reports sent, received and settled messages, and the final content of the logs. Every
+published value is unique. Violations:
 
 - lost-publish: an acknowledged message is not at its offset;
-- lost-message: a message was neither accepted nor dead-lettered, and nothing allows to drop it;
+- lost-message: a message was neither accepted nor dead-lettered, and is not a droppable duplicate;
 - redelivered: a message is delivered after its acceptance or rejection was confirmed;
-- two-holders: a message is given to a member while another holds a confirmed lease;
+- two-holders: a message is leased to a member while another holds a confirmed lease;
 - delivered-twice: two members get the same delivery of a message;
 - limit: a message is delivered more often than the group's limit;
 - early, early-retry, early-expiry: a delay, a retry's delay or a time to live ends too soon;
-- dropped: a message is dropped as a repetition of none within the window;
-- repeated: a repetition of the last delivered one, within the window, is delivered although all
-  clocks are right;
-- dead-twice, redriven-twice, not-redriven: a dead-letter topic or a redrive is not exactly once;
+- dropped: a message is dropped without a duplicate within the window;
+- repeated: a duplicate of the last delivered message within the window is delivered although all
+  clocks are correct;
+- dead-twice, redriven-twice, not-redriven: a dead-letter queue or a redrive is not exactly once;
 - accepted-and-dead: a message is accepted by a member and dead-lettered;
 - invented: a message, or a dead-lettered one, has no origin.
 
-Bounds of time (ADR 35): clocks of nodes and publishers are up to `skew_s` ahead or behind, and the
-time of a leader runs up to a tenth faster than the loop's. So while a partition keeps its leader,
-`d` seconds of lease or retry are at least `d / 1.1`; over a change of leaders two clocks may differ
-by `2 * skew_s`, and so may the clocks of a publisher and a leader.
+Time bounds (ADR 35): clocks of nodes and publishers are up to `skew_s` ahead or behind, and a
+leader's clock runs up to a tenth faster than the loop's. So while a partition keeps its leader,
+`d` seconds of lease or retry are at least `d / 1.1`; across a leader change two clocks may differ
+by `2 * skew_s`, as may the clocks of a publisher and a leader.
 """
 
 from collections import Counter
@@ -31,11 +31,11 @@ from typing import NamedTuple
 from penstock.coordinator.runtime.steady_clock import SLEW
 from penstock.state.queues.dedup import SKEW_MS
 from penstock.state.queues.delivery import EXPIRED
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 from simulation.clock import EPOCH_MS
 
 ROUNDING_S = 0.01
-"""Times are told in milliseconds."""
+"""Tolerance for times rounded to milliseconds."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -43,7 +43,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message that a publisher sends."""
+    """Message sent by a publisher."""
 
     at_s: float
     delay_s: float = 0.0
@@ -52,7 +52,7 @@ class Sent:
 
 
 class Stored(NamedTuple):
-    """A message as its log holds it in the end."""
+    """Message in the log at the end of the run."""
 
     value: bytes
     timestamp_ms: int
@@ -60,10 +60,10 @@ class Stored(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """A dead-lettered message."""
+    """Dead-lettered message."""
 
     id: str
-    """As a redrive names it in the copy."""
+    """Id that a redrive writes to the copy."""
     source: Place
     value: bytes
     attempts: int
@@ -78,14 +78,14 @@ class _Held:
     since_s: float
     lock_s: float
     epoch: int
-    """Of the partition's leader; below 0: it changed meanwhile."""
+    """Leader epoch of the partition; below 0: the leader changed during the request."""
 
 
 @dataclass(slots=True)
 class DeliveryChecker:
-    """The messages of one topic, as one group receives them."""
+    """Messages of one topic, delivered to one group."""
 
-    world: Witness
+    world: CheckerContext
     limit: int
     window_ms: int
     skew_s: float
@@ -94,7 +94,7 @@ class DeliveryChecker:
     accepted: set[Place] = field(default_factory=set)
     rejected: set[Place] = field(default_factory=set)
     unsure: set[Place] = field(default_factory=set)
-    """A member asked to accept these and got no clear answer."""
+    """Messages whose acceptance has an unknown outcome."""
     received: Counter[Place] = field(default_factory=Counter)
     _counts: dict[tuple[Place, int], str] = field(default_factory=dict)
     _held: dict[Place, _Held] = field(default_factory=dict)
@@ -123,12 +123,12 @@ class DeliveryChecker:
         *,
         is_copy: bool,
     ) -> None:
-        """A member was given a message; it asked for one at `asked_s`."""
+        """Checks a message that a member received; the request was sent at `asked_s`."""
         now = self.world.now()
         what = f"{value!r} at {place}, delivery {count} to {member}"
         sent = self.sent.get(value)
         if sent is None:
-            self.world.violate("invented", f"nobody sent {what}")
+            self.world.violate("invented", f"never sent: {what}")
             return
         if place in self.accepted or place in self.rejected:
             how = "accepted" if place in self.accepted else "rejected"
@@ -154,7 +154,7 @@ class DeliveryChecker:
         self._held[place] = _Held(member, count, asked_s, lock_s, epoch)
 
     def _until(self, since_s: float, seconds: float, epoch: int, later_epoch: int) -> float:
-        """The earliest end of a time that began at a leader at `since_s` or later."""
+        """Earliest end of a duration that started at a leader at `since_s` or later."""
         end_s = since_s + seconds / (1 + SLEW) - ROUNDING_S
         if self.skew_s and (epoch < 0 or epoch != later_epoch):
             end_s -= 2 * self.skew_s
@@ -165,7 +165,7 @@ class DeliveryChecker:
         return held is not None and held.member == member
 
     def answers(self, member: str, place: Place, *, accepts: bool) -> None:
-        """A member is about to say what becomes of a message: it holds it no longer for sure."""
+        """Records that a member settles a message and may lose its lease."""
         if self.holds(member, place):
             del self._held[place]
         if accepts:
@@ -181,20 +181,20 @@ class DeliveryChecker:
         self._not_before[place] = asked_s, delay_s, epoch
 
     def gives_back(self, place: Place, count: int) -> None:
-        """The delivery may not count."""
+        """Records a returned delivery, which may not count."""
         self._counts.pop((place, count), None)
         self.received[place] -= 1
 
-    # -- in the end -------------------------------------------------------------------------
+    # -- final check ------------------------------------------------------------------------
 
     def check(self, log: Mapping[Place, Stored], dead: list[Dead]) -> None:
         for place, value in self.published.items():
             if place not in log or log[place].value != value:
                 found = log.get(place)
-                self.world.violate("lost-publish", f"{value!r} at {place}: there is {found}")
+                self.world.violate("lost-publish", f"{value!r} at {place}: found {found}")
         for place, stored in log.items():
             if stored.value not in self.sent:
-                self.world.violate("invented", f"nobody sent {stored} at {place}")
+                self.world.violate("invented", f"never sent: {stored} at {place}")
         self._check_dead(log, dead)
         self._check_settled(log, {one.source for one in dead})
         self._check_copies(log, dead)
@@ -217,7 +217,7 @@ class DeliveryChecker:
                 failed_s = (one.failed_ms - EPOCH_MS) / 1000
                 ends_s = float("inf") if sent.ttl_s is None else sent.at_s + sent.ttl_s
                 if failed_s < ends_s - 2 * self.skew_s - ROUNDING_S:
-                    self.world.violate("early-expiry", f"{one}: it was to last until {ends_s}")
+                    self.world.violate("early-expiry", f"{one}: expires at {ends_s}")
 
     def _check_settled(self, log: Mapping[Place, Stored], dead: set[Place]) -> None:
         seen: dict[tuple[int, bytes], list[tuple[int, bool]]] = {}
@@ -253,4 +253,4 @@ class DeliveryChecker:
             if not copies[one.id]:
                 self.world.violate("not-redriven", str(one))
         for origin in copies.keys() - {one.id for one in dead}:
-            self.world.violate("invented", f"a copy of {origin}, which is not there")
+            self.world.violate("invented", f"copy of missing {origin}")

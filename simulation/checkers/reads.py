@@ -1,33 +1,33 @@
-"""What readers of a log are given while the cluster is in trouble, and what they were given before.
+"""Checker of consumers' reads during faults: consistent with each other and with the final log.
 
-For partitions without transactions, whose offsets have no gaps. Named promises (RELIABILITY, 1.3):
+For partitions without transactions, whose offsets have no gaps. Violations (RELIABILITY, 1.3):
 
-- inconsistent-offsets: two values at one place, whoever saw them (ConsistentRead);
-- poll-skip, nonmonotonic-poll: a reader jumps ahead or goes back;
-- watermark: the end of the log, as clients are told, goes back although its leader is no older;
-- lost-write: what somebody has read is not there in the end.
+- inconsistent-offsets: two values at one offset, read by any consumers (ConsistentRead);
+- poll-skip, nonmonotonic-poll: a consumer skips offsets or goes back;
+- watermark: the end offset in a reply decreases although its leader epoch does not;
+- lost-write: a record that was read is not in the final log.
 """
 
 from dataclasses import dataclass, field
 
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 Place = tuple[str, int]
 
 
 @dataclass(slots=True)
 class ReadsChecker:
-    """What all readers of a run saw."""
+    """Reads of all consumers of a run."""
 
-    world: Witness
+    world: CheckerContext
     seen: dict[tuple[Place, int], bytes] = field(default_factory=dict)
     positions: dict[tuple[str, Place], int] = field(default_factory=dict)
-    """By reader and place: the next offset."""
+    """Next offset by consumer and partition."""
     ends: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """By place: the leader epoch and the end that clients were told last."""
+    """Highest leader epoch and end offset in a reply, by partition."""
 
-    def saw(self, reader: str, place: Place, offset: int, value: bytes) -> None:
-        """A reader that began at 0 was given this."""
+    def note_read(self, reader: str, place: Place, offset: int, value: bytes) -> None:
+        """Checks a record read by a consumer that started at offset 0."""
         known = self.seen.setdefault((place, offset), value)
         if known != value:
             text = f"{known!r} and {value!r} at {place} {offset}"
@@ -39,11 +39,11 @@ class ReadsChecker:
         self.positions[reader, place] = offset + 1
 
     def floor(self, place: Place) -> tuple[int, int]:
-        """What an answer to a question asked from now on is measured by."""
+        """Lower bound for replies to requests sent from now on."""
         return self.ends.get(place, (-1, 0))
 
-    def told(self, place: Place, epoch: int, end: int, floor: tuple[int, int]) -> None:
-        """A leader in `epoch` says where the log ends. Leaders that were replaced may be late."""
+    def note_end(self, place: Place, epoch: int, end: int, floor: tuple[int, int]) -> None:
+        """Checks the end offset in a leader's reply. Replaced leaders may be behind."""
         known_epoch, known_end = floor
         if epoch < known_epoch:
             self.world.reached("old leader asked")
@@ -54,11 +54,11 @@ class ReadsChecker:
         self.ends[place] = max(self.floor(place), (epoch, end))
 
     def check(self, final: dict[Place, list[tuple[int, bytes]]]) -> None:
-        """`final` is all there is to read."""
+        """Checks all reads against `final`, the final content of the logs."""
         present = {
             (place, offset): value for place, rows in final.items() for offset, value in rows
         }
         for (place, offset), value in self.seen.items():
             if present.get((place, offset)) != value:
-                text = f"{value!r} was read at {place} {offset} and is gone"
+                text = f"{value!r} was read at {place} {offset} and is lost"
                 self.world.violate("lost-write", text)

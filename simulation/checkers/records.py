@@ -1,25 +1,25 @@
-"""What idempotent producers wrote, against what is in the log.
+"""Checker of idempotent producers' records against the final log.
 
-Each record has a value of its own. Named promises (RELIABILITY, 1.3):
+Each record has a unique value. Violations (RELIABILITY, 1.3):
 
 - lost-write: an acknowledged record is not at the offset it was acknowledged at;
 - duplicate: a value is in the log twice;
-- inconsistent-offsets: two acknowledgements for one place;
-- invented: a value that nobody sent.
+- inconsistent-offsets: two acknowledgements for one offset;
+- invented: a value that was never sent.
 """
 
 from dataclasses import dataclass, field
 
-from simulation.checkers.witness import Witness
+from simulation.checkers.context import CheckerContext
 
 Place = tuple[str, int]
 
 
 @dataclass(slots=True)
 class RecordsChecker:
-    """Everything that was sent outside of transactions."""
+    """All records sent outside of transactions."""
 
-    world: Witness
+    world: CheckerContext
     sent: dict[bytes, Place] = field(default_factory=dict)
     acknowledged: dict[tuple[Place, int], bytes] = field(default_factory=dict)
 
@@ -32,7 +32,7 @@ class RecordsChecker:
             self._violate("inconsistent-offsets", f"{known!r} and {value!r} at {place} {offset}")
 
     def check(self, final: dict[Place, list[tuple[int, bytes]]]) -> None:
-        """`final` is all there is to read."""
+        """Checks all records against `final`, the final content of the logs."""
         places: dict[bytes, tuple[Place, int]] = {}
         for place, rows in final.items():
             for offset, value in rows:

@@ -1,19 +1,20 @@
-"""What the replicas of a cluster hold, looked at from inside after every callback.
+"""Checker of a cluster's replicas, which inspects the nodes' internals after every callback.
 
-The TLA+ specifications of Kafka's replication name these (RELIABILITY, 1.2); here they are checked
-on the nodes as they run. Named promises:
+The invariants come from the TLA+ specifications of Kafka's replication (RELIABILITY, 1.2).
+Violations:
 
-- two-leaders: two nodes took themselves for the leader in one leader epoch;
-- undurable: something was committed that is not on the disk of everybody who is in sync, or
-  eligible (LeaderCandidateCompleteness), or on fewer disks than `min.insync.replicas`;
-- truncated: a replica that counts as in sync no longer has on disk what was committed;
-- went-back: a replica was cut below its own high watermark, or copied anew while it counted, and no
-  unclean election allowed that: there was none, or the replica was in sync since in the same life;
-- log-matching: two replicas hold different batches below their high watermarks;
-- diverged: in the end the replicas are not the same.
+- two-leaders: two nodes considered themselves leader in one leader epoch;
+- undurable: a committed record is not on the disks of all members of ISR and ELR
+  (LeaderCandidateCompleteness), or on fewer disks than `min.insync.replicas`;
+- truncated: a replica in ISR or ELR no longer has a committed record on disk;
+- went-back: a replica was truncated below its own high watermark, or copied anew while in ISR or
+  ELR, without an unclean election that allows it: there was none, or the replica has been in sync
+  since, in the same process;
+- log-matching: two replicas have different batches below their high watermarks;
+- diverged: the replicas differ at the end.
 
-Committed is what lies below the high watermark of a leader, now or at any time before. Nodes that
-are down are not looked at: what their disks hold shows when they come back.
+A record is committed if it is, or ever was, below the high watermark of a leader. Nodes that are
+down are not inspected: their disks are checked after their restart.
 """
 
 from collections.abc import Iterator
@@ -27,8 +28,8 @@ from penstock.cluster.replication.partition import Partition
 from penstock.log.log import Log
 from penstock.log.segment import Segment
 from penstock.wire.records import ENCRYPTED, read_header
+from simulation.checkers.context import CheckerContext
 from simulation.checkers.metadata import MetadataChecker
-from simulation.checkers.witness import Witness
 from simulation.cluster import SimCluster
 from simulation.host import SimHost
 
@@ -36,7 +37,7 @@ Place = tuple[str, int]
 
 
 class Batch(NamedTuple):
-    """What tells one batch from another."""
+    """Identity of a batch."""
 
     last_offset: int
     leader_epoch: int
@@ -44,7 +45,7 @@ class Batch(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A replica when it was last looked at."""
+    """State of a replica at its last inspection."""
 
     partition: Partition
     high_watermark: int
@@ -53,15 +54,15 @@ class Seen(NamedTuple):
     log: Log
     record: PartitionRecord
     followed: int
-    """The newest unclean election since which it was in sync in this life, by its epoch."""
+    """Epoch of the newest unclean election since which this process was in sync."""
 
 
 class ReplicaChecker:
-    """All nodes of a cluster. `min_isr` is what every topic asks for."""
+    """Inspects all nodes of a cluster; `min_isr` is the setting of every topic."""
 
     def __init__(
         self,
-        world: Witness,
+        world: CheckerContext,
         cluster: SimCluster,
         metadata: MetadataChecker,
         min_isr: int,
@@ -72,17 +73,17 @@ class ReplicaChecker:
         self._metadata = metadata
         self._min_isr = min_isr
         self._compacted = compacted
-        """Topics whose batches change below the high watermark."""
+        """Topics whose batches change below the high watermark by compaction."""
         self._seen: dict[int, dict[Place, Seen]] = {node: {} for node in cluster.hosts}
         self._cursors: dict[int, dict[tuple[str, int], Cursor]] = {n: {} for n in cluster.hosts}
         self._leaders: dict[tuple[str, int, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
-        """By topic id and partition: up to where everything was committed at some time."""
+        """Highest committed offset ever, by topic id and partition."""
         self._batches: dict[tuple[str, int], dict[int, Batch]] = {}
-        """By first offset: what was committed."""
+        """Committed batches by first offset."""
 
     def step(self) -> None:
-        """Called after each callback of the loop."""
+        """Inspects changed replicas; called after each callback of the loop."""
         changed = self._metadata.step()
         for host in self._cluster.hosts.values():
             node = host.node
@@ -129,7 +130,7 @@ class ReplicaChecker:
         if one.leader_state is not None and (
             known is None or known.leader_state is not one.leader_state
         ):
-            self._take_office(host.node_id, key, one)
+            self._check_new_leader(host.node_id, key, one)
         start = known.high_watermark if known is not None and known.partition is one else 0
         if one.is_under_repair:
             return now
@@ -145,8 +146,8 @@ class ReplicaChecker:
         return now
 
     def _check_kept(self, node_id: int, one: Partition, known: Seen) -> None:
-        """Checks that what was committed here stays, but for what an unclean election gave up, and
-        for a log that is not counted on any more and that is copied anew."""
+        """Checks that committed records stay, except after an unclean election, and in a log
+        outside ISR and ELR that is copied anew."""
         record = one.record
         if one.high_watermark >= known.high_watermark or record.unclean_epoch > known.followed:
             return
@@ -155,14 +156,14 @@ class ReplicaChecker:
         text = f"node {node_id} went from {known.high_watermark} to {one.high_watermark}"
         self._world.violate("went-back", f"{_name(one)}: {text}; {record}")
 
-    def _take_office(self, node_id: int, key: tuple[str, int], one: Partition) -> None:
+    def _check_new_leader(self, node_id: int, key: tuple[str, int], one: Partition) -> None:
         first = self._leaders.setdefault((*key, one.leader_epoch), node_id)
         if first != node_id:
             text = f"nodes {first} and {node_id} lead in epoch {one.leader_epoch}"
             self._world.violate("two-leaders", f"{_name(one)}: {text}")
 
     def _commit(self, node_id: int, key: tuple[str, int], one: Partition) -> None:
-        """The high watermark of a leader is further on than any was before."""
+        """Checks a leader's high watermark above any previous one."""
         self._ends[key] = end = one.high_watermark
         leader_state = one.leader_state
         assert leader_state is not None
@@ -171,12 +172,12 @@ class ReplicaChecker:
         unknown = [node for node in record.isr + record.elr if self._replica(node, one) is None]
         needed = effective_min_isr(self._min_isr, record)
         if len({*holders, *unknown}) < needed:
-            text = f"{end} is committed by node {node_id} and on the disks of {holders} only"
+            text = f"{end} is committed by node {node_id} but only on the disks of {holders}"
             self._world.violate("undurable", f"{_name(one)}: {text}")
         self._check_candidates(*key)
 
     def _check_candidates(self, topic_id: str, index: int) -> None:
-        """Whoever may lead has everything."""
+        """Checks that all members of ISR and ELR have all committed records."""
         name = next((n for n, found in self._metadata.names.items() if found == topic_id), None)
         if name is None or (topic_id, index) not in self._ends:
             return
@@ -208,7 +209,7 @@ class ReplicaChecker:
         return one is not None and one.log.durable_offset >= end
 
     def _replica(self, node_id: int, like: Partition) -> Partition | None:
-        """A node's replica of the same partition, if it can be looked at."""
+        """Replica of the same partition on another node; None if it cannot be inspected."""
         host = self._cluster.hosts[node_id]
         if host.node is None or not host.is_up:
             return None
@@ -220,7 +221,7 @@ class ReplicaChecker:
     # -- batches ----------------------------------------------------------------------------
 
     def _match(self, host: SimHost, key: tuple[str, int], one: Partition, start: int) -> None:
-        """Everything from `start` to the high watermark is what others have there."""
+        """Checks that batches from `start` to the high watermark equal those of other replicas."""
         if one.topic in self._compacted or start >= one.high_watermark:
             return
         committed = self._batches.setdefault(key, {})
@@ -235,10 +236,10 @@ class ReplicaChecker:
                 self._world.violate("log-matching", f"{_name(one)}: {text}")
                 return
 
-    # -- in the end -------------------------------------------------------------------------
+    # -- final check ------------------------------------------------------------------------
 
     def unsettled(self) -> str | None:
-        """Why the replicas are not at rest: all in sync, led, and committed to their ends."""
+        """Reason why not all replicas are in sync and fully committed; None if they are."""
         for host in self._cluster.hosts.values():
             if host.node is None:
                 return f"{host.name} is down"
@@ -254,7 +255,7 @@ class ReplicaChecker:
         return None
 
     def check_equal(self) -> None:
-        """All replicas are the same, batch by batch. The cluster must be at rest."""
+        """Checks that all replicas are equal, batch by batch. The cluster must be at rest."""
         logs: dict[Place, tuple[str, dict[int, Batch]]] = {}
         for host in self._cluster.hosts.values():
             assert host.node is not None
@@ -269,7 +270,7 @@ class ReplicaChecker:
 
 
 class Cursor(NamedTuple):
-    """Where a reading of a log ended: the next batch at or after `offset` is there."""
+    """Position of the next batch at or after `offset`, to resume reading a log."""
 
     segment: Segment
     generation: int
@@ -280,10 +281,10 @@ class Cursor(NamedTuple):
 def read_batches(
     log: Log, start: int, end: int, cursor: Cursor | None = None
 ) -> Iterator[tuple[int, Batch, Cursor]]:
-    """First offset and identity of each batch with offsets in [start, end), and where it is.
+    """First offset, identity and position of each batch with offsets in [start, end).
 
-    `cursor` shortens the way, if the log is still what it was. Indexes are left alone: loading one
-    would change what is looked at.
+    `cursor` resumes an earlier read if the segment is unchanged. Does not load indexes: that would
+    change the inspected node.
     """
     for segment in log.segments.since(start):
         position, offset = 0, segment.base_offset
@@ -298,11 +299,11 @@ def read_batches(
             if header.base_offset >= end:
                 return
             if header.last_offset >= start:
-                # Each node encrypts with keys of its own: what was appended must be the same.
-                told = header
+                # Each node encrypts with its own keys: the plaintext must be equal.
+                plain = header
                 if header.attributes & ENCRYPTED:
-                    told = read_header(segment.read_batch(at, header))
-                batch = Batch(header.last_offset, header.leader_epoch, told.crc)
+                    plain = read_header(segment.read_batch(at, header))
+                batch = Batch(header.last_offset, header.leader_epoch, plain.crc)
                 place = Cursor(segment, segment.generation, at, header.base_offset)
                 yield header.base_offset, batch, place
 

@@ -1,11 +1,11 @@
-"""What coordinators hold in memory, against what they would hold after a crash at this moment.
+"""Checker of coordinators: their state in memory must equal the state after a crash.
 
-Looks at nodes from inside, after every callback that touched the disk. Named promises:
+Inspects the nodes' internals after every callback that changed the disk. Violations:
 
-- replay: a shard that was loaded differs from what it was when its log ended at the same place;
-- unreplicated: on a copy of the disk after a power cut at this moment, a shard differs from what
-  it was, or something committed is missing from its log (`cut_ratio` of all moments are tried);
-- owners: a KIP-848 group has a partition with two owners.
+- replay: a loaded shard differs from its earlier state at the same end offset;
+- unreplicated: on a copy of the disk after a power cut, a shard differs from its earlier state, or
+  its log lacks a committed record (tried after `cut_ratio` of all disk operations);
+- owners: a partition of a KIP-848 group has two owners.
 
 States are compared as `durable_state()` gives them.
 """
@@ -31,7 +31,7 @@ STATES_MAX = 5_000
 
 
 def canonical(state: Any) -> str:
-    """The same text for equal states, whatever order sets and dicts were filled in."""
+    """Equal text for equal states, independent of the order in sets and dicts."""
     if isinstance(state, dict):
         rows = sorted((canonical(key), canonical(value)) for key, value in state.items())
         return "{" + ", ".join(f"{key}: {value}" for key, value in rows) + "}"
@@ -43,7 +43,7 @@ def canonical(state: Any) -> str:
 
 
 class ShardChecker:
-    """Watches the coordinators of one machine's node."""
+    """Inspects the coordinators of one machine's node."""
 
     def __init__(self, world: Any, host: SimHost, cut_ratio: float) -> None:
         self._world = world
@@ -51,7 +51,7 @@ class ShardChecker:
         self._cut_ratio = cut_ratio
         self._rng: random.Random = world.rng(f"cuts/{host.name}")
         self._operations = -1
-        # By internal partition: what the shard was when its log ended at an offset.
+        # State of the shard at each end offset, by internal partition.
         self._states: dict[tuple[str, int], dict[int, str]] = {}
         self._seen: dict[tuple[str, int], tuple[Any, int]] = {}
         self._types: dict[str, str] = {}
@@ -59,34 +59,34 @@ class ShardChecker:
         self._is_alone = len(world.cluster.hosts) == 1
 
     def step(self) -> None:
-        """Called after each callback of the loop."""
+        """Inspects changed shards; called after each callback of the loop."""
         host = self._host
         node = host.node
         if node is None or not host.is_up:
             return
         for hosted in (node.groups.host, node.txns.host):
-            for seat in hosted.seats.values():
-                if seat.shard is not None and not seat._records:
-                    self._look(hosted.topic, seat)
+            for runtime in hosted.seats.values():
+                if runtime.shard is not None and not runtime._records:
+                    self._inspect(hosted.topic, runtime)
         if self._cut_ratio and host.disk.operations != self._operations:
             self._operations = host.disk.operations
             if self._rng.random() < self._cut_ratio:
                 self._cut(node)
 
-    def _look(self, topic: str, seat: ShardRuntime[Any]) -> None:
-        key, shard = (topic, seat.partition.index), seat.shard
-        end = seat.partition.log.end_offset
+    def _inspect(self, topic: str, runtime: ShardRuntime[Any]) -> None:
+        key, shard = (topic, runtime.partition.index), runtime.shard
+        end = runtime.partition.log.end_offset
         last = self._seen.get(key)
         if last is not None and last[0] is shard and last[1] == end:
             return
-        self._forget_other_leaders(key, seat.partition.leader_epoch)
+        self._forget_other_leaders(key, runtime.partition.leader_epoch)
         assert shard is not None
         state = canonical(shard.durable_state())
         states = self._states.setdefault(key, {})
         if last is None or last[0] is not shard:
             self._world.reached("shard loaded")
             self._compare("replay", key, end, state)
-            # What lies behind the end was never committed, and will be written over.
+            # Records after the end were never committed, and will be overwritten.
             for offset in [offset for offset in states if offset > end]:
                 del states[offset]
         elif len(states) > STATES_MAX:
@@ -99,7 +99,7 @@ class ShardChecker:
             self._note_timeouts(shard)
 
     def _forget_other_leaders(self, key: tuple[str, int], epoch: int) -> None:
-        """With several nodes, another one may have written over what was not committed here."""
+        """Drops states after a leader change: another node may have overwritten their records."""
         if self._is_alone or self._epochs.get(key) == epoch:
             return
         self._epochs[key] = epoch
@@ -147,8 +147,8 @@ class ShardChecker:
         disk = self._host.disk.crashed(self._rng)
         makes = ((node.groups.host, node.groups._make), (node.txns.host, node.txns._make))
         for hosted, make in makes:
-            for seat, _ in hosted.active():
-                self._check_copy(hosted, seat.partition, disk, make())
+            for runtime, _ in hosted.active():
+                self._check_copy(hosted, runtime.partition, disk, make())
 
     def _check_copy(
         self, hosted: ShardHost[Any], partition: Partition, disk: Any, shard: Any
@@ -169,7 +169,7 @@ class ShardChecker:
 
 
 def replay(log: Log, shard: Any) -> None:
-    """Applies all records of a log to a new shard."""
+    """Applies all records of a log to an empty shard."""
     offset = log.start_offset
     while offset < log.end_offset:
         span = log.locate(offset, READ_BYTES, log.end_offset)

@@ -1,1 +1,1 @@
-"""What simulated clients do, each kind in a file of its own; reusable for any cluster."""
+"""Workloads of simulated clients, one module per kind; reusable for any cluster."""

@@ -12,7 +12,7 @@ from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import Producer
 from penstock.client.producer.sender import ProducerConfig
 from simulation.checkers.records import Place, RecordsChecker
-from simulation.client import LOST, SimClient
+from simulation.client import NO_REPLY, SimClient
 from simulation.clock import SimClock
 from simulation.random import SimRandom
 
@@ -24,7 +24,7 @@ PAUSE_S = 0.5
 
 
 class Appender:
-    """One idempotent producer that sends `count` records, at random intervals, and ends."""
+    """Idempotent producer that sends `count` records at random intervals and ends."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Appender:
             try:
                 await self.client.cluster.refresh({where.topic for where in self.places})
                 return
-            except LOST:
+            except NO_REPLY:
                 await asyncio.sleep(PAUSE_S)
 
     async def _send(self, producer: Producer, where: TopicPartition, value: bytes) -> None:
-        self.world.tally.operations["send"] += 1
+        self.world.results.operations["send"] += 1
         delivery = await producer.send(where.topic, value, partition=where.partition)
         try:
             sent = await delivery
@@ -85,7 +85,7 @@ class Appender:
 async def read_all(
     client: SimClient, places: list[TopicPartition], *, committed: bool
 ) -> dict[Place, list[tuple[int, bytes]]]:
-    """All records that there are now. The cluster must be well."""
+    """All current records. The cluster must be healthy."""
     level = READ_COMMITTED if committed else READ_UNCOMMITTED
     cluster = client.cluster
     starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))

@@ -1,6 +1,6 @@
-"""A member of the classic protocol: eager, giving up all it has first, or cooperative.
+"""Member of the classic protocol: eager (revokes all partitions first) or cooperative.
 
-The leader assigns: by turns, and in a cooperative group only what its last owner has given up.
+The leader assigns round-robin; in a cooperative group only partitions revoked by their last owner.
 """
 
 from typing import Any, Final
@@ -30,11 +30,11 @@ from penstock.wire.messages.classic_groups import (
     SyncGroupResponse,
 )
 from simulation.checkers.groups import Place
-from simulation.workloads.members import GONE, GROUP, NOT_NOW, Member
+from simulation.workloads.members import GROUP, MEMBERSHIP_LOST, RETRY_LATER, Member
 
 JOIN_VERSION: Final = 9
 ANSWER_S: Final = 5.0
-"""A join is answered this much after the rebalance timeout at the latest."""
+"""Maximum delay of a JoinGroup reply after the rebalance timeout."""
 
 
 def rows_of(owned: set[Place]) -> list[ProtocolTopicPartitions]:
@@ -45,7 +45,7 @@ def rows_of(owned: set[Place]) -> list[ProtocolTopicPartitions]:
 
 
 class ClassicMember(Member):
-    """JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+    """Member that uses JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
     is_classic = True
     is_cooperative = False
@@ -64,26 +64,26 @@ class ClassicMember(Member):
             self.owned = set()
         asked_at = self.world.now()
         reply = await self._ask_join()
-        code = self.client.told("JoinGroup", reply.error_code, GROUP, self.group)
+        code = self.client.note_reply("JoinGroup", reply.error_code, GROUP, self.group)
         if code is ErrorCode.NONE:
             self.known(asked_at)
-            is_mixed = self.party.is_mixed
-            self.party.checker.numbered(reply.generation_id, asked_at, is_group_wide=not is_mixed)
+            is_mixed = self.context.is_mixed
+            self.context.checker.numbered(reply.generation_id, asked_at, is_group_wide=not is_mixed)
             if not is_mixed:
-                self.party.checker.led(reply.generation_id, reply.leader)
+                self.context.checker.led(reply.generation_id, reply.leader)
             self.learn(reply.member_id, reply.generation_id)
             await self._sync(reply)
         elif code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id, self.epoch = reply.member_id, 0
-        elif code in GONE:
-            self._gone(code)
+        elif code in MEMBERSHIP_LOST:
+            self._membership_lost(code)
         else:
-            assert code in (*NOT_NOW, ErrorCode.REBALANCE_IN_PROGRESS), code
+            assert code in (*RETRY_LATER, ErrorCode.REBALANCE_IN_PROGRESS), code
 
     async def _ask_join(self) -> JoinGroupResponse:
-        timing = self.party.timing
-        told = Subscription(
-            topics=sorted(self.party.topics),
+        timing = self.context.timing
+        subscription = Subscription(
+            topics=sorted(self.context.topics),
             owned_partitions=rows_of(self.owned),
             generation_id=self.epoch if self.owned else -1,
         )
@@ -97,7 +97,9 @@ class ClassicMember(Member):
             group_instance_id=self.instance,
             protocol_type=CONSUMER,
             protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=write_subscription(told, version))
+                JoinGroupRequestProtocol(
+                    name=name, metadata=write_subscription(subscription, version)
+                )
             ],
         )
         return await self.client.ask_coordinator(
@@ -131,31 +133,33 @@ class ClassicMember(Member):
             self.group,
             request,
             SyncGroupResponse,
-            timeout_ms=int((self.party.timing.rebalance_s + ANSWER_S) * 1000),
+            timeout_ms=int((self.context.timing.rebalance_s + ANSWER_S) * 1000),
         )
-        code = self.client.told("SyncGroup", reply.error_code, GROUP, self.group)
+        code = self.client.note_reply("SyncGroup", reply.error_code, GROUP, self.group)
         if code is not ErrorCode.NONE:
             self._react(code)
             return
         self.known(asked_at)
         rows = read_assignment(reply.assignment).assigned_partitions
         assigned = {(row.topic, index) for row in rows for index in row.partitions}
-        # Who gave something up joins again, so that another can be given it.
+        # A member that revoked partitions rejoins, so that they can be reassigned.
         self.must_join = bool(self.owned - assigned)
         self.own(assigned)
 
     def _assign(self, members: Any) -> dict[str, bytes]:
-        told = {m.member_id: read_subscription(m.metadata)[1] for m in members}
+        subscriptions = {m.member_id: read_subscription(m.metadata)[1] for m in members}
         held = {
             (row.topic, index): member
-            for member, subscription in told.items()
+            for member, subscription in subscriptions.items()
             for row in subscription.owned_partitions
             for index in row.partitions
         }
-        given: dict[str, set[Place]] = {member: set() for member in told}
+        given: dict[str, set[Place]] = {member: set() for member in subscriptions}
         turn = 0
-        for topic, count in sorted(self.party.topics.items()):
-            takers = sorted(m for m, subscription in told.items() if topic in subscription.topics)
+        for topic, count in sorted(self.context.topics.items()):
+            takers = sorted(
+                m for m, subscription in subscriptions.items() if topic in subscription.topics
+            )
             for index in range(count if takers else 0):
                 taker = takers[turn % len(takers)]
                 turn += 1
@@ -166,7 +170,7 @@ class ClassicMember(Member):
             for member, owned in given.items()
         }
 
-    # -- staying and going ------------------------------------------------------------------
+    # -- heartbeats and leaving -------------------------------------------------------------
 
     async def _heartbeat(self) -> None:
         request = HeartbeatRequest(
@@ -177,28 +181,28 @@ class ClassicMember(Member):
         )
         asked_at, owned = self.world.now(), set(self.owned)
         reply = await self.client.ask_coordinator(GROUP, self.group, request, HeartbeatResponse)
-        code = self.client.told("Heartbeat", reply.error_code, GROUP, self.group)
+        code = self.client.note_reply("Heartbeat", reply.error_code, GROUP, self.group)
         if code is ErrorCode.NONE:
             self.known(asked_at)
-            self.party.checker.confirmed(self.member_id, owned, asked_at)
+            self.context.checker.confirmed(self.member_id, owned, asked_at)
         else:
             self._react(code)
 
     def _react(self, code: ErrorCode) -> None:
-        if code in NOT_NOW:
+        if code in RETRY_LATER:
             return
         self.must_join = True
-        if code in GONE:
-            self._gone(code)
+        if code in MEMBERSHIP_LOST:
+            self._membership_lost(code)
         elif code is ErrorCode.ILLEGAL_GENERATION:
-            self._outlive()
+            self._retire_identity()
             self.owned = set()
         else:
             assert code is ErrorCode.REBALANCE_IN_PROGRESS, code
             if not self.is_cooperative:
                 self.owned = set()
 
-    def _gone(self, code: ErrorCode) -> None:
+    def _membership_lost(self, code: ErrorCode) -> None:
         if code is ErrorCode.FENCED_INSTANCE_ID:
             self.fenced()
         if code is ErrorCode.UNKNOWN_MEMBER_ID and self.epoch > 0:

@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group: one request says everything, and the coordinator assigns."""
+"""Member of a KIP-848 group: uses one request, and the coordinator assigns."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from penstock.wire.messages.consumer_groups import (
 )
 from simulation.checkers.groups import Place
 from simulation.client import SimClient
-from simulation.workloads.members import GROUP, NOT_NOW, Member, Party
+from simulation.workloads.members import GROUP, RETRY_LATER, GroupContext, Member
 
 LEAVES: Final = -1
 LEAVES_FOR_NOW: Final = -2
@@ -26,13 +26,15 @@ OVER = (
 
 
 class ConsumerMember(Member):
-    """ConsumerGroupHeartbeat, and nothing else."""
+    """Member that uses only ConsumerGroupHeartbeat."""
 
     leaves_for_now = False
-    """When it leaves, its instance is to come back."""
+    """True if its static instance will rejoin after it has left."""
 
-    def __init__(self, party: Party, client: SimClient, instance: str | None = None) -> None:
-        super().__init__(party, client, instance)
+    def __init__(
+        self, context: GroupContext, client: SimClient, instance: str | None = None
+    ) -> None:
+        super().__init__(context, client, instance)
         self.wanted: set[Place] = set()
         self._lives = 0
         self._names: dict[TopicId, str] = {}
@@ -50,21 +52,21 @@ class ConsumerMember(Member):
         asked_at, owned = self.world.now(), set(self.owned)
         is_joining = self.epoch == 0
         reply = await self._beat(self.epoch, set() if is_joining else owned)
-        code = self.client.told("ConsumerGroupHeartbeat", reply.error_code, GROUP, self.group)
+        code = self.client.note_reply("ConsumerGroupHeartbeat", reply.error_code, GROUP, self.group)
         if code is ErrorCode.NONE:
             self.known(asked_at)
-            self.party.checker.numbered(reply.member_epoch, asked_at, is_group_wide=is_joining)
+            self.context.checker.numbered(reply.member_epoch, asked_at, is_group_wide=is_joining)
             if reply.member_epoch < self.epoch:
                 self.world.violate("generation", f"{self.member_id} went back to an older epoch")
-            self.party.checker.confirmed(self.member_id, owned, asked_at)
+            self.context.checker.confirmed(self.member_id, owned, asked_at)
             assert reply.member_id is not None
             self.learn(reply.member_id, reply.member_epoch)
             self._take(reply.assignment)
-        elif code not in NOT_NOW:
+        elif code not in RETRY_LATER:
             self._over(code)
 
     async def _learn_topics(self) -> None:
-        for topic in sorted(self.party.topics):
+        for topic in sorted(self.context.topics):
             found = await self.client.topic(topic)
             self._ids[topic], self._names[found.topic_id] = found.topic_id, topic
 
@@ -77,8 +79,8 @@ class ConsumerMember(Member):
             member_id=self.member_id,
             member_epoch=epoch,
             instance_id=self.instance,
-            rebalance_timeout_ms=int(self.party.timing.rebalance_s * 1000),
-            subscribed_topic_names=sorted(self.party.topics),
+            rebalance_timeout_ms=int(self.context.timing.rebalance_s * 1000),
+            subscribed_topic_names=sorted(self.context.topics),
             topic_partitions=[
                 ConsumerGroupHeartbeatRequestTopicPartitions(
                     topic_id=self._ids[topic], partitions=indexes
@@ -115,7 +117,7 @@ class ConsumerMember(Member):
     async def leave(self) -> None:
         if self.is_in:
             reply = await self._beat(LEAVES_FOR_NOW if self.leaves_for_now else LEAVES, set())
-            if reply.error_code in NOT_NOW:
+            if reply.error_code in RETRY_LATER:
                 self.epoch = 0  # The coordinator still knows the member, which may still commit.
         self.lose()
         self.wanted = set()

@@ -1,9 +1,9 @@
-"""Copies records from topic to topic, exactly once: read, write and commit the position in one.
+"""Copies records from topic to topic exactly once: writes and offset commit in one transaction.
 
-A copier is a member of a group (either protocol) and a transactional producer. Before a partition
-is read, its position is asked for and must be stable; what is written and the new position belong
-to one transaction, made in the name of the membership it began with (KIP-447). Whatever goes wrong
-ends in an abort or in a new identity, and the position is asked for again.
+A copier is a member of a group (of either protocol) and a transactional producer. Before it reads a
+partition, it fetches its stable committed offset. The written records and the new offset are part
+of one transaction, with the group membership at its start (KIP-447). Every failure ends in an abort
+or in a new identity, and the copier fetches the offset again.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from penstock.wire.messages.offset_commit import (
 from simulation.checkers.copies import Copy, CopyChecker, Txn
 from simulation.checkers.groups import Place
 from simulation.checkers.identities import IdentityChecker
-from simulation.client import LOST
+from simulation.client import NO_REPLY
 from simulation.workloads.members import GROUP, Member
 from simulation.workloads.transactions import Membership, TxnFailed, TxnProducer
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RECORDS_MAX: Final = 6
 LINGER_S: Final = 4.0
-"""So long a transaction may stay open with everything in it."""
+"""Maximum time for which a complete transaction stays open."""
 FETCH_BYTES: Final = 400
 FENCED = (
     ErrorCode.PRODUCER_FENCED,
@@ -50,14 +50,14 @@ FENCED = (
 
 @dataclass(slots=True)
 class CopyJob:
-    """What all copiers of a run share."""
+    """State shared by all copiers of a run."""
 
     source: str
     targets: list[TopicPartition]
     copies: CopyChecker
     identities: IdentityChecker
     positions: dict[Place, tuple[int, float]] = field(default_factory=dict)
-    """The highest stable position that anybody was told, and when."""
+    """Highest stable offset in a reply, and the time of the reply."""
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def next_name(self, copier: str) -> str:
@@ -65,7 +65,7 @@ class CopyJob:
 
 
 async def stable_position(client: "SimClient", group: str, place: Place) -> int | None:
-    """The group's position once no transaction is about to change it; None: ask again."""
+    """Committed offset of the group if no open transaction may change it; None: ask again."""
     topic, index = place
     rows = [OffsetFetchRequestTopics(name=topic, partition_indexes=[index])]
     request = OffsetFetchRequest(
@@ -73,10 +73,10 @@ async def stable_position(client: "SimClient", group: str, place: Place) -> int 
     )
     reply = await client.ask_coordinator(GROUP, group, request, OffsetFetchResponse, version=9)
     found = reply.groups[0]
-    code = client.told("OffsetFetch", found.error_code, GROUP, group)
+    code = client.note_reply("OffsetFetch", found.error_code, GROUP, group)
     if code is ErrorCode.NONE:
         row = found.topics[0].partitions[0]
-        code = client.told("OffsetFetch", row.error_code, GROUP, group)
+        code = client.note_reply("OffsetFetch", row.error_code, GROUP, group)
         if code is ErrorCode.NONE:
             return max(row.committed_offset, 0)
     assert code in RETRIABLE, code
@@ -84,7 +84,7 @@ async def stable_position(client: "SimClient", group: str, place: Place) -> int 
 
 
 class Copier:
-    """One instance of the copying application."""
+    """Instance of the copying application."""
 
     def __init__(self, job: CopyJob, member: Member, producer: TxnProducer) -> None:
         self.job = job
@@ -94,11 +94,11 @@ class Copier:
         self.world = member.world
         self.rng = self.world.rng(f"copier/{self.client.name}")
         self.is_replaced = False
-        """Another instance has taken over: this one ends when it finds out."""
+        """True after another instance has taken over: this one ends when it is fenced."""
         self._known: dict[Place, tuple[Membership, int]] = {}
 
     async def run(self) -> None:
-        """Until it is fenced by its successor, or killed."""
+        """Copies until fenced by its successor, or killed."""
         await self._initialise(keep=False)
         while not (self.is_replaced and self.producer.producer_id < 0):
             await asyncio.sleep(self.rng.uniform(0.1, 0.6))
@@ -107,7 +107,7 @@ class Copier:
                 continue
             try:
                 await self._copy_from(self.rng.choice(places))
-            except LOST:
+            except NO_REPLY:
                 self._known.clear()
         self.member.is_leaving = True
 
@@ -121,7 +121,7 @@ class Copier:
                     self.world.reached("zombie fenced")
                     self.producer.producer_id = -1
                     return
-                # Who has been replaced does not take its place back.
+                # A replaced instance must not fence its successor.
                 keep = keep and self.is_replaced
 
     # -- one transaction --------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Copier:
             txn.copies.update(dict.fromkeys(((target.topic, target.partition), c) for c in copies))
 
     async def _give_up(self, txn: Txn, failed: TxnFailed) -> None:
-        """The transaction cannot be committed any more, unless it has been."""
+        """Ends a failed transaction, which may have been committed."""
         self.world.reached(f"transaction failed: {failed}")
         if txn.is_commit_asked:
             if not failed.is_unknown:
@@ -188,7 +188,7 @@ class Copier:
             return
         self.job.copies.aborted(txn)
         if not self.producer.is_v2:
-            # What is still on its way must not get into the next transaction.
+            # Requests in flight must not get into the next transaction.
             await self._initialise(keep=True)
 
     async def _start_anew(self, failed: TxnFailed) -> None:
@@ -216,7 +216,7 @@ class Copier:
             self.job.positions[place] = (offset, self.world.now())
 
     async def _read(self, place: Place, offset: int) -> list[int]:
-        """The offsets of the next few records."""
+        """Offsets of the next few records."""
         where = TopicPartition(*place)
         info = await self.client.topic(where.topic)
         row = FetchPartition(
@@ -230,7 +230,7 @@ class Copier:
         if not reply.responses:
             return []
         data = reply.responses[0].partitions[0]
-        code = self.client.told("Fetch", data.error_code)
+        code = self.client.note_reply("Fetch", data.error_code)
         if code is not ErrorCode.NONE or data.records is None:
             assert code is ErrorCode.NONE or code in RETRIABLE, code
             return []

@@ -1,8 +1,9 @@
-"""What consumers of both protocols share: identity, what they own, commits, and their end.
+"""Common parts of members of both group protocols: identity, ownership, commits, and leaving.
 
-A member is one client process that joins, stays, commits, and reacts to every answer as Kafka's
-own consumers do. `classic` and `consumer` hold the two protocols. `owned` is what it would be
-reading right now. Identities that are over are kept, to see that nothing is accepted under them.
+A member is a client process that joins, sends heartbeats, commits, and reacts to every error code
+as Kafka's consumers do. `classic_member` and `consumer_member` implement the two protocols.
+`owned` are the partitions that it would read now. Members keep their old identities, to check that
+the coordinator refuses them.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from penstock.wire.messages.offset_commit import (
 )
 from simulation.checkers.groups import GroupChecker, Place
 from simulation.checkers.offsets import OffsetsChecker
-from simulation.client import LOST, UNKNOWN, SimClient
+from simulation.client import NO_REPLY, UNKNOWN_OUTCOME, SimClient
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -32,25 +33,25 @@ COMMIT_VERSION: Final = 9
 PAUSE_S: Final = (0.1, 0.4)
 OLD_MAX: Final = 20
 
-NOT_NOW = (
+RETRY_LATER = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+MEMBERSHIP_LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
 
 @dataclass(slots=True)
 class Timing:
-    """How a group's members live."""
+    """Timing of a group's members."""
 
     session_s: float = 6.0
     rebalance_s: float = 20.0
     heartbeat_s: float = 1.0
 
 
-class Party:
-    """One group in a run: its checkers, and what its members have in common."""
+class GroupContext:
+    """Group of a run: its checkers, and the common settings of its members."""
 
     def __init__(
         self, world: "World", group: str, topics: dict[str, int], timing: Timing | None = None
@@ -58,21 +59,21 @@ class Party:
         self.world = world
         self.group = group
         self.topics = topics
-        """Topic to number of partitions."""
+        """Number of partitions by topic."""
         self.timing = timing or Timing()
         self.is_mixed = False
-        """Has members of both protocols, each at its own epoch."""
+        """True if members use both protocols, each with its own epoch."""
         self.checker = GroupChecker(world, group)
         self.offsets = OffsetsChecker(world, group)
 
 
-async def found(client: SimClient, group: str, place: Place, value: int) -> None:
-    """Commits a position for a group that nobody is in yet.
+async def create_group(client: SimClient, group: str, place: Place, value: int) -> None:
+    """Creates a group by a committed offset.
 
-    A group without members and positions is forgotten, and begins again from the first generation.
+    A group without members and offsets is deleted, and starts again at the first generation.
     """
     while True:
-        with contextlib.suppress(*LOST):
+        with contextlib.suppress(*NO_REPLY):
             if await send_commit(client, group, place, value, "", -1) is ErrorCode.NONE:
                 return
         await asyncio.sleep(PAUSE_S[0])
@@ -102,34 +103,36 @@ async def send_commit(
         GROUP, group, request, OffsetCommitResponse, version=COMMIT_VERSION
     )
     code = reply.topics[0].partitions[0].error_code
-    return client.told("OffsetCommit", code, GROUP, group)
+    return client.note_reply("OffsetCommit", code, GROUP, group)
 
 
 class Member:
-    """A consumer. `run` returns once it was asked to leave, and did."""
+    """Member of a group. `run` returns after it has left."""
 
     is_classic = False
 
-    def __init__(self, party: Party, client: SimClient, instance: str | None = None) -> None:
-        self.party = party
-        self.world = party.world
+    def __init__(
+        self, context: GroupContext, client: SimClient, instance: str | None = None
+    ) -> None:
+        self.context = context
+        self.world = context.world
         self.client = client
-        self.group = party.group
+        self.group = context.group
         self.instance = instance
         if instance is not None:
-            party.checker.statics[instance] = None
-        self.rng: random.Random = party.world.rng(f"member/{client.name}")
+            context.checker.statics[instance] = None
+        self.rng: random.Random = context.world.rng(f"member/{client.name}")
         self.member_id = ""
         self.epoch = 0
         self.owned: set[Place] = set()
         self.old: list[tuple[str, int]] = []
         self.is_slow = False
-        """Takes its time to give up what it was told to."""
+        """True if it revokes partitions slowly."""
         self.is_leaving = False
         self.is_fenced = False
-        """Another one has its instance id: it ends without a word."""
+        """True if another member has its instance id: it ends without leaving."""
         self._known_at = -1.0
-        """When it last asked a question that was answered as to a member."""
+        """Time of the last request with a successful reply."""
 
     @property
     def is_in(self) -> bool:
@@ -139,11 +142,11 @@ class Member:
         while not self.is_leaving:
             try:
                 await self.step()
-            except LOST:
+            except NO_REPLY:
                 await self.pause()
             await asyncio.sleep(self.next_pause_s())
         if not self.is_fenced:
-            with contextlib.suppress(*LOST):
+            with contextlib.suppress(*NO_REPLY):
                 await self.leave()
 
     async def step(self) -> None:
@@ -153,84 +156,84 @@ class Member:
         raise NotImplementedError
 
     def next_pause_s(self) -> float:
-        return self.party.timing.heartbeat_s * self.rng.uniform(0.5, 1.2)
+        return self.context.timing.heartbeat_s * self.rng.uniform(0.5, 1.2)
 
     async def pause(self) -> None:
         await asyncio.sleep(self.rng.uniform(*PAUSE_S))
 
-    # -- what answers say -------------------------------------------------------------------
+    # -- replies ----------------------------------------------------------------------------
 
     def learn(self, member_id: str, epoch: int) -> None:
-        """The coordinator says who we are and at which epoch."""
+        """Sets the member id and epoch of a reply."""
         if self.is_in and (member_id, epoch) != (self.member_id, self.epoch):
-            self._outlive()
+            self._retire_identity()
         self.member_id, self.epoch = member_id, epoch
 
     def lose(self) -> None:
-        """We are nobody any more."""
+        """Drops the identity and all partitions."""
         if self.is_in:
-            self._outlive()
+            self._retire_identity()
         self.member_id, self.epoch = "", 0
         self.owned = set()
         self._known_at = -1.0
 
-    def _outlive(self) -> None:
+    def _retire_identity(self) -> None:
         self.old.append((self.member_id, self.epoch))
         del self.old[:-OLD_MAX]
 
     def own(self, owned: set[Place]) -> None:
-        self.party.checker.granted(self.member_id, self.owned, owned)
+        self.context.checker.granted(self.member_id, self.owned, owned)
         self.owned = owned
 
     def known(self, asked_at: float) -> None:
-        """A question was answered as to a member: the session is alive."""
+        """Records a successful reply, which shows that the session is alive."""
         self._known_at = asked_at
 
     def fenced(self) -> None:
-        """Somebody else came with our instance id."""
+        """Ends this member, because another one uses its instance id."""
         self.is_leaving = self.is_fenced = True
 
     def unknown(self) -> None:
-        """We were told that we are not a member; that must be because we were silent."""
+        """Checks that the session has expired when the coordinator does not know the member."""
         if self._known_at >= 0 and self.instance is None:
             silent_s = self.world.now() - self._known_at
-            self.party.checker.forgot(self.member_id, silent_s, self.party.timing.session_s)
+            self.context.checker.forgot(self.member_id, silent_s, self.context.timing.session_s)
 
-    # -- positions --------------------------------------------------------------------------
+    # -- offset commits ---------------------------------------------------------------------
 
     async def commit(self, place: Place) -> ErrorCode | None:
-        """Moves the position of one owned partition; None without an answer."""
-        commit = self.party.offsets.asks(place, self.epoch)
+        """Commits an offset of one owned partition; None without a reply."""
+        commit = self.context.offsets.begin_commit(place, self.epoch)
         try:
             code = await self._commit(place, commit.value, self.member_id, self.epoch)
         except Unreachable:
-            self.party.offsets.refused(commit)
+            self.context.offsets.refused(commit)
             return None
-        except UNKNOWN:
+        except UNKNOWN_OUTCOME:
             self.world.reached("commit unknown")
             return None
         if code is ErrorCode.NONE:
-            self.party.offsets.acknowledged(commit)
-        elif code not in NOT_NOW:
-            self.party.offsets.refused(commit)
+            self.context.offsets.acknowledged(commit)
+        elif code not in RETRY_LATER:
+            self.context.offsets.refused(commit)
         return code
 
     async def commit_old(self, place: Place) -> None:
-        """Tries to move a position under an identity that is over: that must be refused."""
+        """Commits an offset with an old identity, which must be refused."""
         member_id, epoch = self.rng.choice(self.old)
-        # A classic member that was removed is back after a crash until the next generation.
-        if self.is_classic and epoch >= self.party.checker.number:
+        # After a crash, a removed classic member exists again until the next generation.
+        if self.is_classic and epoch >= self.context.checker.number:
             return
-        commit = self.party.offsets.asks(place, epoch)
+        commit = self.context.offsets.begin_commit(place, epoch)
         try:
             code = await self._commit(place, commit.value, member_id, epoch)
-        except LOST:
+        except NO_REPLY:
             return
         self.world.reached("old commit tried")
         if code is ErrorCode.NONE:
-            self.party.checker.accepted_old(member_id, epoch, "a commit")
-        elif code not in NOT_NOW:
-            self.party.offsets.refused(commit)
+            self.context.checker.accepted_old(member_id, epoch, "a commit")
+        elif code not in RETRY_LATER:
+            self.context.offsets.refused(commit)
 
     async def _commit(self, place: Place, value: int, member_id: str, epoch: int) -> ErrorCode:
         return await send_commit(
@@ -238,12 +241,12 @@ class Member:
         )
 
     async def commit_sometimes(self) -> None:
-        """The other half of a consumer's life."""
+        """Commits offsets at random intervals."""
         while not self.is_leaving:
             await asyncio.sleep(self.rng.uniform(0.2, 1.5))
             places = sorted(self.owned)
             if self.is_in and places and self.rng.random() < 0.8:
                 await self.commit(self.rng.choice(places))
             elif self.old:
-                topic = self.rng.choice(sorted(self.party.topics))
-                await self.commit_old((topic, self.rng.randrange(self.party.topics[topic])))
+                topic = self.rng.choice(sorted(self.context.topics))
+                await self.commit_old((topic, self.rng.randrange(self.context.topics[topic])))

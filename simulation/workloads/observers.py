@@ -1,7 +1,6 @@
-"""Those who only look: readers, and those who ask for positions and for the ends of logs.
+"""Read-only clients: consumers, and queries of committed offsets and log ends.
 
-They never stop, whatever happens to the cluster: what they are told in the middle of trouble must
-be as true as what they are told in peace.
+They continue during faults: replies during faults must be as correct as later ones.
 """
 
 import asyncio
@@ -26,8 +25,8 @@ from penstock.wire.messages.offset_commit import (
 )
 from simulation.checkers.copies import CopyChecker
 from simulation.checkers.reads import ReadsChecker
-from simulation.client import LOST, SimClient
-from simulation.workloads.members import GROUP, Party
+from simulation.client import NO_REPLY, SimClient
+from simulation.workloads.members import GROUP, GroupContext
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -39,7 +38,7 @@ FOREVER_MS = 10**9
 async def read_committed(
     client: SimClient, places: list[TopicPartition], checker: CopyChecker
 ) -> None:
-    """Follows the logs from their start, once; what was seen is not asked for again."""
+    """Follows the logs from their start, once; does not read records again."""
     config = ConsumerConfig(isolation_level=READ_COMMITTED, retry_timeout_ms=FOREVER_MS)
     await _bootstrap(client, places)
     async with Consumer(client.cluster, config) as consumer:
@@ -47,34 +46,34 @@ async def read_committed(
         while True:
             for message in await consumer.poll(1_000):
                 assert message.value is not None
-                checker.saw((message.topic, message.partition), message.offset, message.value)
+                checker.note_read((message.topic, message.partition), message.offset, message.value)
             await asyncio.sleep(PAUSE_S)
 
 
-async def watch_positions(client: SimClient, parties: list[Party]) -> None:
-    """Asks for all positions of all groups again and again."""
+async def watch_positions(client: SimClient, parties: list[GroupContext]) -> None:
+    """Queries all committed offsets of all groups repeatedly."""
     world: World = client.world
     rng = world.rng(f"observer/{client.name}")
     while True:
-        for party in parties:
+        for context in parties:
             try:
-                await read_positions(client, party)
-            except LOST:
+                await read_positions(client, context)
+            except NO_REPLY:
                 await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(rng.uniform(0.2, 1.5))
 
 
-async def read_positions(client: SimClient, party: Party) -> bool:
-    """One look at a group's positions; False if the coordinator could not tell."""
+async def read_positions(client: SimClient, context: GroupContext) -> bool:
+    """Queries a group's committed offsets; False after an error code."""
     asked_at = client.world.now()
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=party.group, topics=None)], require_stable=False
+        groups=[OffsetFetchRequestGroup(group_id=context.group, topics=None)], require_stable=False
     )
     reply = await client.ask_coordinator(
-        GROUP, party.group, request, OffsetFetchResponse, version=9
+        GROUP, context.group, request, OffsetFetchResponse, version=9
     )
     group = reply.groups[0]
-    code = client.told("OffsetFetch", group.error_code, GROUP, party.group)
+    code = client.note_reply("OffsetFetch", group.error_code, GROUP, context.group)
     if code is not ErrorCode.NONE:
         assert code in RETRIABLE, code
         return False
@@ -83,16 +82,16 @@ async def read_positions(client: SimClient, party: Party) -> bool:
         for topic in group.topics
         for row in topic.partitions
     }
-    for topic, count in sorted(party.topics.items()):
+    for topic, count in sorted(context.topics.items()):
         for index in range(count):
-            party.offsets.read((topic, index), found.get((topic, index), -1), asked_at)
+            context.offsets.read((topic, index), found.get((topic, index), -1), asked_at)
     return True
 
 
 async def follow_logs(
     client: SimClient, places: list[TopicPartition], checker: ReadsChecker, pause_s: float
 ) -> None:
-    """Reads logs from their start, everything that is committed, in order."""
+    """Reads all committed records of logs from their start, in order."""
     config = ConsumerConfig(retry_timeout_ms=FOREVER_MS)
     await _bootstrap(client, places)
     async with Consumer(client.cluster, config) as consumer:
@@ -101,15 +100,15 @@ async def follow_logs(
             for message in await consumer.poll(1_000):
                 assert message.value is not None
                 place = (message.topic, message.partition)
-                client.world.tally.operations["read"] += 1
-                checker.saw(client.name, place, message.offset, message.value)
+                client.world.results.operations["read"] += 1
+                checker.note_read(client.name, place, message.offset, message.value)
             await asyncio.sleep(pause_s)
 
 
 async def watch_ends(
     client: SimClient, places: list[TopicPartition], checker: ReadsChecker, pause_s: float
 ) -> None:
-    """Asks leaders again and again where their logs end."""
+    """Queries end offsets of logs from their leaders repeatedly."""
     rng = client.world.rng(f"observer/{client.name}")
     while True:
         where = rng.choice(places)
@@ -120,12 +119,12 @@ async def watch_ends(
         floor = checker.floor(place)
         try:
             reply = await client.ask_leader(where, request, ListOffsetsResponse)
-        except LOST:
+        except NO_REPLY:
             await asyncio.sleep(PAUSE_S)
             continue
         row = reply.topics[0].partitions[0]
-        if client.told("ListOffsets", row.error_code) is ErrorCode.NONE:
-            checker.told(place, row.leader_epoch, row.offset, floor)
+        if client.note_reply("ListOffsets", row.error_code) is ErrorCode.NONE:
+            checker.note_end(place, row.leader_epoch, row.offset, floor)
         await asyncio.sleep(rng.uniform(0, 2 * pause_s))
 
 
@@ -133,5 +132,5 @@ async def _bootstrap(client: SimClient, places: list[TopicPartition]) -> None:
     while not client.cluster.metadata.brokers:
         try:
             await client.cluster.refresh({where.topic for where in places})
-        except LOST:
+        except NO_REPLY:
             await asyncio.sleep(PAUSE_S)

@@ -1,11 +1,11 @@
-"""Publishers and members of a queue, and an administrator who redrives dead-lettered messages.
+"""Publishers and members of a queue, and an administrator who redrives dead letters.
 
-Publishers use the real producer and say by headers how their messages are delivered. Members ask
-leaders for leases and settle them as gateways do (TakeFromQueues, SettleLeases): they accept,
-release with a delay, reject, extend, give back, answer late or not at all, and die. The redriver is
-stopped in the middle of its work and starts again. All report to `checkers.deliveries`.
+Publishers use the real producer and set delivery options in headers. Members lease messages from
+leaders and settle them as gateways do (TakeFromQueues, SettleLeases): they accept, release with a
+delay, reject, extend, return, settle late or not at all, and die. The redriver is killed in the
+middle of its work and restarted. All report to `checkers.queue_deliveries`.
 
-Clocks: every publisher has its own, up to `skew_s` ahead or behind, which is set now and then.
+Every publisher has its own clock, up to `skew_s` ahead or behind, which changes at random.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from penstock.wire.messages.internal.queues import (
 )
 from penstock.wire.records import batches, decode, is_control
 from simulation.checkers.queue_deliveries import DeliveryChecker, Place, Sent
-from simulation.client import LOST, SimClient
+from simulation.client import NO_REPLY, SimClient
 from simulation.clock import EPOCH_MS, SimClock
 from simulation.random import SimRandom
 
@@ -45,26 +45,26 @@ WAIT_MS = 300
 BYTES_MAX = 1 << 20
 TROUBLE = (OSError, PeerError, Refused)
 POISON = b"poison"
-"""Members reject messages that begin so, and accept their copies."""
+"""Prefix of messages that members reject; they accept redriven copies of them."""
 
 
 @dataclass(slots=True)
-class QueueScene:
-    """Scene that publishers and members of one run have in common."""
+class QueueRunContext:
+    """State shared by publishers and members of one run."""
 
     world: "World"
     checker: DeliveryChecker
     partitions: int
     lock_ms: int
-    """Of the group."""
+    """Lease duration of the group."""
     skew_s: float
     is_ordered: bool = False
     is_calm: bool = False
-    """Members accept everything at once, and publishers send no more."""
+    """True at the end: members accept everything, and publishers stop."""
     topic_id: TopicId = field(default_factory=lambda: TopicId(bytes(16)))
 
     def epoch(self, index: int) -> int:
-        """Of the partition's leader, by what the nodes know that run."""
+        """Highest leader epoch of the partition on any running node."""
         found = [
             partition.leader_epoch
             for node in self.world.cluster.nodes()
@@ -74,16 +74,18 @@ class QueueScene:
 
 
 class Publisher:
-    """Sends `count` messages at random intervals, and ends."""
+    """Publisher that sends `count` messages at random intervals and ends."""
 
-    def __init__(self, scene: QueueScene, client: SimClient, count: int, pause_s: float) -> None:
-        self.scene = scene
+    def __init__(
+        self, context: QueueRunContext, client: SimClient, count: int, pause_s: float
+    ) -> None:
+        self.context = context
         self.client = client
         self.is_done = False
         self._count = count
         self._pause_s = pause_s
-        self._rng = scene.world.rng(f"publisher/{client.name}")
-        self._clock = SimClock(scene.world.loop, epoch_ms=EPOCH_MS)
+        self._rng = context.world.rng(f"publisher/{client.name}")
+        self._clock = SimClock(context.world.loop, epoch_ms=EPOCH_MS)
         self._skew_ms = 0
 
     async def run(self) -> None:
@@ -92,7 +94,7 @@ class Publisher:
             try:
                 await self.client.cluster.refresh({TOPIC})
                 break
-            except LOST:
+            except NO_REPLY:
                 await asyncio.sleep(0.5)
         producer = Producer(
             self._clock,
@@ -111,12 +113,12 @@ class Publisher:
         self.is_done = True
 
     def _set_clock(self) -> None:
-        skew_ms = int(self._rng.uniform(-1, 1) * self.scene.skew_s * 1000)
+        skew_ms = int(self._rng.uniform(-1, 1) * self.context.skew_s * 1000)
         self._clock.jump(skew_ms - self._skew_ms)
         self._skew_ms = skew_ms
 
     async def _send(self, producer: Producer, number: int) -> None:
-        world, rng = self.scene.world, self._rng
+        world, rng = self.context.world, self._rng
         now_s, headers = world.now(), []
         delay_s, ttl_s, dedup_id = 0.0, None, None
         kind = rng.random()
@@ -136,21 +138,21 @@ class Publisher:
             headers.append((delivery_headers.PRIORITY, b"%d" % rng.randint(0, 9)))
         word = POISON if rng.random() < 0.1 else b"job"
         value_of = b"%s %s-%d" % (word, self.client.name.encode(), number)
-        self.scene.checker.sends(value_of, Sent(now_s, delay_s, ttl_s, dedup_id))
-        world.tally.operations["publish"] += 1
+        self.context.checker.sends(value_of, Sent(now_s, delay_s, ttl_s, dedup_id))
+        world.results.operations["publish"] += 1
         key = b"k%d" % rng.randrange(4) if rng.random() < 0.7 else None
-        index = rng.randrange(self.scene.partitions)
+        index = rng.randrange(self.context.partitions)
         try:
             delivery = await producer.send(TOPIC, value_of, key, partition=index, headers=headers)
             sent = await delivery
         except (DeliveryTimeout, Refused) as error:
             world.reached(f"publish failed: {type(error).__name__}")
             return
-        self.scene.checker.acknowledged(value_of, (sent.partition, sent.offset))
+        self.context.checker.acknowledged(value_of, (sent.partition, sent.offset))
 
 
 @dataclass(slots=True)
-class _Given:
+class _Delivered:
     place: Place
     value: bytes
     count: int
@@ -158,33 +160,33 @@ class _Given:
 
 
 class Worker:
-    """One member: asks one leader after the other, and settles what it is given."""
+    """Member that leases messages from random leaders and settles them."""
 
-    def __init__(self, scene: QueueScene, client: SimClient) -> None:
-        self.scene = scene
+    def __init__(self, context: QueueRunContext, client: SimClient) -> None:
+        self.context = context
         self.client = client
-        self._rng = scene.world.rng(f"worker/{client.name}")
+        self._rng = context.world.rng(f"worker/{client.name}")
 
     async def run(self) -> None:
         rng = self._rng
         while True:
-            index = rng.randrange(self.scene.partitions)
+            index = rng.randrange(self.context.partitions)
             try:
                 found = await self._take(index)
-            except LOST:
+            except NO_REPLY:
                 found = []
                 await asyncio.sleep(rng.uniform(0.05, 0.3))
             if found:
                 await self._settle(index, found)
             await asyncio.sleep(rng.uniform(0.01, 0.1))
 
-    async def _take(self, index: int) -> list[_Given]:
-        scene, rng = self.scene, self._rng
-        is_calm = scene.is_calm
-        lock_ms = -1 if is_calm or rng.random() < 0.5 else rng.randint(1000, 2 * scene.lock_ms)
+    async def _take(self, index: int) -> list[_Delivered]:
+        context, rng = self.context, self._rng
+        is_calm = context.is_calm
+        lock_ms = -1 if is_calm or rng.random() < 0.5 else rng.randint(1000, 2 * context.lock_ms)
         request = TakeFromQueuesRequest(
             group_id=GROUP,
-            topic_id=scene.topic_id,
+            topic_id=context.topic_id,
             partitions=[index],
             member_id=self.client.name,
             records_max=10 if is_calm else rng.randint(1, 5),
@@ -192,27 +194,27 @@ class Worker:
             wait_ms=rng.choice((0, WAIT_MS)),
             lock_ms=lock_ms,
             fills=rng.random() < 0.3,
-            with_followers=scene.is_ordered and rng.random() < 0.3,
+            with_followers=context.is_ordered and rng.random() < 0.3,
         )
-        asked_s, epoch = scene.world.now(), scene.epoch(index)
+        asked_s, epoch = context.world.now(), context.epoch(index)
         answer = await self.client.ask_leader(
             TopicPartition(TOPIC, index), request, TakeFromQueuesResponse, version=0
         )
         assert not answer.error_code, answer
-        if epoch != scene.epoch(index):
+        if epoch != context.epoch(index):
             epoch = -1
-        found: list[_Given] = []
+        found: list[_Delivered] = []
         for row in answer.rows:
-            self.client.told("TakeFromQueues", row.error_code)
+            self.client.note_reply("TakeFromQueues", row.error_code)
             counts = {
                 offset: lease.delivery_count
                 for lease in row.leases
                 for offset in range(lease.first, lease.last + 1)
             }
             found += _read(row.records, counts, row.partition)
-        held_s = (scene.lock_ms if lock_ms < 0 else lock_ms) / 1000
+        held_s = (context.lock_ms if lock_ms < 0 else lock_ms) / 1000
         for one in found:
-            scene.checker.receives(
+            context.checker.receives(
                 self.client.name,
                 one.place,
                 one.value,
@@ -224,16 +226,16 @@ class Worker:
             )
         return found
 
-    async def _settle(self, index: int, found: list[_Given]) -> None:
-        scene, rng = self.scene, self._rng
-        if not scene.is_calm:
+    async def _settle(self, index: int, found: list[_Delivered]) -> None:
+        context, rng = self.context, self._rng
+        if not context.is_calm:
             if rng.random() < 0.12:
-                scene.world.reached("member does not answer")
+                context.world.reached("member does not answer")
                 return
             if rng.random() < 0.3:
-                await asyncio.sleep(rng.uniform(0, 1.5 * scene.lock_ms / 1000))
+                await asyncio.sleep(rng.uniform(0, 1.5 * context.lock_ms / 1000))
         rulings = [self._ruling(one) for one in found]
-        asked_s, epoch, checker = scene.world.now(), scene.epoch(index), scene.checker
+        asked_s, epoch, checker = context.world.now(), context.epoch(index), context.checker
         for one, ruling in zip(found, rulings, strict=True):
             accepts = ruling.verdict in (SettleAction.ACCEPT, SettleAction.FINISH)
             checker.answers(self.client.name, one.place, accepts=accepts)
@@ -246,18 +248,22 @@ class Worker:
                 SettleLeasesResponse,
                 version=0,
             )
-        except LOST:
-            scene.world.reached("settlement unknown")
+        except NO_REPLY:
+            context.world.reached("settlement unknown")
             return
-        if epoch != scene.epoch(index):
+        if epoch != context.epoch(index):
             epoch = -1
-        for one, ruling, told in zip(found, rulings, answer.answers, strict=True):
-            code = self.client.told(f"Settle {SettleAction(ruling.verdict).name}", told.error_code)
+        for one, ruling, reply in zip(found, rulings, answer.answers, strict=True):
+            code = self.client.note_reply(
+                f"Settle {SettleAction(ruling.verdict).name}", reply.error_code
+            )
             if code is ErrorCode.NONE:
                 self._was_settled(one, ruling, asked_s, epoch)
 
-    def _was_settled(self, one: _Given, ruling: LeaseRuling, asked_s: float, epoch: int) -> None:
-        checker = self.scene.checker
+    def _was_settled(
+        self, one: _Delivered, ruling: LeaseRuling, asked_s: float, epoch: int
+    ) -> None:
+        checker = self.context.checker
         match ruling.verdict:
             case SettleAction.ACCEPT | SettleAction.FINISH:
                 checker.was_accepted(one.place)
@@ -267,12 +273,12 @@ class Worker:
                 delay_s = max(ruling.delay_ms, 0) / 1000
                 checker.was_released(one.place, asked_s, delay_s, epoch)
 
-    def _ruling(self, one: _Given) -> LeaseRuling:
+    def _ruling(self, one: _Delivered) -> LeaseRuling:
         rng = self._rng
         verdict, delay_ms, error_class = SettleAction.ACCEPT, -1, ""
         if one.value.startswith(POISON) and not one.is_copy:
             verdict, error_class = SettleAction.REJECT, "Poisonous"
-        elif not self.scene.is_calm:
+        elif not self.context.is_calm:
             drawn = rng.random()
             if drawn < 0.25:
                 verdict = SettleAction.RELEASE
@@ -284,7 +290,7 @@ class Worker:
         index, offset = one.place
         return LeaseRuling(
             group_id=GROUP,
-            topic_id=self.scene.topic_id,
+            topic_id=self.context.topic_id,
             partition=index,
             member_id=self.client.name,
             first=offset,
@@ -295,8 +301,8 @@ class Worker:
         )
 
 
-def _read(data: bytes, counts: dict[int, int], index: int) -> list[_Given]:
-    """The leased messages of whole batches."""
+def _read(data: bytes, counts: dict[int, int], index: int) -> list[_Delivered]:
+    """Leased messages in whole batches."""
     view, found = memoryview(data), []
     for position, header in batches(view):
         if is_control(header.attributes):
@@ -306,71 +312,71 @@ def _read(data: bytes, counts: dict[int, int], index: int) -> list[_Given]:
                 assert record.value is not None
                 is_copy = any(name == REDRIVEN_FROM for name, _ in record.headers)
                 place = index, record.offset
-                found.append(_Given(place, bytes(record.value), counts[record.offset], is_copy))
+                found.append(_Delivered(place, bytes(record.value), counts[record.offset], is_copy))
     return found
 
 
-class Workforce:
-    """Members that die and are replaced."""
+class WorkerPool:
+    """Members, which are killed and replaced at random."""
 
-    def __init__(self, scene: QueueScene, count: int) -> None:
-        self.scene = scene
+    def __init__(self, context: QueueRunContext, count: int) -> None:
+        self.context = context
         self._clients: dict[int, SimClient] = {}
         self._numbers = itertools.count(1)
         self._count = count
 
     def _start(self, slot: int) -> None:
-        client = self.scene.world.client(f"worker{slot}.{next(self._numbers)}")
+        client = self.context.world.client(f"worker{slot}.{next(self._numbers)}")
         self._clients[slot] = client
-        client.start(Worker(self.scene, client).run())
+        client.start(Worker(self.context, client).run())
 
     async def live(self) -> None:
-        rng = self.scene.world.rng("workforce")
+        rng = self.context.world.rng("workforce")
         for slot in range(self._count):
             self._start(slot)
-        while not self.scene.is_calm:
+        while not self.context.is_calm:
             await asyncio.sleep(rng.uniform(2.0, 10.0))
             slot = rng.randrange(self._count)
-            self.scene.world.fault("member dies")
+            self.context.world.fault("member dies")
             self._clients[slot].kill(silent=rng.random() < 0.5)
             self._start(slot)
 
 
 class Redrives:
-    """An administrator's process that sends dead-lettered messages back, and dies now and then."""
+    """Administrator's process that redrives dead letters and is killed at random."""
 
-    def __init__(self, scene: QueueScene) -> None:
-        self.scene = scene
-        self.rng = scene.world.rng("redrives")
+    def __init__(self, context: QueueRunContext) -> None:
+        self.context = context
+        self.rng = context.world.rng("redrives")
         self.finished = 0
-        """Redrives that came to their end."""
+        """Number of completed redrives."""
         self.client: SimClient | None = None
         self._numbers = itertools.count(1)
 
     def start(self) -> None:
-        """A new process, in the place of the last one."""
+        """Replaces the process by a new one."""
         if self.client is not None:
             self.client.kill(silent=self.rng.random() < 0.5)
-        self.client = self.scene.world.client(f"redriver.{next(self._numbers)}")
+        self.client = self.context.world.client(f"redriver.{next(self._numbers)}")
         self.client.start(self._run(self.client))
 
     async def _run(self, client: SimClient) -> None:
-        clock = SimClock(self.scene.world.loop)
+        clock = SimClock(self.context.world.loop)
         for number in itertools.count(1):
             try:
                 await client.cluster.refresh({TOPIC})
-                errand = RedriveRequest(DEAD, f"{client.name}-{number}", "administrator")
-                redriver = Redriver(client.cluster, clock, errand, messages_max=3)
+                request = RedriveRequest(DEAD, f"{client.name}-{number}", "administrator")
+                redriver = Redriver(client.cluster, clock, request, messages_max=3)
                 report = await redriver.run()
                 self.finished += 1
-                self.scene.world.tally.operations["redrive"] += report.settled
-                self.scene.world.reached("redrive finished")
+                self.context.world.results.operations["redrive"] += report.settled
+                self.context.world.reached("redrive finished")
             except TROUBLE as error:
                 name = code_of(error.code).name if isinstance(error, Refused) else "lost"
-                self.scene.world.reached(f"redrive {name}")
+                self.context.world.reached(f"redrive {name}")
             await asyncio.sleep(self.rng.uniform(0.5, 3.0))
 
     async def live(self) -> None:
-        while not self.scene.is_calm:
+        while not self.context.is_calm:
             await asyncio.sleep(self.rng.uniform(3.0, 8.0))
             self.start()

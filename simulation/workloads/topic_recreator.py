@@ -1,8 +1,8 @@
-"""Deletes a topic and creates it anew, again and again, while a group commits positions in it.
+"""Deletes and recreates a topic repeatedly, while a group commits offsets of it.
 
-Positions are committed by topic id, by name, and by transactions; each is read back by id. While
-the topic is deleted and created, whoever coordinates the group is often stopped, paused or cut off
-from the store: it hears of neither, or of both at once, and others coordinate meanwhile.
+Offsets are committed by topic id, by name, and in transactions; each is read back by id. During the
+deletion and creation, the group's coordinator is often killed, paused or cut off from the store: it
+learns of neither, or of both at once, and another node coordinates meanwhile.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from penstock.wire.messages.offset_commit import (
     OffsetFetchResponse,
 )
 from simulation.checkers.identities import IdentityChecker
-from simulation.checkers.offset_topic_ids import BelongingChecker
-from simulation.client import LOST
+from simulation.checkers.offset_topic_ids import OffsetTopicIdChecker
+from simulation.client import NO_REPLY
 from simulation.workloads.members import GROUP, PAUSE_S
 from simulation.workloads.transactions import Membership, TxnFailed, TxnProducer
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 NAME: Final = "reborn"
-TEAM: Final = "readers"
+GROUP_ID: Final = "readers"
 BY_ID: Final = 10
 BY_NAME: Final = 9
 ASK_TIMEOUT_S: Final = 8.0
@@ -46,14 +46,14 @@ TXN_TIMEOUT_MS: Final = 5_000
 
 
 class Recreator:
-    """One client that does all of it, so that it knows what was asked before what."""
+    """Client that sends all requests, so that it knows their order."""
 
     def __init__(self, world: "World", replication_factor: int) -> None:
         self.world = world
         self.factor = replication_factor
         self.client = world.client("recreator")
         self.rng: random.Random = world.rng("recreator")
-        self.checker = BelongingChecker(world)
+        self.checker = OffsetTopicIdChecker(world)
         self.topic_id: TopicId = NO_TOPIC_ID
         self.is_calm = False
         self._admin = Admin(self.client.cluster)
@@ -61,7 +61,7 @@ class Recreator:
         self._instances = itertools.count(1)
 
     def calm(self) -> None:
-        """No more deletions."""
+        """Ends deletions."""
         self.is_calm = True
 
     async def live(self) -> None:
@@ -80,8 +80,8 @@ class Recreator:
     async def _recreate(self) -> None:
         before = self.topic_id
         self.checker.kept.pop(before, None)
-        while self.topic_id == before:  # Whoever was asked to delete it may not have known of it.
-            await self._insist(self._delete)
+        while self.topic_id == before:  # The broker asked to delete it may not have known it.
+            await self._retry_until(self._delete)
             await self._create()
         self.world.reached("topic created anew")
 
@@ -92,7 +92,7 @@ class Recreator:
             await self._recreate()
 
     async def _recreate_unseen(self) -> None:
-        """The coordinator knows nothing of it until later."""
+        """Recreates the topic while the coordinator cannot see it."""
         host = await self._coordinator()
         if host is None or not host.is_up:
             await self._recreate()
@@ -114,9 +114,9 @@ class Recreator:
         await recreating
 
     async def _coordinator(self) -> "SimHost | None":
-        with contextlib.suppress(*LOST):
+        with contextlib.suppress(*NO_REPLY):
             await self.read()
-        known = self.client.coordinator_of(GROUP, TEAM)
+        known = self.client.coordinator_of(GROUP, GROUP_ID)
         return None if known is None else self.world.cluster.hosts.get(known)
 
     async def _delete(self) -> bool:
@@ -128,33 +128,33 @@ class Recreator:
         return True
 
     async def _create(self) -> None:
-        await self._insist(self._try_create)
+        await self._retry_until(self._try_create)
 
     async def _try_create(self) -> bool:
         try:
             await self._admin.create_topic(NAME, partitions=1, replication_factor=self.factor)
         except Refused as refused:
-            # Whoever says so may be behind: it must be looked for.
+            # The broker may have old metadata: look the topic up.
             if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 return False
         await self.client.cluster.refresh((NAME,))
         self.topic_id = (await self.client.topic(NAME)).topic_id
         return self.topic_id != NO_TOPIC_ID
 
-    async def _insist(self, attempt: Callable[[], Awaitable[bool]]) -> None:
+    async def _retry_until(self, attempt: Callable[[], Awaitable[bool]]) -> None:
         while True:
-            with contextlib.suppress(*LOST, TimeoutError, Refused, PeerError, OSError):
+            with contextlib.suppress(*NO_REPLY, TimeoutError, Refused, PeerError, OSError):
                 async with asyncio.timeout(ASK_TIMEOUT_S):
                     if await attempt():
                         return
             await asyncio.sleep(self.rng.uniform(*PAUSE_S))
 
-    # -- positions --------------------------------------------------------------------------
+    # -- offsets ----------------------------------------------------------------------------
 
     async def _move(self) -> None:
-        """One commit of some kind."""
+        """Commits an offset in a random way."""
         kind = self.rng.choice(("id", "id", "name", "transaction"))
-        value = self.checker.asks(self.topic_id)
+        value = self.checker.begin_commit(self.topic_id)
         if kind == "transaction":
             await self._commit_in_transaction(value)
             return
@@ -165,26 +165,26 @@ class Recreator:
             partition_index=0, committed_offset=value, committed_metadata=""
         )
         topic = OffsetCommitRequestTopic(name=NAME, topic_id=self.topic_id, partitions=[row])
-        request = OffsetCommitRequest(group_id=TEAM, member_id="", topics=[topic])
+        request = OffsetCommitRequest(group_id=GROUP_ID, member_id="", topics=[topic])
         try:
             reply = await self.client.ask_coordinator(
                 GROUP,
-                TEAM,
+                GROUP_ID,
                 request,
                 OffsetCommitResponse,
                 version=BY_ID if is_by_id else BY_NAME,
             )
-        except LOST:
+        except NO_REPLY:
             return
-        code = self.client.told(
-            "OffsetCommit", reply.topics[0].partitions[0].error_code, GROUP, TEAM
+        code = self.client.note_reply(
+            "OffsetCommit", reply.topics[0].partitions[0].error_code, GROUP, GROUP_ID
         )
         self.checker.unsure.discard(value)
         if code is ErrorCode.NONE and is_by_id:
             self.checker.acknowledged(value)
 
     async def _commit_in_transaction(self, value: int) -> None:
-        """Ends it now, or leaves it to end by its timeout when the topic may be another one."""
+        """Commits in a transaction, sometimes ended only after the topic was recreated."""
         self.checker.unsure.add(value)
         producer = TxnProducer(
             self.client,
@@ -196,31 +196,31 @@ class Recreator:
         )
         try:
             await producer.initialise()
-            member = Membership(TEAM, "", -1, None)
+            member = Membership(GROUP_ID, "", -1, None)
             await producer.commit_offset(member, TopicPartition(NAME, 0), value)
             self.checker.unsure.discard(value)
             if self.rng.random() < 0.5:
-                # What it moves is another topic's by the time it is decided.
+                # The topic is another one when the transaction commits.
                 await self._recreate_either_way()
             await producer.end(committed=True)
         except TxnFailed:
             self.world.reached("transaction failed")
 
     async def read(self) -> bool:
-        """Asks for the position in the topic; whether an answer was given."""
+        """Queries the committed offset; True if a reply had one."""
         topic_id = self.topic_id
         rows = OffsetFetchRequestTopics(name=NAME, topic_id=topic_id, partition_indexes=[0])
-        asked = OffsetFetchRequestGroup(group_id=TEAM, topics=[rows])
+        asked = OffsetFetchRequestGroup(group_id=GROUP_ID, topics=[rows])
         request = OffsetFetchRequest(groups=[asked], require_stable=False)
         try:
             reply = await self.client.ask_coordinator(
-                GROUP, TEAM, request, OffsetFetchResponse, version=BY_ID
+                GROUP, GROUP_ID, request, OffsetFetchResponse, version=BY_ID
             )
-        except LOST:
+        except NO_REPLY:
             await asyncio.sleep(self.rng.uniform(*PAUSE_S))
             return False
         group = reply.groups[0]
-        code = self.client.told("OffsetFetch", group.error_code, GROUP, TEAM)
+        code = self.client.note_reply("OffsetFetch", group.error_code, GROUP, GROUP_ID)
         if code is not ErrorCode.NONE:
             assert code in RETRIABLE, code
             return False

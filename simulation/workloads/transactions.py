@@ -1,10 +1,10 @@
-"""A transactional producer on the wire, in both dialects, with every outcome told apart.
+"""Transactional producer at protocol level, in both protocol versions, with all outcomes.
 
-From transactions v2 on (KIP-890) Produce and TxnOffsetCommit enter what they touch, and each
-transaction has an epoch of its own; before that partitions and groups are added first. With a
-`late` client some requests are sent, or sent a second time, over another and slow connection. In
-the older dialect, whose epochs do not tell transactions apart, only Produce is, and the transaction
-is given up at once: the server must keep what comes too late out of it.
+From transactions v2 on (KIP-890), Produce and TxnOffsetCommit add partitions and groups, and each
+transaction has its own epoch; before, they are added by separate requests. With a `late` client,
+some requests are sent, or sent a second time, over another slow connection. In the older version,
+whose epochs do not distinguish transactions, only Produce is, and the transaction is aborted at
+once: the broker must keep late batches out of the next one.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from penstock.wire.messages.transactions import (
 )
 from penstock.wire.records import Record, encode
 from simulation.checkers.identities import IdentityChecker
-from simulation.client import LOST, UNKNOWN, SimClient
+from simulation.client import NO_REPLY, UNKNOWN_OUTCOME, SimClient
 
 TRANSACTION: Final = 1
 """FindCoordinator's key type."""
@@ -47,7 +47,7 @@ DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
 class TxnFailed(Exception):
-    """The transaction cannot go on; `is_unknown` if something may be done that was not told."""
+    """The transaction has failed; `is_unknown` if a request has an unknown outcome."""
 
     def __init__(self, code: ErrorCode | None, *, is_unknown: bool) -> None:
         super().__init__(code.name if code else "no answer")
@@ -56,7 +56,7 @@ class TxnFailed(Exception):
 
 
 class Membership(NamedTuple):
-    """Who read what a transaction is about, as of its beginning (KIP-447)."""
+    """Group membership of the consumer at the start of a transaction (KIP-447)."""
 
     group: str
     member_id: str
@@ -65,7 +65,7 @@ class Membership(NamedTuple):
 
 
 class TxnProducer:
-    """One instance of an application that writes under a transactional id."""
+    """Instance of an application that writes with a transactional id."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TxnProducer:
     # -- InitProducerId ---------------------------------------------------------------------
 
     async def initialise(self, *, keep: bool = False) -> None:
-        """A new identity; with `keep` the next epoch of the one we have (KIP-360)."""
+        """Gets a new identity; with `keep` the next epoch of the current one (KIP-360)."""
         request = InitProducerIdRequest(
             transactional_id=self.name,
             transaction_timeout_ms=self._timeout_ms,
@@ -118,7 +118,7 @@ class TxnProducer:
     # -- writing ----------------------------------------------------------------------------
 
     async def produce(self, where: TopicPartition, values: list[bytes]) -> None:
-        """Appends one batch; returns when it is acknowledged."""
+        """Produces one batch; returns when it is acknowledged."""
         if not self.is_v2 and where not in self._added:
             await self._add_partition(where)
         sequence = self._sequences.get(where, 0)
@@ -126,12 +126,12 @@ class TxnProducer:
         version = 12 if self.is_v2 else 11
         if self.late is not None and self.rng.random() < (0.1 if self.is_v2 else 0.25):
             if not self.is_v2:
-                # The coordinator has this to commit while it is asked about the batch.
-                self.client.start(self._add_unheard(where))
+                # The coordinator commits this while it verifies the batch.
+                self.client.start(self._add_unobserved(where))
                 await asyncio.sleep(self.rng.uniform(0, 0.001))
             self._send_late(where, request, version)
             if not self.is_v2 or self.rng.random() < 0.5:
-                # Nobody waits for it: the transaction is given up while it is on its way.
+                # The transaction is aborted while the batch is in flight.
                 await asyncio.sleep(self.rng.uniform(0, 0.003))
                 raise TxnFailed(None, is_unknown=True)
         for _ in range(TRIES_MAX):
@@ -140,11 +140,11 @@ class TxnProducer:
                 reply = await self.client.ask_leader(
                     where, request, ProduceResponse, version=version
                 )
-            except LOST:
+            except NO_REPLY:
                 await self._pause()
                 continue
             row = reply.responses[0].partition_responses[0]
-            code = self.client.told("Produce", row.error_code)
+            code = self.client.note_reply("Produce", row.error_code)
             if code in (ErrorCode.NONE, DUPLICATE):
                 self._succeeded(asked_at, "Produce")
                 self._sequences[where] = sequence + len(values)
@@ -180,18 +180,20 @@ class TxnProducer:
                 reply = await late.ask_leader(
                     where, request, ProduceResponse, version=version, timeout_ms=30_000
                 )
-            except LOST:
+            except NO_REPLY:
                 return
-            code = late.told("late Produce", reply.responses[0].partition_responses[0].error_code)
+            code = late.note_reply(
+                "late Produce", reply.responses[0].partition_responses[0].error_code
+            )
             if code is ErrorCode.NONE:
                 self._succeeded(asked_at, "a late Produce", epoch)
 
         late.start(send())
 
-    async def _add_unheard(self, where: TopicPartition) -> None:
-        """Enters one more partition, whatever comes of it."""
+    async def _add_unobserved(self, where: TopicPartition) -> None:
+        """Adds one more partition and ignores the result."""
         other = TopicPartition(where.topic, 1 - where.partition)
-        with contextlib.suppress(*LOST):
+        with contextlib.suppress(*NO_REPLY):
             await self._ask(self._add_request(other), AddPartitionsToTxnResponse, 3)
 
     def _add_request(self, where: TopicPartition) -> AddPartitionsToTxnRequest:
@@ -208,11 +210,11 @@ class TxnProducer:
         for _ in range(TRIES_MAX):
             try:
                 reply = await self._ask(request, AddPartitionsToTxnResponse, 3)
-            except LOST:
+            except NO_REPLY:
                 await self._pause()
                 continue
             result = reply.results_by_topic_v3_and_below[0].results_by_partition[0]
-            code = self._told("AddPartitionsToTxn", result.partition_error_code)
+            code = self._note_reply("AddPartitionsToTxn", result.partition_error_code)
             if code is ErrorCode.NONE:
                 self._added.add(where)
                 return
@@ -221,10 +223,10 @@ class TxnProducer:
             await self._pause()
         raise TxnFailed(None, is_unknown=True)
 
-    # -- positions --------------------------------------------------------------------------
+    # -- offsets ----------------------------------------------------------------------------
 
     async def commit_offset(self, member: Membership, where: TopicPartition, offset: int) -> None:
-        """The position counts if and when the transaction commits."""
+        """Commits an offset as part of the transaction."""
         if not self.is_v2 and member.group not in self._added:
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.name,
@@ -257,10 +259,10 @@ class TxnProducer:
                     TxnOffsetCommitResponse,
                     version=5 if self.is_v2 else 4,
                 )
-            except LOST:
+            except NO_REPLY:
                 await self._pause()
                 continue
-            code = self.client.told(
+            code = self.client.note_reply(
                 "TxnOffsetCommit", reply.topics[0].partitions[0].error_code, GROUP, member.group
             )
             if code is ErrorCode.NONE:
@@ -274,7 +276,7 @@ class TxnProducer:
     # -- EndTxn -----------------------------------------------------------------------------
 
     async def end(self, *, committed: bool) -> None:
-        """Ends the transaction; TxnFailed says whether it may have ended all the same."""
+        """Ends the transaction; TxnFailed.is_unknown if it may have ended despite an error."""
         request = EndTxnRequest(
             transactional_id=self.name,
             producer_id=self.producer_id,
@@ -289,18 +291,18 @@ class TxnProducer:
             asked_at = self.client.world.now()
             try:
                 reply = await self._ask(request, EndTxnResponse, version)
-            except LOST as error:
-                is_unknown = is_unknown or isinstance(error, UNKNOWN)
+            except NO_REPLY as error:
+                is_unknown = is_unknown or isinstance(error, UNKNOWN_OUTCOME)
                 await self._pause()
                 continue
-            code = self._told("EndTxn", reply.error_code)
+            code = self._note_reply("EndTxn", reply.error_code)
             if code is ErrorCode.NONE:
                 self._succeeded(asked_at, "EndTxn")
                 self._ended(reply)
                 return
             if code not in RETRIABLE:
                 raise TxnFailed(code, is_unknown=is_unknown)
-            # It may have been decided, and the answer lost on its way to being committed.
+            # It may be decided already, with the reply lost.
             is_unknown = True
             await self._pause()
         raise TxnFailed(None, is_unknown=True)
@@ -310,9 +312,9 @@ class TxnProducer:
             reply = await late.ask_coordinator(
                 TRANSACTION, self.name, request, EndTxnResponse, version=5, timeout_ms=30_000
             )
-        except LOST:
+        except NO_REPLY:
             return
-        late.told("late EndTxn", reply.error_code, TRANSACTION, self.name)
+        late.note_reply("late EndTxn", reply.error_code, TRANSACTION, self.name)
 
     def _ended(self, reply: EndTxnResponse) -> None:
         self._added.clear()
@@ -320,17 +322,17 @@ class TxnProducer:
             self.producer_id, self.epoch = reply.producer_id, reply.producer_epoch
             self._sequences.clear()
 
-    # -- within -----------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------
 
     async def _retry(self, api: str, request: Any, answer: type[Any], version: int) -> Any:
         for _ in range(TRIES_MAX):
             asked_at = self._asked_at = self.client.world.now()
             try:
                 reply = await self._ask(request, answer, version)
-            except LOST:
+            except NO_REPLY:
                 await self._pause()
                 continue
-            code = self._told(api, reply.error_code)
+            code = self._note_reply(api, reply.error_code)
             if code is ErrorCode.NONE:
                 if api != "InitProducerId":
                     self._succeeded(asked_at, api)
@@ -349,8 +351,8 @@ class TxnProducer:
             TRANSACTION, self.name, request, answer, version=version
         )
 
-    def _told(self, api: str, code: int) -> ErrorCode:
-        return self.client.told(api, code, TRANSACTION, self.name)
+    def _note_reply(self, api: str, code: int) -> ErrorCode:
+        return self.client.note_reply(api, code, TRANSACTION, self.name)
 
     async def _pause(self) -> None:
         await asyncio.sleep(self.rng.uniform(0.05, 0.4))

@@ -51,7 +51,7 @@ def without_syncs(seed: int) -> ClusterRunOptions:
     options = cluster_run.options_of(seed)
     options.overrides = {**options.overrides, "flush.policy": "page-cache"}
     options.faults = {"power cut in peace": cut_power_in_peace}
-    options.crowds, options.has_crew = 0, False
+    options.groups, options.has_copiers = 0, False
     options.chaos_s = 30.0
     return options
 
@@ -60,7 +60,7 @@ def with_failing_disks(seed: int) -> ClusterRunOptions:
     """Replicas lose their logs while their node goes on: it fetches them anew in the same life."""
     options = cluster_run.options_of(seed)
     options.faults = {"append to a log fails": fail_append_to_a_log}
-    options.crowds, options.has_crew = 0, False
+    options.groups, options.has_copiers = 0, False
     options.chaos_s = 30.0
     return options
 
@@ -71,14 +71,14 @@ async def fail_append_to_a_log(plan: FaultPlan, host: SimHost, rng: random.Rando
 
 async def cut_power_in_peace(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
     nodes = plan.world.cluster.nodes()
-    is_peace = len(nodes) == len(plan.world.cluster.hosts) and all(
+    is_in_sync = len(nodes) == len(plan.world.cluster.hosts) and all(
         len(record.isr) == len(record.replicas)
         and set(record.isr) <= set(one.follower.image.brokers)
         for one in nodes
         for topic in one.follower.image.topics.values()
         for record in topic.partitions
     )
-    if is_peace:
+    if is_in_sync:
         host.cut_power()
 
 

@@ -83,7 +83,7 @@ class Life:
         self.history = history
         self.options = options
         self.rng = random.Random(f"{seed}/{number}")
-        self.tally = Tally()
+        self.results = Tally()
         self.log: Log | None = None
         self.violation: Violation | None = None
         self.now_ms = EPOCH_MS + number * 3_600_000
@@ -112,12 +112,12 @@ class Life:
         except OSError:
             if self.options.faults is None:
                 raise
-            self.tally.faults += 1
+            self.results.faults += 1
         finally:
             self.disk.on_operation = None
             self.disk.heal()
-            self.tally.operations = self.disk.operations - operations
-            self.tally.acknowledged = self.history.acknowledged
+            self.results.operations = self.disk.operations - operations
+            self.results.acknowledged = self.history.acknowledged
             if self.violation is not None:
                 raise self.violation
 
@@ -210,7 +210,7 @@ class Life:
         except OSError:
             if self.options.faults is None:
                 raise
-            self.tally.faults += 1
+            self.results.faults += 1
             self.history.written.pop()
             self._expect_intact(log)
             return False
@@ -218,7 +218,7 @@ class Life:
             batch.base_offset,
             batch.last_offset,
         ), (appended, batch)
-        self.tally.batches += 1
+        self.results.batches += 1
         self.flusher.mark(log)
         return True
 
@@ -288,7 +288,7 @@ class Life:
 
     def _expect_refusals(self) -> None:
         """After a failed sync nothing may be written or acknowledged."""
-        self.tally.faults += 1
+        self.results.faults += 1
         assert self.log is not None
         acknowledged = self.history.acknowledged
         view = memoryview(encode([Record(0, 0, None, b"late", ())]))
@@ -315,7 +315,7 @@ class Life:
             self.violation = Violation(f"{violation} [life {self.number}, cut at {point}]")
 
     def _check_cut(self, rng: random.Random) -> None:
-        self.tally.cuts += 1
+        self.results.cuts += 1
         state = rng.getstate()
         after = self.disk.crashed(rng)
         log, found = self._reopen(after)
@@ -324,7 +324,7 @@ class Life:
             again, found_again = self._reopen(after.crashed(rng))
             if (again.start_offset, found_again) < (log.start_offset, found):
                 raise Violation(f"lost: what recovery served up to {log.end_offset}")
-            self.tally.cuts += 1
+            self.results.cuts += 1
         elif more < 0.5:
             rng.setstate(state)
             twice = self.disk.crashed(rng)
@@ -334,7 +334,7 @@ class Life:
             except PowerCut:
                 twice.crash(rng)
                 self._reopen(twice)
-            self.tally.cuts += 1
+            self.results.cuts += 1
         elif more < 0.75:
             self.history.check_retries(log, found, self.clock.now_ms())
         else:
@@ -354,13 +354,13 @@ class Life:
 def run_seed(seed: int, options: Options | None = None) -> Tally:
     """Several lives of one log; raises Violation."""
     options = options or Options()
-    disk, history, tally = options.make_disk(seed), History(), Tally()
+    disk, history, results = options.make_disk(seed), History(), Tally()
     for number in range(LIVES):
         life = Life(seed, number, disk, history, options)
         loop = SimLoop(seed * LIVES + number)
         loop.run(life.live())
-        life.tally.trace = loop.trace
-        tally.add(life.tally)
+        life.results.trace = loop.trace
+        results.add(life.results)
         if life.log is not None:
             history.start_max = max(history.start_max, life.log.start_offset)
         end = random.Random(f"{seed}/{number}/end")
@@ -368,4 +368,4 @@ def run_seed(seed: int, options: Options | None = None) -> Tally:
         # shows bytes that will never reach the disk unless they are written again.
         if end.random() < 0.6:
             disk.crash(end)
-    return tally
+    return results

@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 from simulation import queue_run
-from simulation.cluster_run import ALL_POINTS, long_options_of, run_siege
+from simulation.cluster_run import ALL_POINTS, long_options_of, run_cluster
 from simulation.coordinator_run import POINTS, run_seed
 from simulation.results import Results, Violation
 
@@ -32,14 +32,14 @@ POINTS_OF = {"hosted": POINTS, "queue": queue_run.POINTS}
 
 
 def run_one(kind: str, seed: int) -> Results | str:
-    """A seed's tally, or what it broke."""
+    """A seed's results, or what it broke."""
     logging.disable(logging.CRITICAL)
     try:
         if kind == "hosted":
-            return run_seed(seed).tally
+            return run_seed(seed).results
         if kind == "queue":
-            return queue_run.run_queue_siege(seed).tally
-        return run_siege(seed, long_options_of(seed) if kind == "long" else None).tally
+            return queue_run.run_queue(seed).results
+        return run_cluster(seed, long_options_of(seed) if kind == "long" else None).results
     except Violation as violation:
         journal = "\n".join(violation.journal[-JOURNAL_LINES_SHOWN:])
         return f"{journal}\n{violation}\nagain: {again(kind, seed)}"
@@ -77,7 +77,7 @@ def soak(
     return total, failure
 
 
-def add_to_file(path: Path, tally: Results) -> Results:
+def add_to_file(path: Path, results: Results) -> Results:
     """All soaks that were told to use this file, together."""
     together = Results()
     if path.exists():
@@ -85,7 +85,7 @@ def add_to_file(path: Path, tally: Results) -> Results:
         for name in ("operations", "faults", "points"):
             found[name] = Counter(found[name])
         together = Results(**found)
-    together.add(tally)
+    together.add(results)
     rows = {name: getattr(together, name) for name in Results.__slots__}
     path.write_text(json.dumps(rows, indent=1))
     return together

@@ -45,8 +45,8 @@ def _sample(every: list[Cut], stride: int, stride_of_hopeless: int) -> list[tupl
     rows = list(enumerate(every))
     if IS_ALL:
         return rows
-    hopeful = [row for row in rows if row[1].centres]
-    hopeless = [row for row in rows if not row[1].centres]
+    hopeful = [row for row in rows if row[1].possible_leaders]
+    hopeless = [row for row in rows if not row[1].possible_leaders]
     return hopeful[::stride] + hopeless[::stride_of_hopeless]
 
 
@@ -64,13 +64,13 @@ def test_writes_go_on_where_somebody_reaches_a_majority(chunk: list[tuple[int, C
         except Violation as violation:
             violation.add_note(f"again: run_cut({cut!r}, {seed})")
             raise
-        if cut.centres:
+        if cut.possible_leaders:
             _gaps_s[cut.shape].append(max(options.gaps_s.values()))
 
 
 def test_every_cut_is_gone_through() -> None:
     assert len(EVERY_3) == 2**6 * 2**3
     assert len(EVERY_5) == 34 * 2**5, "there are 34 graphs of five nodes"
-    assert sum(bool(cut.centres) for cut in EVERY_3) == 85
-    whole = [cut for cut in EVERY_5 if not cut.links and not cut.storeless]
-    assert [cut.centres for cut in whole] == [[1, 2, 3, 4, 5]]
+    assert sum(bool(cut.possible_leaders) for cut in EVERY_3) == 85
+    whole = [cut for cut in EVERY_5 if not cut.links and not cut.without_store]
+    assert [cut.possible_leaders for cut in whole] == [[1, 2, 3, 4, 5]]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulation.cluster_run import options_of, run_siege
+from simulation.cluster_run import options_of, run_cluster
 from simulation.results import Violation
 from tests.sim.seeds import replayable, seeds
 
@@ -28,7 +28,7 @@ def test_every_promise_is_kept_with_encrypted_disks(
     options = replace(options, overrides={**options.overrides, **ENCRYPTED})
     with replayable(seed, request):
         try:
-            run_siege(seed, options)
+            run_cluster(seed, options)
         except Violation as violation:
             violation.add_note("\n".join(violation.journal))
             raise

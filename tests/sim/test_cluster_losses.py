@@ -58,15 +58,15 @@ def directory(host: SimHost) -> str:
 
 
 def take_partition(host: SimHost) -> None:
-    host.disk.take_away(directory(host))
+    host.disk.remove_path(directory(host))
 
 
 def take_topic(host: SimHost) -> None:
-    host.disk.take_away(directory(host).rpartition("/")[0])
+    host.disk.remove_path(directory(host).rpartition("/")[0])
 
 
 def take_logs(host: SimHost) -> None:
-    host.disk.take_away("data/logs")
+    host.disk.remove_path("data/logs")
 
 
 def take_segments(host: SimHost) -> None:
@@ -251,7 +251,7 @@ async def test_a_directory_from_an_older_copy_is_not_trusted(
     await write(scene, 20)
     await end_all(scene, clean=False)  # No file of high watermarks tells of these.
     await asyncio.sleep(10)
-    host.disk.put_back(copy)
+    host.disk.restore_copy(copy)
     rest = [node for node in scene.nodes.hosts if node != host.node_id]
     await start_in_turn(scene, host.node_id, *rest)
     await check_whole(scene)
@@ -268,7 +268,7 @@ async def test_an_older_copy_of_the_logs_alone_is_not_trusted_either(scene: Scen
     await scene.until(lambda: len(scene.replicas()) == 3)
     await write(scene, 20)
     await end_all(scene, clean=True)
-    host.disk.take_away(ours)
+    host.disk.remove_path(ours)
     host.disk.mkdir(ours)
     for path, content in copy.items():
         host.disk.open(path, create=True).append([content])
@@ -286,7 +286,7 @@ async def test_without_the_file_of_high_watermarks_a_missing_log_is_lost_all_the
     await asyncio.sleep(10)
     host = scene.nodes.hosts[leader]
     take_partition(host)
-    host.disk.take_away("data/high-watermarks")
+    host.disk.remove_path("data/high-watermarks")
     others = [node for node in scene.nodes.hosts if node != leader]
     await start_in_turn(scene, leader, *others)
     await check_whole(scene)

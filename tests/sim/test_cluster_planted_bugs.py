@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.cluster_run import run_siege
+from simulation.cluster_run import run_cluster
 from simulation.results import Violation
 from tests.sim.cluster_bugs import BUGS, Bug
 from tests.sim.seeds import STALE, tell_if_stale
@@ -47,7 +47,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
 def _find(bug: Bug) -> tuple[int, str] | None:
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:
-            run_siege(seed, bug.options(seed) if bug.options is not None else None)
+            run_cluster(seed, bug.options(seed) if bug.options is not None else None)
         except Violation as found:
             return seed, str(found)
     return None
@@ -57,7 +57,7 @@ def test_a_siege_of_another_kind_finds_nothing_where_there_is_no_bug() -> None:
     """What is found is the bug, and not something else that these seeds have."""
     special = {bug.options: bug.first for bug in BUGS if bug.options is not None}
     for options, seed in special.items():
-        run_siege(seed, options(seed))
+        run_cluster(seed, options(seed))
 
 
 def test_the_table_in_the_docs_is_this_list() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.cluster_run import run_siege
+from simulation.cluster_run import run_cluster
 from simulation.results import Results, Violation
 from tests.sim.seeds import replayable, seeds
 
@@ -52,7 +52,7 @@ def test_every_promise_is_kept_under_siege(
     for seed in chunk:
         with replayable(seed, request):
             try:
-                _total.add(run_siege(seed).tally)
+                _total.add(run_cluster(seed).results)
             except Violation as violation:
                 violation.add_note("\n".join(violation.journal))
                 raise
@@ -67,4 +67,4 @@ def test_the_sieges_get_into_what_they_are_meant_to() -> None:
 
 
 def test_a_siege_is_the_same_run_again() -> None:
-    assert run_siege(3).trace == run_siege(3).trace
+    assert run_cluster(3).trace == run_cluster(3).trace

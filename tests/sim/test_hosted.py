@@ -60,37 +60,37 @@ def _run(seed: int, request: pytest.FixtureRequest, options: Options | None = No
         except Violation as violation:
             violation.add_note("\n".join(violation.journal))
             raise
-    print(f"seed {seed}: trace {outcome.trace}\n{outcome.tally.report()}")
-    return outcome.tally
+    print(f"seed {seed}: trace {outcome.trace}\n{outcome.results.report()}")
+    return outcome.results
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_every_promise_is_kept(seed: int, request: pytest.FixtureRequest) -> None:
-    tally = _run(seed, request)
-    assert tally.operations.total() > 200
-    assert tally.faults.total() > 10
-    _total.add(tally)
+    results = _run(seed, request)
+    assert results.operations.total() > 200
+    assert results.faults.total() > 10
+    _total.add(results)
 
 
 def test_a_group_settles_after_a_static_member_is_replaced_before_it_rejoins(
     request: pytest.FixtureRequest,
 ) -> None:
-    tally = _run(REPLACED_BEFORE_REJOINING, request)
-    assert tally.faults["static member comes back"] > 0
+    results = _run(REPLACED_BEFORE_REJOINING, request)
+    assert results.faults["static member comes back"] > 0
 
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_a_power_cut_at_any_disk_operation_leaves_what_was_committed(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
-    tally = _run(seed, request, CUT_EVERYWHERE)
-    assert tally.faults["power cut on a copy"] > 200
+    results = _run(seed, request, CUT_EVERYWHERE)
+    assert results.faults["power cut on a copy"] > 200
 
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_every_promise_is_kept_by_three_nodes(seed: int, request: pytest.FixtureRequest) -> None:
-    tally = _run(seed, request, THREE_NODES)
-    assert tally.operations.total() > 200
+    results = _run(seed, request, THREE_NODES)
+    assert results.operations.total() > 200
 
 
 def test_the_seeds_get_into_what_they_are_meant_to() -> None:

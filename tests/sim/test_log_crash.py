@@ -27,9 +27,9 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(
     if seed % 3 == 0:  # The whole file system at once.
         monkeypatch.setattr(flusher, "SYNC_ALL_FILES", 0)
     with replayable(seed, request):
-        tally = run_seed(seed)
-    assert tally.cuts >= tally.operations > 300
-    assert tally.acknowledged > 0
+        results = run_seed(seed)
+    assert results.cuts >= results.operations > 300
+    assert results.acknowledged > 0
 
 
 @pytest.mark.parametrize("seed", seeds(120))
@@ -52,8 +52,8 @@ def test_power_cuts_after_a_failed_sync_lose_nothing_acknowledged(
         return [Fault("sync", errno.EIO, path=".log", skip=rng.randint(0, 8))]
 
     with replayable(seed, request):
-        tally = run_seed(seed, Options(faults=faults))
-    assert tally.faults > 0
+        results = run_seed(seed, Options(faults=faults))
+    assert results.faults > 0
 
 
 @pytest.mark.parametrize("seed", seeds(80))

@@ -23,7 +23,7 @@ from tests.sim.seeds import replayable, seeds
 ENCRYPTED = replace(CONFIG, encrypted=True)
 
 
-class Witness:
+class CheckerContext:
     """Sees every key and nonce that is ever used to encrypt."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Witness:
 
 
 class WatchedCipher:
-    def __init__(self, witness: Witness, key: bytes, cipher: Cipher) -> None:
+    def __init__(self, witness: CheckerContext, key: bytes, cipher: Cipher) -> None:
         self._witness = witness
         self._key = key
         self._cipher = cipher
@@ -50,8 +50,8 @@ class WatchedCipher:
         return self._cipher.encrypt_into(nonce, data, associated, buf)
 
 
-def watched(seed: int) -> tuple[Witness, Keyring]:
-    witness, randomness = Witness(), SimRandom(seed)
+def watched(seed: int) -> tuple[CheckerContext, Keyring]:
+    witness, randomness = CheckerContext(), SimRandom(seed)
     return witness, Keyring([kek_of(bytes(32))], randomness, witness.cipher)
 
 
@@ -61,11 +61,11 @@ def test_a_power_cut_at_any_operation_loses_nothing_and_repeats_no_nonce(
 ) -> None:
     witness, keyring = watched(seed)
     with replayable(seed, request):
-        tally = run_seed(seed, Options(config=ENCRYPTED, keyring=keyring))
-    assert tally.cuts >= tally.operations > 300
+        results = run_seed(seed, Options(config=ENCRYPTED, keyring=keyring))
+    assert results.cuts >= results.operations > 300
     assert not witness.repeated
-    assert len(witness.pairs) > tally.batches, "batches and caches, of the log and of its copies"
-    assert len(witness.keys) > tally.cuts / 10, "what goes on after a cut has keys of its own"
+    assert len(witness.pairs) > results.batches, "batches and caches, of the log and of its copies"
+    assert len(witness.keys) > results.cuts / 10, "what goes on after a cut has keys of its own"
 
 
 @pytest.mark.parametrize("seed", seeds(30))

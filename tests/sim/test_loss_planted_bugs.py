@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulation import lost_state_faults
-from simulation.cluster_run import run_siege
+from simulation.cluster_run import run_cluster
 from simulation.results import Results, Violation
 from tests.sim.loss_bugs import BUGS, Bug
 from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
@@ -46,7 +46,7 @@ def test_nothing_is_lost_whatever_one_node_lost(request: pytest.FixtureRequest) 
     for seed in chosen:
         with replayable(seed, request):
             try:
-                total.add(run_siege(seed, lost_state_faults.options_of(seed)).tally)
+                total.add(run_cluster(seed, lost_state_faults.options_of(seed)).results)
             except Violation as violation:
                 violation.add_note("\n".join(violation.journal))
                 raise
@@ -72,7 +72,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
 def _find(bug: Bug) -> tuple[int, str] | None:
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:
-            run_siege(seed, lost_state_faults.options_of(seed))
+            run_cluster(seed, lost_state_faults.options_of(seed))
         except Violation as found:
             return seed, str(found)
     return None

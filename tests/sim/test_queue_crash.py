@@ -53,11 +53,11 @@ def play(cut_after: int, seed: int) -> bool:
             member = Member("member", topic.topic_id, 1, client, ledger)
             task = asyncio.ensure_future(member.run())
             await asyncio.sleep(10)
-            is_cut = host.is_dark
+            is_cut = host.is_powered_off
             if is_cut:
                 assert await host.start()
             else:
-                host.disk.spare()
+                host.disk.cancel_crash()
             await asyncio.sleep(60)
             task.cancel()
             (result,) = await asyncio.gather(task, return_exceptions=True)

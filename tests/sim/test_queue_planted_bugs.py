@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.queue_run import run_queue_siege
+from simulation.queue_run import run_queue
 from simulation.results import Violation
 from tests.sim.queue_bugs import BUGS, QueueBug
 from tests.sim.seeds import STALE, tell_if_stale
@@ -40,7 +40,7 @@ def test_a_planted_bug_is_found(bug: QueueBug, monkeypatch: pytest.MonkeyPatch) 
 
 def _find(seed: int) -> str | None:
     try:
-        run_queue_siege(seed)
+        run_queue(seed)
     except Violation as found:
         return str(found).partition(":")[0]
     return None

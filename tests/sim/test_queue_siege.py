@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.queue_run import POINTS, run_queue_siege
+from simulation.queue_run import POINTS, run_queue
 from simulation.results import Results, Violation
 from tests.sim.seeds import replayable, seeds
 
@@ -38,7 +38,7 @@ def test_every_message_is_settled_as_promised(
     for seed in chunk:
         with replayable(seed, request):
             try:
-                _total.add(run_queue_siege(seed).tally)
+                _total.add(run_queue(seed).results)
             except Violation as violation:
                 violation.add_note("\n".join(violation.journal))
                 raise
@@ -52,4 +52,4 @@ def test_the_sieges_get_into_what_they_are_meant_to() -> None:
 
 
 def test_a_siege_is_the_same_run_again() -> None:
-    assert run_queue_siege(3).trace == run_queue_siege(3).trace
+    assert run_queue(3).trace == run_queue(3).trace

@@ -18,12 +18,12 @@ from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.records import OffsetValue
 from simulation.coordinator_run import Options, run_seed
 from simulation.results import Violation
-from simulation.topic_recreation import Recreation
+from simulation.topic_recreation import RecreationRun
 from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
 
 SEEDS = 16
 SEEDS_MAX = 200
-OPTIONS = Options(node_ids=(1, 2, 3), crowds=0, has_crew=False, cut_ratio=0.0)
+OPTIONS = Options(node_ids=(1, 2, 3), groups=0, has_copiers=False, cut_ratio=0.0)
 
 Patch = pytest.MonkeyPatch
 
@@ -38,9 +38,9 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_positions_belong_to_topics(seed: int, request: pytest.FixtureRequest) -> None:
     with replayable(seed, request):
-        tally = run_seed(seed, OPTIONS, Recreation).tally
-    assert tally.points["topic created anew"]
-    assert tally.points["OffsetCommit NONE"]
+        results = run_seed(seed, OPTIONS, RecreationRun).results
+    assert results.points["topic created anew"]
+    assert results.points["OffsetCommit NONE"]
 
 
 def positions_belong_to_names(patch: Patch) -> None:
@@ -114,7 +114,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:
-            run_seed(seed, OPTIONS, Recreation)
+            run_seed(seed, OPTIONS, RecreationRun)
         except Violation as found:
             print(f"seed {seed}: {str(found)[:200]}")
             tell_if_stale(bug.plant.__name__, bug.first, seed)

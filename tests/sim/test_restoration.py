@@ -16,7 +16,7 @@ from penstock.cluster.metadata.recovery import LogReport
 from penstock.node import metadata_check
 from simulation.coordinator_run import Options, run_seed
 from simulation.results import Violation
-from simulation.store_restoration import Restoration
+from simulation.store_restoration import RestorationRun
 from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
 
 SEEDS = 12
@@ -28,8 +28,8 @@ Patch = pytest.MonkeyPatch
 def options() -> Options:
     return Options(
         node_ids=(1, 2, 3),
-        crowds=0,
-        has_crew=False,
+        groups=0,
+        has_copiers=False,
         cut_ratio=0.0,
         records=20,
         keeps_metadata=True,
@@ -48,9 +48,9 @@ def test_a_store_put_back_is_refused_and_recovered(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     with replayable(seed, request):
-        tally = run_seed(seed, options(), Restoration).tally
-    assert tally.points["refused"] == 3
-    assert tally.points["recovered"]
+        results = run_seed(seed, options(), RestorationRun).results
+    assert results.points["refused"] == 3
+    assert results.points["recovered"]
 
 
 def an_older_store_is_served(patch: Patch) -> None:
@@ -103,7 +103,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:
-            run_seed(seed, options(), Restoration)
+            run_seed(seed, options(), RestorationRun)
         except Violation as found:
             print(f"seed {seed}: {str(found)[:200]}")
             tell_if_stale(bug.plant.__name__, bug.first, seed)

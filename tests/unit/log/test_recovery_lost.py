@@ -48,7 +48,7 @@ def last_segment(disk: SimDisk) -> str:
 @pytest.mark.parametrize("known_end", [0, 30])
 def test_a_known_log_without_its_directory_is_lost_and_stays_lost(known_end: int) -> None:
     disk = written()
-    disk.take_away(PATH)
+    disk.remove_path(PATH)
     for _ in range(2):
         log = reopen(disk, known_end)
         assert log.is_lost

@@ -1,4 +1,4 @@
-"""`SimCluster`: the real node comes and goes on a simulated machine."""
+"""`SimCluster`: starts, stops and failures of real nodes on simulated machines."""
 
 import asyncio
 import errno
@@ -16,12 +16,12 @@ from simulation.random import SimRandom
 from tests.run_with import run_with
 
 
-def play(scene: Callable[[SimCluster], Awaitable[None]]) -> None:
+def with_cluster(scenario: Callable[[SimCluster], Awaitable[None]]) -> None:
     async def main() -> None:
         cluster = SimCluster(loop, 1)
         await cluster.start()
         try:
-            await scene(cluster)
+            await scenario(cluster)
         finally:
             cluster.close()
 
@@ -41,8 +41,8 @@ async def create_topic(cluster: SimCluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["power cut", "kill", "stop"])
-@run_with(play)
-async def test_a_node_comes_back_with_what_it_had(cluster: SimCluster, *, how: str) -> None:
+@run_with(with_cluster)
+async def test_node_restarts_with_its_topics(cluster: SimCluster, *, how: str) -> None:
     host = cluster.hosts[1]
     await create_topic(cluster, "t")
     if how == "power cut":
@@ -59,17 +59,17 @@ async def test_a_node_comes_back_with_what_it_had(cluster: SimCluster, *, how: s
     assert "t" in await topics_of(cluster)
 
 
-@run_with(play)
-async def test_the_power_may_go_at_a_chosen_operation_of_the_disk(cluster: SimCluster) -> None:
+@run_with(with_cluster)
+async def test_power_is_cut_at_a_chosen_disk_operation(cluster: SimCluster) -> None:
     host = cluster.hosts[1]
     host.kill()
     assert not await host.start(cut_after=1)
-    assert host.is_dark
+    assert host.is_powered_off
     assert await host.start()
 
 
-@run_with(play)
-async def test_a_node_whose_disk_fails_ends_by_itself(cluster: SimCluster) -> None:
+@run_with(with_cluster)
+async def test_node_with_a_failing_disk_stops(cluster: SimCluster) -> None:
     host = cluster.hosts[1]
     await create_topic(cluster, "t")
     host.disk.inject(Fault("sync", errno.EIO))
@@ -82,8 +82,8 @@ async def test_a_node_whose_disk_fails_ends_by_itself(cluster: SimCluster) -> No
     assert await host.start()
 
 
-@run_with(play)
-async def test_a_paused_node_answers_nobody_until_it_goes_on(cluster: SimCluster) -> None:
+@run_with(with_cluster)
+async def test_paused_node_answers_after_resume(cluster: SimCluster) -> None:
     host, loop = cluster.hosts[1], cluster.loop
     await create_topic(cluster, "t")
     host.pause()

@@ -1,4 +1,4 @@
-"""`SimDisk`: the port while the power is on, and what is left when it goes."""
+"""`SimDisk`: the port while the power is on, and the state after a power cut."""
 
 import errno
 import random
@@ -12,7 +12,7 @@ SEEDS = 400
 
 
 def outcomes(prepare: Callable[[SimDisk], None], look: Callable[[SimDisk], object]) -> set[object]:
-    """Everything `look` sees after power cuts by many seeds."""
+    """All results of `look` after power cuts with many seeds."""
     seen = set()
     for seed in range(SEEDS):
         disk = SimDisk(seed)
@@ -37,7 +37,7 @@ def make(disk: SimDisk, path: str, data: bytes = b"", *, sync: bool = True) -> N
         disk.sync_dir(path.rpartition("/")[0])
 
 
-def test_it_behaves_like_a_directory_tree() -> None:
+def test_disk_behaves_like_a_directory_tree() -> None:
     disk = SimDisk()
     disk.mkdir("a/b")
     file = disk.open("a/b/f", create=True)
@@ -63,7 +63,7 @@ def test_it_behaves_like_a_directory_tree() -> None:
         file.read(0, 1)
 
 
-def test_what_was_synced_with_its_directory_always_survives() -> None:
+def test_synced_data_in_a_synced_directory_survives() -> None:
     def prepare(disk: SimDisk) -> None:
         disk.mkdir("d")
         disk.sync_dir("")
@@ -76,7 +76,7 @@ def test_what_was_synced_with_its_directory_always_survives() -> None:
     assert b"kept" + b"x" * 2000 in seen
 
 
-def test_unsynced_data_is_torn_at_sectors_and_extended_with_zeros() -> None:
+def test_unsynced_data_is_torn_at_sectors_or_zero_filled() -> None:
     def prepare(disk: SimDisk) -> None:
         make(disk, "f", b"a" * 700)
         disk.open("f").append([b"b" * 1500])
@@ -85,11 +85,11 @@ def test_unsynced_data_is_torn_at_sectors_and_extended_with_zeros() -> None:
     assert b"a" * 700 + b"b" * 324 in seen, "a prefix that ends at a sector"
     assert b"a" * 700 + bytes(1500) in seen, "the size without the data"
     holes = [data for data in seen if data[700:].strip(b"\0") and b"\0" in data[700:-1]]
-    assert any(data.rstrip(b"\0").endswith(b"b") for data in holes), "a hole before later data"
+    assert any(data.rstrip(b"\0").endswith(b"b") for data in holes), "a gap before later data"
     assert all(data.startswith(b"a" * 700) for data in seen)
 
 
-def test_a_truncation_may_not_have_happened_although_a_later_write_did() -> None:
+def test_unsynced_truncation_may_be_lost_despite_a_later_write() -> None:
     def prepare(disk: SimDisk) -> None:
         make(disk, "f", b"a" * 512 + b"old" * 400)
         file = disk.open("f")
@@ -104,7 +104,7 @@ def test_a_truncation_may_not_have_happened_although_a_later_write_did() -> None
     )
 
 
-def test_a_created_file_needs_its_directory_synced() -> None:
+def test_created_file_survives_only_with_its_directory_synced() -> None:
     def prepare(disk: SimDisk) -> None:
         file = disk.open("f", create=True)
         file.append([b"data"])
@@ -113,7 +113,7 @@ def test_a_created_file_needs_its_directory_synced() -> None:
     assert outcomes(prepare, content("f")) == {None, b"data"}
 
 
-def test_a_rename_happens_whole_or_not_at_all() -> None:
+def test_rename_is_atomic() -> None:
     def prepare(disk: SimDisk) -> None:
         make(disk, "f", b"old")
         make(disk, "f.tmp", b"new")
@@ -134,7 +134,7 @@ def test_changes_of_one_entry_keep_their_order() -> None:
     assert outcomes(prepare, content("f")) == {b"first", None, b"second"}
 
 
-def test_syncing_everything_keeps_everything() -> None:
+def test_sync_all_makes_everything_durable() -> None:
     def prepare(disk: SimDisk) -> None:
         disk.mkdir("a/b")
         make(disk, "a/b/f", b"data", sync=False)
@@ -143,7 +143,7 @@ def test_syncing_everything_keeps_everything() -> None:
     assert outcomes(prepare, content("a/b/f")) == {b"data"}
 
 
-def test_a_failed_sync_loses_pages_and_then_pretends_success() -> None:
+def test_failed_sync_loses_pages_and_then_succeeds() -> None:
     lost = 0
     for seed in range(SEEDS):
         disk = SimDisk(seed)
@@ -159,7 +159,7 @@ def test_a_failed_sync_loses_pages_and_then_pretends_success() -> None:
     assert lost > SEEDS // 2
 
 
-def test_a_full_disk_refuses_and_keeps_what_it_has() -> None:
+def test_full_disk_refuses_appends_and_keeps_its_data() -> None:
     disk = SimDisk(capacity_bytes=100)
     file = disk.open("f", create=True)
     file.append([b"x" * 90])
@@ -172,7 +172,7 @@ def test_a_full_disk_refuses_and_keeps_what_it_has() -> None:
     assert disk.free_bytes("") == 100
 
 
-def test_a_fault_hits_the_operation_it_names_and_then_is_over() -> None:
+def test_fault_affects_only_its_operations() -> None:
     disk = SimDisk()
     file, other = disk.open("a", create=True), disk.open("b", create=True)
     disk.inject(Fault("append", errno.ENOSPC, path="a", skip=1, times=2))
@@ -184,7 +184,7 @@ def test_a_fault_hits_the_operation_it_names_and_then_is_over() -> None:
     assert file.append([b"3"]) == 1
 
 
-def test_decay_is_seen_by_readers() -> None:
+def test_bit_rot_is_visible_to_reads() -> None:
     disk = SimDisk()
     make(disk, "f", bytes(2000))
     disk.flip_bit("f", 8 * 100 + 3)
@@ -200,14 +200,14 @@ def test_decay_is_seen_by_readers() -> None:
         after.read(600, 1)
 
 
-def test_a_cold_read_is_not_answered_from_the_cache() -> None:
+def test_cold_read_misses_the_cache() -> None:
     disk = SimDisk(1, cold_ratio=0.5)
     make(disk, "f", b"data")
     answers = {disk.open("f").read_cached(0, 4) for _ in range(50)}
     assert answers == {None, b"data"}
 
 
-def test_the_power_can_be_cut_at_every_operation() -> None:
+def test_power_can_be_cut_at_every_operation() -> None:
     def work(disk: SimDisk) -> None:
         disk.mkdir("d")
         disk.sync_dir("")
@@ -240,7 +240,7 @@ def test_files_opened_before_a_crash_are_dead() -> None:
     assert disk.open("f").read(0, 4) == b"data"
 
 
-def test_the_same_seed_leaves_the_same_disk() -> None:
+def test_equal_seeds_give_equal_disks_after_a_crash() -> None:
     def once(seed: int) -> list[tuple[str, bytes | None]]:
         disk = SimDisk(seed)
         for i in range(20):
@@ -252,22 +252,22 @@ def test_the_same_seed_leaves_the_same_disk() -> None:
     assert len({str(once(seed)) for seed in range(20)}) > 10
 
 
-def test_a_cut_is_told_once_and_nothing_works_until_the_crash() -> None:
-    disk, told = SimDisk(), []
-    disk.on_cut = lambda: told.append(True)
+def test_power_cut_is_reported_once_and_stops_the_disk() -> None:
+    disk, reported = SimDisk(), []
+    disk.on_cut = lambda: reported.append(True)
     file = disk.open("f", create=True)
     disk.crash_after(1)
     with pytest.raises(PowerCut):
         file.append([b"x"])
     disk.cut()
-    assert told == [True]
+    assert reported == [True]
     with pytest.raises(PowerCut):
         disk.exists("f")
     disk.crash(random.Random(1))
     disk.open("f", create=True).append([b"y"])
 
 
-def test_the_end_of_a_process_keeps_what_is_not_synced() -> None:
+def test_end_of_a_process_keeps_unsynced_data() -> None:
     disk = SimDisk()
     file = disk.open("f", create=True)
     file.append([b"x"])
@@ -277,11 +277,11 @@ def test_the_end_of_a_process_keeps_what_is_not_synced() -> None:
         file.append([b"late"])
     assert disk.open("f").read(0, 9) == b"x"
     disk.crash_after(1)
-    disk.spare()
+    disk.cancel_crash()
     disk.open("f").append([b"y"])
 
 
-def test_what_is_taken_away_is_gone_for_good_and_what_was_copied_can_be_put_back() -> None:
+def test_removed_paths_stay_removed_until_a_copy_is_restored() -> None:
     disk = SimDisk(0)
     disk.mkdir("a/b")
     for path in ("a/b/one", "a/two"):
@@ -289,12 +289,12 @@ def test_what_is_taken_away_is_gone_for_good_and_what_was_copied_can_be_put_back
     copy = disk.copy()
     disk.open("a/two").append([b"678"])
     disk.shorten("a/two", 2)
-    disk.take_away("a/b")
+    disk.remove_path("a/b")
     for seed in range(5):
         disk.crash(random.Random(seed))
         assert not disk.exists("a/b")
     for _ in range(2):
-        disk.put_back(copy)
+        disk.restore_copy(copy)
         disk.crash(random.Random(1))
         assert disk.files() == ["/a/b/one", "/a/two"]
         assert disk.open("a/two").read(0, 9) == b"12345"

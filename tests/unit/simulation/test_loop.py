@@ -1,4 +1,4 @@
-"""`SimLoop`: virtual time, repeatable runs, bounds."""
+"""`SimLoop`: virtual time, deterministic runs, limits."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from simulation.workers import SimWorkers
 from tests.run_with import run_with
 
 
-def test_an_hour_passes_at_once() -> None:
+def test_virtual_time_passes_without_waiting() -> None:
     async def main(loop: SimLoop) -> float:
         await asyncio.sleep(3600)
         return loop.time()
@@ -19,7 +19,7 @@ def test_an_hour_passes_at_once() -> None:
     assert run(main)[0] == 3600
 
 
-def test_timers_ring_in_the_order_of_their_time() -> None:
+def test_timers_fire_in_order_of_time() -> None:
     async def main(loop: SimLoop) -> list[int]:
         rung: list[int] = []
         for delay in (3, 1, 2):
@@ -32,7 +32,7 @@ def test_timers_ring_in_the_order_of_their_time() -> None:
     assert run(main)[0] == [1, 2, 3]
 
 
-def test_ready_callbacks_run_first_in_first_out_unless_shuffled() -> None:
+def test_ready_callbacks_run_in_order_unless_shuffled() -> None:
     async def main(loop: SimLoop) -> list[int]:
         ran: list[int] = []
         for i in range(50):
@@ -45,7 +45,7 @@ def test_ready_callbacks_run_first_in_first_out_unless_shuffled() -> None:
     assert sorted(shuffled) == list(range(50)) != shuffled
 
 
-def test_waiting_for_what_cannot_happen_is_a_deadlock_that_names_the_waiter() -> None:
+def test_deadlock_names_the_waiting_task() -> None:
     async def stuck_here() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -56,7 +56,7 @@ def test_waiting_for_what_cannot_happen_is_a_deadlock_that_names_the_waiter() ->
         run(main)
 
 
-def test_a_run_without_end_is_stopped() -> None:
+def test_endless_run_is_stopped() -> None:
     async def spin(loop: SimLoop) -> None:
         while True:
             await asyncio.sleep(0)
@@ -71,7 +71,7 @@ def test_a_run_without_end_is_stopped() -> None:
         run(tick, time_max=100)
 
 
-def test_tasks_left_behind_are_cancelled() -> None:
+def test_remaining_tasks_are_cancelled() -> None:
     ended = []
 
     async def left() -> None:
@@ -89,7 +89,7 @@ def test_tasks_left_behind_are_cancelled() -> None:
 
 
 async def _busy(loop: SimLoop) -> list[int]:
-    """Tasks, sets of tasks, random delays: what differs between runs if anything does."""
+    """Tasks, sets of tasks and random delays, whose order would differ between runs."""
     workers, order = SimWorkers(loop.seed), list[int]()
 
     async def step(i: int) -> None:
@@ -105,7 +105,7 @@ async def _busy(loop: SimLoop) -> list[int]:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_equal_seeds_give_equal_traces_and_others_do_not(shuffle: bool) -> None:
+def test_traces_are_equal_only_for_equal_seeds(shuffle: bool) -> None:
     first, one = run(_busy, 7, shuffle=shuffle)
     again, two = run(_busy, 7, shuffle=shuffle)
     other, three = run(_busy, 8, shuffle=shuffle)
@@ -115,12 +115,12 @@ def test_equal_seeds_give_equal_traces_and_others_do_not(shuffle: bool) -> None:
 
 
 @run_with(run)
-async def test_there_are_no_threads(loop: SimLoop) -> None:
+async def test_run_in_executor_is_refused(loop: SimLoop) -> None:
     with pytest.raises(RuntimeError, match="Workers"):
         loop.run_in_executor(None, print)
 
 
-def test_many_cancelled_timers_do_not_pile_up() -> None:
+def test_cancelled_timers_are_removed() -> None:
     async def main(loop: SimLoop) -> int:
         for _ in range(5000):
             loop.call_later(1000, print).cancel()
@@ -132,7 +132,7 @@ def test_many_cancelled_timers_do_not_pile_up() -> None:
 
 
 @run_with(run)
-async def test_workers_answer_results_and_errors_after_a_delay(loop: SimLoop) -> None:
+async def test_workers_return_results_and_errors_after_a_delay(loop: SimLoop) -> None:
     workers = SimWorkers(1, delay_s=(0.5, 1.0))
     assert await workers.run(int, "ff", base=16) == 255
     assert 0.5 <= loop.time() <= 1.0
@@ -143,7 +143,7 @@ async def test_workers_answer_results_and_errors_after_a_delay(loop: SimLoop) ->
 
 
 @run_with(run)
-async def test_the_wall_clock_follows_the_loop_and_jumps_by_itself(loop: SimLoop) -> None:
+async def test_wall_clock_follows_the_loop_and_jumps_alone(loop: SimLoop) -> None:
     clock, fast = SimClock(loop), SimClock(loop, drift=2.0)
     assert clock.now_ms() == EPOCH_MS
     await asyncio.sleep(10)
@@ -154,7 +154,7 @@ async def test_the_wall_clock_follows_the_loop_and_jumps_by_itself(loop: SimLoop
     assert loop.time() == 10
 
 
-def test_randomness_comes_from_the_seed() -> None:
+def test_random_numbers_depend_on_the_seed() -> None:
     one, two, other = SimRandom(1), SimRandom(1), SimRandom(2)
     assert one.random_bytes(16) == two.random_bytes(16) != other.random_bytes(16)
     assert one.uniform(1, 2) == two.uniform(1, 2)

@@ -1,4 +1,4 @@
-"""`SimNet`: what a protocol sees, and what a test can do to the network."""
+"""`SimNet`: behavior seen by a protocol, and fault injection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from tests.run_with import run_with
 
 
 class Peer(asyncio.Protocol):
-    """Keeps what it hears."""
+    """Protocol that records its events."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -81,7 +81,7 @@ def between(scenario: Scenario, seed: int = 0) -> SimLoop:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bytes_arrive_in_order_however_they_are_cut(seed: int) -> None:
+def test_bytes_arrive_in_order_for_any_segmentation(seed: int) -> None:
     async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
         loop.net.whole_ratio = 0.2
         sent = b""
@@ -112,7 +112,7 @@ async def test_latency_is_virtual_and_within_its_range(
 
 
 @run_with(between)
-async def test_names_of_both_ends_agree(loop: SimLoop, client: Peer, server: Peer) -> None:
+async def test_socket_names_of_both_ends_match(loop: SimLoop, client: Peer, server: Peer) -> None:
     assert client.transport.get_extra_info("peername") == ("b", 9092)
     assert server.transport.get_extra_info("sockname") == ("b", 9092)
     near = client.transport.get_extra_info("sockname")
@@ -121,7 +121,7 @@ async def test_names_of_both_ends_agree(loop: SimLoop, client: Peer, server: Pee
 
 
 @run_with(between)
-async def test_closing_sends_what_is_buffered_and_then_the_end(
+async def test_close_sends_buffered_data_and_end_of_file(
     loop: SimLoop, client: Peer, server: Peer
 ) -> None:
     client.transport.write(b"x" * 1_000_000)
@@ -134,7 +134,7 @@ async def test_closing_sends_what_is_buffered_and_then_the_end(
 
 
 @run_with(between)
-async def test_an_abort_resets_the_peer(loop: SimLoop, client: Peer, server: Peer) -> None:
+async def test_abort_resets_the_peer(loop: SimLoop, client: Peer, server: Peer) -> None:
     client.transport.abort()
     await asyncio.sleep(1)
     assert client.events == ["made", "lost"]
@@ -142,9 +142,7 @@ async def test_an_abort_resets_the_peer(loop: SimLoop, client: Peer, server: Pee
 
 
 @run_with(between)
-async def test_a_reader_that_pauses_stops_the_writer_in_the_end(
-    loop: SimLoop, client: Peer, server: Peer
-) -> None:
+async def test_paused_reader_pauses_the_writer(loop: SimLoop, client: Peer, server: Peer) -> None:
     server.transport.pause_reading()
     client.transport.set_write_buffer_limits(high=1000)
     for _ in range(30):
@@ -160,7 +158,7 @@ async def test_a_reader_that_pauses_stops_the_writer_in_the_end(
 
 
 @run_with(between)
-async def test_a_buffered_protocol_gets_it_all_through_its_own_buffer(
+async def test_buffered_protocol_receives_all_data_in_its_buffer(
     loop: SimLoop, client: Peer, server: Peer
 ) -> None:
     buffered = BufferedPeer()
@@ -171,7 +169,7 @@ async def test_a_buffered_protocol_gets_it_all_through_its_own_buffer(
     assert buffered.received == sent
 
 
-def test_a_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> None:
+def test_bytes_of_a_cut_route_arrive_in_order_after_heal() -> None:
     async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
         client.transport.write(b"1")
         loop.net.cut("a", "b", both=False)
@@ -191,7 +189,7 @@ def test_a_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> None:
 
 
 @run_with(between)
-async def test_connecting_over_a_cut_times_out_and_to_nobody_is_refused(
+async def test_connecting_over_a_cut_times_out_and_to_a_closed_port_is_refused(
     loop: SimLoop, client: Peer, server: Peer
 ) -> None:
     with pytest.raises(ConnectionRefusedError):
@@ -204,16 +202,14 @@ async def test_connecting_over_a_cut_times_out_and_to_nobody_is_refused(
 
 
 @run_with(between)
-async def test_a_reset_breaks_both_ends(loop: SimLoop, client: Peer, server: Peer) -> None:
+async def test_reset_breaks_both_ends(loop: SimLoop, client: Peer, server: Peer) -> None:
     assert loop.net.reset("a", "b") == 2
     await asyncio.sleep(1)
     assert client.events == server.events == ["made", "lost ConnectionResetError"]
 
 
 @run_with(between)
-async def test_a_crashed_host_hears_nothing_and_its_peers_are_reset(
-    loop: SimLoop, client: Peer, server: Peer
-) -> None:
+async def test_crash_resets_peers_of_the_host(loop: SimLoop, client: Peer, server: Peer) -> None:
     loop.net.crash("b")
     await asyncio.sleep(1)
     assert server.events == ["made"]
@@ -223,9 +219,7 @@ async def test_a_crashed_host_hears_nothing_and_its_peers_are_reset(
 
 
 @run_with(between)
-async def test_a_silent_crash_is_noticed_by_those_who_send(
-    loop: SimLoop, client: Peer, server: Peer
-) -> None:
+async def test_silent_crash_is_noticed_on_send(loop: SimLoop, client: Peer, server: Peer) -> None:
     loop.net.crash("b", silent=True)
     await asyncio.sleep(1000)
     assert client.events == ["made"]
@@ -235,11 +229,9 @@ async def test_a_silent_crash_is_noticed_by_those_who_send(
 
 
 @run_with(between)
-async def test_a_protocol_that_raises_is_cut_off_as_asyncio_does(
-    loop: SimLoop, client: Peer, server: Peer
-) -> None:
-    told: list[object] = []
-    loop.set_exception_handler(lambda loop, context: told.append(context["exception"]))
+async def test_raising_protocol_is_disconnected(loop: SimLoop, client: Peer, server: Peer) -> None:
+    reported: list[object] = []
+    loop.set_exception_handler(lambda loop, context: reported.append(context["exception"]))
 
     def fail(data: bytes) -> None:
         raise ValueError(data)
@@ -247,12 +239,12 @@ async def test_a_protocol_that_raises_is_cut_off_as_asyncio_does(
     server.data_received = fail  # type: ignore[method-assign]
     client.transport.write(b"x")
     await asyncio.sleep(1)
-    assert isinstance(told[0], ValueError)
+    assert isinstance(reported[0], ValueError)
     assert server.events == ["made", "lost ValueError"]
     assert client.events == ["made", "lost ConnectionResetError"]
 
 
-def test_streams_run_on_it_and_equal_seeds_give_equal_traces() -> None:
+def test_asyncio_streams_are_deterministic() -> None:
     async def main(loop: SimLoop) -> None:
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while data := await reader.read(1000):
@@ -279,7 +271,7 @@ def test_streams_run_on_it_and_equal_seeds_give_equal_traces() -> None:
     assert run(main, 4)[1].trace == run(main, 4)[1].trace != run(main, 5)[1].trace
 
 
-def test_one_route_can_be_mended_while_others_stay_cut() -> None:
+def test_single_route_is_restored() -> None:
     async def main(loop: SimLoop) -> list[str]:
         net = loop.net
         net.isolate("a", ["b", "c"])

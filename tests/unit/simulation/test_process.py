@@ -1,4 +1,4 @@
-"""`SimProcess`: what is killed does nothing more, not even on its way out."""
+"""`SimProcess`: a killed process runs nothing more, not even cleanup."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from simulation.loop import SimLoop, run
 from simulation.network import HOST
 
 
-def test_a_killed_process_does_nothing_more() -> None:
+def test_killed_process_runs_nothing() -> None:
     done: list[str] = []
 
     async def work(loop: SimLoop) -> None:
@@ -30,7 +30,7 @@ def test_a_killed_process_does_nothing_more() -> None:
     assert run(main)[0] == ["slept"]
 
 
-def test_what_a_killed_process_waits_for_still_happens() -> None:
+def test_event_awaited_by_a_killed_process_still_happens() -> None:
     async def main(loop: SimLoop) -> tuple[bool, bool]:
         event, woken = asyncio.Event(), []
 
@@ -49,7 +49,7 @@ def test_what_a_killed_process_waits_for_still_happens() -> None:
     assert run(main)[0] == (True, False)
 
 
-def test_tasks_and_callbacks_belong_to_the_process_that_made_them() -> None:
+def test_tasks_and_callbacks_belong_to_their_process() -> None:
     async def main(loop: SimLoop) -> list[str]:
         hosts: list[str] = []
 
@@ -71,7 +71,7 @@ def test_tasks_and_callbacks_belong_to_the_process_that_made_them() -> None:
     assert run(main)[0] == ["one", "other", "one"]
 
 
-def test_packets_reach_others_after_their_sender_died() -> None:
+def test_packets_arrive_after_the_death_of_their_sender() -> None:
     class Sink(asyncio.Protocol):
         def data_received(self, data: bytes) -> None:
             received.append(data)
@@ -95,7 +95,7 @@ def test_packets_reach_others_after_their_sender_died() -> None:
     assert received == [b"last words"]
 
 
-def test_a_paused_process_does_later_what_was_due() -> None:
+def test_paused_process_runs_due_callbacks_at_resume() -> None:
     async def main(loop: SimLoop) -> list[tuple[str, float]]:
         done: list[tuple[str, float]] = []
 
@@ -119,7 +119,7 @@ def test_a_paused_process_does_later_what_was_due() -> None:
     assert run(main)[0] == [("timer", 10.0), ("slept", 10.0), ("slept on", 13.0)]
 
 
-def test_a_paused_process_can_be_killed() -> None:
+def test_paused_process_can_be_killed() -> None:
     async def main(loop: SimLoop) -> list[str]:
         done: list[str] = []
 

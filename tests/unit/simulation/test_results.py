@@ -1,9 +1,9 @@
-"""`Results`: counts add up, and what was never reached is named."""
+"""`Results`: sums of counts, and points never reached."""
 
 from simulation.results import Results
 
 
-def test_tallies_add_up_and_name_what_is_missing() -> None:
+def test_results_add_up_and_list_missing_points() -> None:
     one, other = Results(seeds=1, simulated_s=1800), Results(seeds=1, simulated_s=1800)
     one.operations["Produce"] += 2
     other.operations["Produce"] += 3

@@ -1,4 +1,4 @@
-"""`SimStore` beyond the contract: the trouble a test can turn on."""
+"""`SimStore`: faults beyond the contract of stores."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from simulation.store import SimEtcd, SimStore
 from tests.run_with import run_with
 
 
-def test_an_unknown_result_was_done_or_not_or_comes_late() -> None:
+def test_change_of_unknown_result_is_applied_never_now_or_later() -> None:
     fates = set()
 
     async def main(loop: SimLoop) -> None:
@@ -30,7 +30,7 @@ def test_an_unknown_result_was_done_or_not_or_comes_late() -> None:
 
 
 @run_with(run, 3)
-async def test_a_watch_lags_but_keeps_the_order(loop: SimLoop) -> None:
+async def test_delayed_watch_keeps_the_order(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     store = SimStore(etcd)
     etcd.watch_delay_s = (1.0, 2.0)
@@ -43,7 +43,7 @@ async def test_a_watch_lags_but_keeps_the_order(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_a_watch_behind_a_compaction_is_lost(loop: SimLoop) -> None:
+async def test_watch_behind_a_compaction_is_lost(loop: SimLoop) -> None:
     etcd = SimEtcd(history_max=10)
     store = SimStore(etcd)
     await store.commit([], [Put("a", b"")])
@@ -58,7 +58,7 @@ async def test_a_watch_behind_a_compaction_is_lost(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_a_store_that_is_down_answers_nobody(loop: SimLoop) -> None:
+async def test_unavailable_store_does_not_answer(loop: SimLoop) -> None:
     etcd = SimEtcd()
     store = SimStore(etcd)
     etcd.down = True
@@ -72,7 +72,7 @@ async def test_a_store_that_is_down_answers_nobody(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_leases_run_on_the_clock_of_the_store(loop: SimLoop) -> None:
+async def test_leases_use_the_clock_of_the_store(loop: SimLoop) -> None:
     etcd = SimEtcd()
     store = SimStore(etcd)
     etcd.clock_rate = 3.0
@@ -89,7 +89,7 @@ async def test_leases_run_on_the_clock_of_the_store(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_connections_share_the_service_and_close_by_themselves(loop: SimLoop) -> None:
+async def test_connections_share_the_store_and_close_separately(loop: SimLoop) -> None:
     etcd = SimEtcd()
     one, two = SimStore(etcd), SimStore(etcd)
     await one.commit([], [Put("a", b"1")])
@@ -99,7 +99,7 @@ async def test_connections_share_the_service_and_close_by_themselves(loop: SimLo
 
 
 @run_with(run, 1)
-async def test_a_host_that_is_cut_off_gets_no_answer_and_no_news(loop: SimLoop) -> None:
+async def test_host_cut_off_from_the_store_gets_no_replies_and_events(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     near, far = SimStore(etcd), host_context("far").run(SimStore, etcd)
     etcd.cut_off["far"] = None

@@ -76,7 +76,7 @@ async def test_the_only_replica_is_lost_with_its_directory_and_others_serve_on(
     name = name_of(bench)
     path = {"logs": "", "topic": name.partition("/")[0], "partition": name}[what]
     states = await bench.stop()
-    disk_of(bench).take_away(f"data/logs/{path}".rstrip("/"))
+    disk_of(bench).remove_path(f"data/logs/{path}".rstrip("/"))
     for _ in range(2):
         later = Bench(bench.loop, bench.disk, bench.root)
         later.store = bench.store
@@ -96,7 +96,7 @@ async def test_an_older_versions_directory_without_entries_opens_as_it_is(bench:
     await bench.create("t")
     await bench.write("t", 3)
     states = await bench.stop()
-    disk_of(bench).take_away(f"data/{FILE}")
+    disk_of(bench).remove_path(f"data/{FILE}")
     later = Bench(bench.loop, bench.disk, bench.root)
     later.store = bench.store
     await later.start(states)
@@ -111,8 +111,8 @@ async def test_a_clean_stop_tells_what_was_there_without_any_entry(bench: Bench)
     await bench.write("t", 3)
     name = name_of(bench)
     states = await bench.stop()
-    disk_of(bench).take_away(f"data/{FILE}")
-    disk_of(bench).take_away(f"data/logs/{name}")
+    disk_of(bench).remove_path(f"data/{FILE}")
+    disk_of(bench).remove_path(f"data/logs/{name}")
     later = Bench(bench.loop, bench.disk, bench.root)
     later.store = bench.store
     await later.start(states)
@@ -153,10 +153,10 @@ async def test_a_lost_replica_goes_on_when_its_loss_is_accepted(bench: Bench, *,
     await bench.stop()
     path = f"data/logs/{name}"
     if what == "gone":
-        disk_of(bench).take_away(path)
+        disk_of(bench).remove_path(path)
     else:
         segment = f"{path}/{0:020d}.log"
-        disk_of(bench).take_away(f"{path}/checkpoint")
+        disk_of(bench).remove_path(f"{path}/checkpoint")
         disk_of(bench).flip_bit(segment, bench.disk.size(segment) * 8 // 2)
     later = Bench(bench.loop, bench.disk, bench.root)
     later.store = bench.store
@@ -188,7 +188,7 @@ def test_many_replicas_that_are_lost_are_told_in_one_line(
         await bench.create("u")
         await bench.partitions.save_watermarks()
         await bench.stop()
-        disk_of(bench).take_away("data/logs")
+        disk_of(bench).remove_path("data/logs")
         later = Bench(bench.loop, bench.disk, bench.root)
         later.store = bench.store
         caplog.clear()
@@ -222,7 +222,7 @@ async def test_one_replica_that_is_lost_is_told_with_the_command_for_it(
     await bench.partitions.save_watermarks()
     name = name_of(bench)
     await bench.stop()
-    disk_of(bench).take_away(f"data/logs/{name}")
+    disk_of(bench).remove_path(f"data/logs/{name}")
     later = Bench(bench.loop, bench.disk, bench.root)
     later.store = bench.store
     await later.start(None)

@@ -89,7 +89,7 @@ async def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one(node: Node
     partition = node.ctx.partitions.get(TOPIC, 0)
     assert partition is not None
     held = partition.log
-    node.disk.take_away(held.path)
+    node.disk.remove_path(held.path)
     partition.log = Log.open(node.disk, held.path, held.config, 0, None, None, 1)
     assert partition.log.is_lost
     second = await host_on(node)

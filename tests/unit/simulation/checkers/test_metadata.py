@@ -1,4 +1,4 @@
-"""`MetadataChecker`: records follow from each other, and leaders from those who have everything."""
+"""`MetadataChecker`: consecutive partition records, and clean elections."""
 
 from msgspec.structs import replace
 
@@ -8,28 +8,28 @@ from penstock.base.store_model import StoreModel
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord, TopicRecord
 from simulation.checkers.metadata import MetadataChecker
-from tests.unit.simulation.checkers.stage import Stage
+from tests.unit.simulation.checkers.fake_context import FakeContext
 
 TOPIC_ID = bytes(range(16))
 BIRTH = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1, 2, 3))
 
 
-class Scene:
-    """A store with one partition."""
+class StoreFixture:
+    """Store with one partition."""
 
     def __init__(self) -> None:
-        self.stage = Stage()
+        self.context = FakeContext()
         self.space = StoreModel()
         topic = TopicRecord(id=show_topic_id(TOPIC_ID), partitions=(BIRTH,))  # type: ignore[arg-type]
         self.space.apply([Put(store_keys.topic_key("t"), store_keys.encode(topic))])
-        self.checker = MetadataChecker(self.stage, self.space)
+        self.checker = MetadataChecker(self.context, self.space)
 
     def write(self, record: PartitionRecord) -> list[str]:
-        """Answers what the checker says of it."""
+        """Writes a record; returns the violations."""
         key = store_keys.partition_key(TOPIC_ID, 0)  # type: ignore[arg-type]
         self.space.apply([Put(key, store_keys.encode(record))])
         self.checker.step()
-        return self.stage.found
+        return self.context.found
 
     @property
     def now(self) -> PartitionRecord:
@@ -44,43 +44,43 @@ def following(before: PartitionRecord, **changes: object) -> PartitionRecord:
     return replace(after, leader_epoch=before.leader_epoch + is_new)
 
 
-def test_a_shrink_an_election_and_a_return_are_well() -> None:
-    scene = Scene()
-    assert scene.now == BIRTH
-    scene.write(following(scene.now, isr=(2, 3), leader=2))
-    scene.write(following(scene.now, isr=(2,), elr=(3,)))
-    scene.write(following(scene.now, isr=(), elr=(2, 3), leader=NO_LEADER))
-    scene.write(following(scene.now, isr=(3,), elr=(2,), leader=3))
-    scene.write(following(scene.now, isr=(1, 2, 3), elr=()))
-    assert scene.stage.found == []
+def test_valid_isr_changes_and_elections_are_accepted() -> None:
+    fixture = StoreFixture()
+    assert fixture.now == BIRTH
+    fixture.write(following(fixture.now, isr=(2, 3), leader=2))
+    fixture.write(following(fixture.now, isr=(2,), elr=(3,)))
+    fixture.write(following(fixture.now, isr=(), elr=(2, 3), leader=NO_LEADER))
+    fixture.write(following(fixture.now, isr=(3,), elr=(2,), leader=3))
+    fixture.write(following(fixture.now, isr=(1, 2, 3), elr=()))
+    assert fixture.context.found == []
 
 
-def test_a_record_made_from_another_than_the_last_is_found() -> None:
-    scene = Scene()
+def test_overwritten_record_is_a_violation() -> None:
+    fixture = StoreFixture()
     lost = following(BIRTH, isr=(1, 2))
-    scene.write(following(BIRTH, isr=(1, 3)))
-    assert scene.write(lost) == ["epochs"]
+    fixture.write(following(BIRTH, isr=(1, 3)))
+    assert fixture.write(lost) == ["epochs"]
 
 
-def test_a_new_leader_in_the_old_epoch_is_found() -> None:
-    scene = Scene()
+def test_new_leader_in_the_old_epoch_is_a_violation() -> None:
+    fixture = StoreFixture()
     record = following(BIRTH, leader=2)
-    assert scene.write(replace(record, leader_epoch=0)) == ["epochs"]
+    assert fixture.write(replace(record, leader_epoch=0)) == ["epochs"]
 
 
-def test_a_leader_that_need_not_have_everything_is_found() -> None:
-    scene = Scene()
-    scene.write(following(BIRTH, isr=(1, 2)))
-    assert scene.write(following(scene.now, leader=3, isr=(1, 2, 3))) == ["unclean"]
+def test_unclean_leader_is_a_violation() -> None:
+    fixture = StoreFixture()
+    fixture.write(following(BIRTH, isr=(1, 2)))
+    assert fixture.write(following(fixture.now, leader=3, isr=(1, 2, 3))) == ["unclean"]
 
 
-def test_the_last_known_leader_may_lead_when_nobody_else_can() -> None:
-    scene = Scene()
-    scene.write(following(BIRTH, isr=(), leader=NO_LEADER, last_known_elr=(1,)))
-    assert scene.write(following(scene.now, isr=(1,), leader=1)) == []
+def test_last_known_leader_may_be_elected_without_isr_and_elr() -> None:
+    fixture = StoreFixture()
+    fixture.write(following(BIRTH, isr=(), leader=NO_LEADER, last_known_elr=(1,)))
+    assert fixture.write(following(fixture.now, isr=(1,), leader=1)) == []
 
 
-def test_roles_that_do_not_fit_are_found() -> None:
-    assert Scene().write(following(BIRTH, isr=(2, 3))) == ["roles"]
-    assert Scene().write(following(BIRTH, elr=(3,))) == ["roles"]
-    assert Scene().write(following(BIRTH, isr=(1, 4))) == ["roles"]
+def test_inconsistent_roles_are_a_violation() -> None:
+    assert StoreFixture().write(following(BIRTH, isr=(2, 3))) == ["roles"]
+    assert StoreFixture().write(following(BIRTH, elr=(3,))) == ["roles"]
+    assert StoreFixture().write(following(BIRTH, isr=(1, 4))) == ["roles"]

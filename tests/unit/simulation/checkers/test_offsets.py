@@ -1,83 +1,93 @@
-"""`OffsetsChecker`: positions as commits left them, and every way in which they may not be."""
+"""`OffsetsChecker`: valid and invalid committed offsets."""
 
 import pytest
 
 from simulation.checkers.offsets import OffsetsChecker
-from tests.unit.simulation.checkers.stage import Stage
+from tests.unit.simulation.checkers.fake_context import FakeContext
 
-PLACE = ("t", 0)
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
+PARTITION = ("t", 0)
 
 
 @pytest.fixture
-def checker(stage: Stage) -> OffsetsChecker:
-    return OffsetsChecker(stage, "g")
+def context() -> FakeContext:
+    return FakeContext()
 
 
-def commit(stage: Stage, checker: OffsetsChecker, start: float, end: float, number: int = 1) -> int:
-    stage.at(start)
-    made = checker.asks(PLACE, number)
-    stage.at(end)
+@pytest.fixture
+def checker(context: FakeContext) -> OffsetsChecker:
+    return OffsetsChecker(context, "g")
+
+
+def commit(
+    context: FakeContext, checker: OffsetsChecker, start: float, end: float, number: int = 1
+) -> int:
+    context.at(start)
+    made = checker.begin_commit(PARTITION, number)
+    context.at(end)
     checker.acknowledged(made)
     return made.value
 
 
-def test_the_last_commit_may_be_read_and_so_may_one_that_is_under_way(
-    stage: Stage, checker: OffsetsChecker
+def test_last_and_pending_commits_may_be_read(
+    context: FakeContext, checker: OffsetsChecker
 ) -> None:
-    first = commit(stage, checker, 1, 2)
-    checker.read(PLACE, first, 3)
-    stage.at(4)
-    unknown = checker.asks(PLACE, 1)
-    checker.read(PLACE, first, 5)
-    checker.read(PLACE, unknown.value, 6)
-    assert stage.found == []
+    first = commit(context, checker, 1, 2)
+    checker.read(PARTITION, first, 3)
+    context.at(4)
+    unknown = checker.begin_commit(PARTITION, 1)
+    checker.read(PARTITION, first, 5)
+    checker.read(PARTITION, unknown.value, 6)
+    assert context.found == []
 
 
-def test_an_acknowledged_commit_must_not_be_gone(stage: Stage, checker: OffsetsChecker) -> None:
-    first = commit(stage, checker, 1, 2)
-    commit(stage, checker, 3, 4)
-    checker.read(PLACE, first, 5)
-    assert stage.found == ["lost-commit"]
-
-
-def test_nothing_is_not_what_was_committed(stage: Stage, checker: OffsetsChecker) -> None:
-    commit(stage, checker, 1, 2)
-    checker.read(PLACE, -1, 3)
-    assert stage.found == ["lost-commit"]
-
-
-def test_a_reader_that_asked_before_the_answer_may_see_either(
-    stage: Stage, checker: OffsetsChecker
+def test_lost_acknowledged_commit_is_a_violation(
+    context: FakeContext, checker: OffsetsChecker
 ) -> None:
-    first = commit(stage, checker, 1, 2)
-    second = commit(stage, checker, 3, 6)
-    checker.read(PLACE, first, 4)
-    checker.read(PLACE, second, 4)
-    assert stage.found == []
+    first = commit(context, checker, 1, 2)
+    commit(context, checker, 3, 4)
+    checker.read(PARTITION, first, 5)
+    assert context.found == ["lost-commit"]
 
 
-def test_a_refused_commit_must_not_count(stage: Stage, checker: OffsetsChecker) -> None:
-    made = checker.asks(PLACE, 1)
+def test_missing_offset_after_a_commit_is_a_violation(
+    context: FakeContext, checker: OffsetsChecker
+) -> None:
+    commit(context, checker, 1, 2)
+    checker.read(PARTITION, -1, 3)
+    assert context.found == ["lost-commit"]
+
+
+def test_read_concurrent_with_a_commit_may_return_either_offset(
+    context: FakeContext, checker: OffsetsChecker
+) -> None:
+    first = commit(context, checker, 1, 2)
+    second = commit(context, checker, 3, 6)
+    checker.read(PARTITION, first, 4)
+    checker.read(PARTITION, second, 4)
+    assert context.found == []
+
+
+def test_applied_refused_commit_is_a_violation(
+    context: FakeContext, checker: OffsetsChecker
+) -> None:
+    made = checker.begin_commit(PARTITION, 1)
     checker.refused(made)
-    checker.read(PLACE, made.value, 1)
-    assert stage.found == ["fencing"]
+    checker.read(PARTITION, made.value, 1)
+    assert context.found == ["fencing"]
 
 
-def test_an_older_generation_must_not_count_over_a_newer(
-    stage: Stage, checker: OffsetsChecker
+def test_commit_of_an_older_generation_over_a_newer_is_a_violation(
+    context: FakeContext, checker: OffsetsChecker
 ) -> None:
-    stage.at(1)
-    zombie = checker.asks(PLACE, 1)
-    commit(stage, checker, 2, 3, number=2)
-    checker.read(PLACE, zombie.value, 4)
-    assert stage.found == ["fencing"]
+    context.at(1)
+    zombie = checker.begin_commit(PARTITION, 1)
+    commit(context, checker, 2, 3, number=2)
+    checker.read(PARTITION, zombie.value, 4)
+    assert context.found == ["fencing"]
 
 
-def test_what_nobody_committed_is_invented(stage: Stage, checker: OffsetsChecker) -> None:
-    checker.read(PLACE, 99, 1)
-    assert stage.found == ["invented"]
+def test_offset_that_was_never_committed_is_a_violation(
+    context: FakeContext, checker: OffsetsChecker
+) -> None:
+    checker.read(PARTITION, 99, 1)
+    assert context.found == ["invented"]

@@ -1,56 +1,56 @@
-"""`ReadsChecker`: what readers were given stays true, comes in order, and does not go back."""
+"""`ReadsChecker`: consistent and ordered reads, and ends that do not decrease."""
 
 from simulation.checkers.reads import ReadsChecker
-from tests.unit.simulation.checkers.stage import Stage
+from tests.unit.simulation.checkers.fake_context import FakeContext
 
-PLACE = ("t", 0)
-
-
-def test_records_in_order_and_ends_that_grow_are_well() -> None:
-    stage = Stage()
-    checker = ReadsChecker(stage)
-    checker.saw("a", PLACE, 0, b"x")
-    checker.saw("a", PLACE, 1, b"y")
-    checker.saw("b", PLACE, 0, b"x")
-    checker.told(PLACE, 1, 2, checker.floor(PLACE))
-    checker.told(PLACE, 2, 2, checker.floor(PLACE))
-    checker.check({PLACE: [(0, b"x"), (1, b"y"), (2, b"z")]})
-    assert stage.found == []
+PARTITION = ("t", 0)
 
 
-def test_another_value_a_gap_and_a_step_back_are_found() -> None:
-    stage = Stage()
-    checker = ReadsChecker(stage)
-    checker.saw("a", PLACE, 0, b"x")
-    checker.saw("b", PLACE, 0, b"y")
-    checker.saw("a", PLACE, 2, b"z")
-    checker.saw("a", PLACE, 1, b"w")
-    assert stage.found == ["inconsistent-offsets", "poll-skip", "nonmonotonic-poll"]
+def test_ordered_reads_and_growing_ends_are_accepted() -> None:
+    context = FakeContext()
+    checker = ReadsChecker(context)
+    checker.note_read("a", PARTITION, 0, b"x")
+    checker.note_read("a", PARTITION, 1, b"y")
+    checker.note_read("b", PARTITION, 0, b"x")
+    checker.note_end(PARTITION, 1, 2, checker.floor(PARTITION))
+    checker.note_end(PARTITION, 2, 2, checker.floor(PARTITION))
+    checker.check({PARTITION: [(0, b"x"), (1, b"y"), (2, b"z")]})
+    assert context.found == []
 
 
-def test_an_end_that_goes_back_is_found_unless_the_leader_is_an_old_one() -> None:
-    stage = Stage()
-    checker = ReadsChecker(stage)
-    checker.told(PLACE, 2, 10, checker.floor(PLACE))
-    checker.told(PLACE, 1, 5, checker.floor(PLACE))
-    assert stage.found == []
-    checker.told(PLACE, 2, 9, checker.floor(PLACE))
-    checker.told(PLACE, 3, 8, checker.floor(PLACE))
-    assert stage.found == ["watermark", "watermark"]
+def test_inconsistent_skipped_and_repeated_reads_are_violations() -> None:
+    context = FakeContext()
+    checker = ReadsChecker(context)
+    checker.note_read("a", PARTITION, 0, b"x")
+    checker.note_read("b", PARTITION, 0, b"y")
+    checker.note_read("a", PARTITION, 2, b"z")
+    checker.note_read("a", PARTITION, 1, b"w")
+    assert context.found == ["inconsistent-offsets", "poll-skip", "nonmonotonic-poll"]
 
 
-def test_an_answer_is_measured_by_what_was_known_when_it_was_asked_for() -> None:
-    stage = Stage()
-    checker = ReadsChecker(stage)
-    floor = checker.floor(PLACE)
-    checker.told(PLACE, 1, 10, floor)
-    checker.told(PLACE, 1, 9, floor)
-    assert stage.found == []
+def test_decreasing_end_is_a_violation_unless_from_an_old_leader() -> None:
+    context = FakeContext()
+    checker = ReadsChecker(context)
+    checker.note_end(PARTITION, 2, 10, checker.floor(PARTITION))
+    checker.note_end(PARTITION, 1, 5, checker.floor(PARTITION))
+    assert context.found == []
+    checker.note_end(PARTITION, 2, 9, checker.floor(PARTITION))
+    checker.note_end(PARTITION, 3, 8, checker.floor(PARTITION))
+    assert context.found == ["watermark", "watermark"]
 
 
-def test_a_record_that_was_read_and_is_gone_is_found() -> None:
-    stage = Stage()
-    checker = ReadsChecker(stage)
-    checker.saw("a", PLACE, 0, b"x")
-    checker.check({PLACE: []})
-    assert stage.found == ["lost-write"]
+def test_end_is_compared_with_ends_known_at_the_request() -> None:
+    context = FakeContext()
+    checker = ReadsChecker(context)
+    floor = checker.floor(PARTITION)
+    checker.note_end(PARTITION, 1, 10, floor)
+    checker.note_end(PARTITION, 1, 9, floor)
+    assert context.found == []
+
+
+def test_read_record_missing_in_the_final_log_is_a_violation() -> None:
+    context = FakeContext()
+    checker = ReadsChecker(context)
+    checker.note_read("a", PARTITION, 0, b"x")
+    checker.check({PARTITION: []})
+    assert context.found == ["lost-write"]

@@ -1,4 +1,4 @@
-"""`ReplicaChecker`: what is wrong inside of nodes is found, and what is well is not."""
+"""`ReplicaChecker`: finds violations inside of nodes, and only those."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,101 +16,105 @@ from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from simulation.random import SimRandom
 from tests.run_with import run_with
-from tests.unit.simulation.checkers.stage import Stage
+from tests.unit.simulation.checkers.fake_context import FakeContext
 
 OVERRIDES = {"min.insync.replicas": "2"}
 
 
-class Scene:
-    """Three nodes that have copied three records, and have been looked at."""
+class ClusterFixture:
+    """Three nodes that have replicated three records and were inspected."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
-        self.stage = Stage()
-        metadata = MetadataChecker(self.stage, cluster.etcd.space)
-        self.checker = ReplicaChecker(self.stage, cluster, metadata, 2)
+        self.context = FakeContext()
+        metadata = MetadataChecker(self.context, cluster.etcd.space)
+        self.checker = ReplicaChecker(self.context, cluster, metadata, 2)
 
     def replicas(self) -> list[Partition]:
-        """The leader's first."""
+        """Replicas, the leader's first."""
         found = [node.partitions.replica("t", 0) for node in self.cluster.nodes()]
         return sorted((one for one in found if one), key=lambda one: not one.is_leader)
 
     def found(self) -> list[str]:
         self.checker.step()
-        return self.stage.found
+        return self.context.found
 
 
-def play(act: Callable[[Scene], Awaitable[None]]) -> None:
+def with_cluster(act: Callable[[ClusterFixture], Awaitable[None]]) -> None:
     async def main() -> None:
         cluster = SimCluster(loop, 1, (1, 2, 3), OVERRIDES)
         await cluster.start()
-        scene = Scene(cluster)
+        fixture = ClusterFixture(cluster)
         async with Cluster(SimRandom(1), cluster.addresses) as client:
             await Admin(client).create_topic("t", 1, 3)
             async with Producer(SimClock(loop), SimRandom(2), client) as producer:
                 for value in (b"a", b"b", b"c"):
                     await (await producer.send("t", value, partition=0))
             await asyncio.sleep(1)
-            assert scene.found() == []
-            await act(scene)
+            assert fixture.found() == []
+            await act(fixture)
         cluster.close()
 
     loop = SimLoop(1, time_max=600)
     loop.run(main())
 
 
-@run_with(play)
-async def test_a_cluster_at_rest_is_well_and_the_same_everywhere(scene: Scene) -> None:
-    assert scene.checker.unsettled() is None
-    scene.checker.check_equal()
-    assert scene.stage.found == []
-    scene.cluster.hosts[2].kill()
-    assert scene.checker.unsettled() == "node-2 is down"
+@run_with(with_cluster)
+async def test_idle_cluster_has_equal_replicas(fixture: ClusterFixture) -> None:
+    assert fixture.checker.unsettled() is None
+    fixture.checker.check_equal()
+    assert fixture.context.found == []
+    fixture.cluster.hosts[2].kill()
+    assert fixture.checker.unsettled() == "node-2 is down"
 
 
-@run_with(play)
-async def test_two_leaders_in_one_epoch_are_found(scene: Scene) -> None:
-    leader, follower, _ = scene.replicas()
+@run_with(with_cluster)
+async def test_two_leaders_in_one_epoch_are_a_violation(fixture: ClusterFixture) -> None:
+    leader, follower, _ = fixture.replicas()
     follower.leader_state = leader.leader_state
-    assert scene.found() == ["two-leaders"]
+    assert fixture.found() == ["two-leaders"]
 
 
-@run_with(play)
-async def test_a_commit_beyond_what_is_on_disk_is_found(scene: Scene) -> None:
-    leader, one, other = scene.replicas()
+@run_with(with_cluster)
+async def test_undurable_commit_is_a_violation(fixture: ClusterFixture) -> None:
+    leader, one, other = fixture.replicas()
     one.log.durable_offset = other.log.durable_offset = 1
     leader.high_watermark = 2
-    scene.checker._ends.clear()
-    scene.checker._seen[leader.node_id].clear()
-    assert "undurable" in scene.found()
+    fixture.checker._ends.clear()
+    fixture.checker._seen[leader.node_id].clear()
+    assert "undurable" in fixture.found()
 
 
-@run_with(play)
-async def test_a_replica_in_sync_that_lost_what_was_committed_is_found(scene: Scene) -> None:
-    follower = scene.replicas()[1]
-    follower.log.durable_offset = 1
-    assert scene.found() == ["truncated"]
-
-
-@run_with(play)
-async def test_a_replica_that_goes_back_is_found_unless_an_unclean_election_is_new_to_it(
-    scene: Scene,
+@run_with(with_cluster)
+async def test_in_sync_replica_without_committed_records_is_a_violation(
+    fixture: ClusterFixture,
 ) -> None:
-    follower, other = scene.replicas()[1:]
+    follower = fixture.replicas()[1]
+    follower.log.durable_offset = 1
+    assert fixture.found() == ["truncated"]
+
+
+@run_with(with_cluster)
+async def test_decreasing_high_watermark_is_a_violation_without_a_new_unclean_election(
+    fixture: ClusterFixture,
+) -> None:
+    follower, other = fixture.replicas()[1:]
     unclean = replace(follower.record, is_recovering=True, unclean_epoch=0)
     follower.record = replace(unclean, isr=(follower.record.leader,))
-    assert scene.found() == []
+    assert fixture.found() == []
     follower.high_watermark = 2
-    assert scene.found() == [], "it follows that election now"
+    assert fixture.found() == [], "the replica follows that election now"
     other.record = unclean
-    assert scene.found() == []
+    assert fixture.found() == []
     other.high_watermark = 2
-    assert scene.found() == ["went-back"], "it was in sync since"
+    assert fixture.found() == ["went-back"], "the replica was in sync since"
 
 
-@run_with(play)
-async def test_other_batches_below_the_high_watermark_are_found(scene: Scene) -> None:
-    batches = next(iter(scene.checker._batches.values()))
+@run_with(with_cluster)
+async def test_different_batches_below_the_high_watermark_are_a_violation(
+    fixture: ClusterFixture,
+) -> None:
+    batches = next(iter(fixture.checker._batches.values()))
     batches[1] = batches[1]._replace(crc=0)
-    scene.checker._seen[scene.replicas()[1].node_id].clear()
-    assert scene.found() == ["log-matching"]
+    fixture.checker._seen[fixture.replicas()[1].node_id].clear()
+    assert fixture.found() == ["log-matching"]

@@ -1,4 +1,4 @@
-"""A group with people coming and going: some leave, some die, some are cut off and come back."""
+"""Group with churn: members join, leave, die, or are cut off and return."""
 
 import asyncio
 import itertools
@@ -9,7 +9,7 @@ from simulation.checkers.groups import Place
 from simulation.client import SimClient
 from simulation.workloads.classic_member import ClassicMember
 from simulation.workloads.consumer_member import ConsumerMember
-from simulation.workloads.members import Member, Party
+from simulation.workloads.members import GroupContext, Member
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -19,43 +19,45 @@ CHANGE_S = (1.0, 6.0)
 KINDS = ("eager", "cooperative", "consumer", "slow", "mixed")
 
 
-def make_member(kind: str, party: Party, client: SimClient, instance: str | None = None) -> Member:
-    """A member of one kind; `mixed` draws one of those that can live together."""
+def make_member(
+    kind: str, context: GroupContext, client: SimClient, instance: str | None = None
+) -> Member:
+    """Member of one kind; `mixed` draws one of the compatible kinds."""
     if kind == "mixed":
-        kind = party.world.rng(f"kind/{client.name}").choice(("cooperative", "consumer"))
+        kind = context.world.rng(f"kind/{client.name}").choice(("cooperative", "consumer"))
     if kind in ("eager", "cooperative"):
-        classic = ClassicMember(party, client, instance)
+        classic = ClassicMember(context, client, instance)
         classic.is_cooperative = kind == "cooperative"
         return classic
-    member = ConsumerMember(party, client, instance)
+    member = ConsumerMember(context, client, instance)
     member.is_slow = kind == "slow"
     return member
 
 
-class Crowd:
-    """The members of one group, and their changes."""
+class GroupChurn:
+    """Members of one group, and their random changes."""
 
-    def __init__(self, party: Party, kind: str) -> None:
-        self.party = party
+    def __init__(self, context: GroupContext, kind: str) -> None:
+        self.context = context
         self.kind = kind
-        party.is_mixed = kind == "mixed"
-        self.world: World = party.world
+        context.is_mixed = kind == "mixed"
+        self.world: World = context.world
         self.members: list[Member] = []
-        self.rng: random.Random = self.world.rng(f"crowd/{party.group}")
+        self.rng: random.Random = self.world.rng(f"crowd/{context.group}")
         self.is_calm = False
         self._numbers = itertools.count(1)
         self._ghosts: list[Member] = []
 
     def add(self, instance: str | None = None) -> Member:
-        client = self.world.client(f"{self.party.group}-{next(self._numbers)}")
-        member = make_member(self.kind, self.party, client, instance)
+        client = self.world.client(f"{self.context.group}-{next(self._numbers)}")
+        member = make_member(self.kind, self.context, client, instance)
         self.members.append(member)
         client.start(member.run())
         client.start(member.commit_sometimes())
         return member
 
     async def live(self) -> None:
-        """Changes something now and then, until it is calm."""
+        """Makes random changes until calmed."""
         for _ in range(self.rng.randint(1, 3)):
             self.add(self._instance())
         while True:
@@ -64,17 +66,17 @@ class Crowd:
                 await self._change()
 
     def calm(self) -> None:
-        """No more changes, and somebody is there."""
+        """Ends changes, and leaves at least one member."""
         self.is_calm = True
         for ghost in self._ghosts:
-            # It was replaced, but its successor may have died before it was fenced.
+            # Its successor may have died before it was fenced.
             ghost.client.kill(silent=True)
         if not self.members:
             self.add()
 
     def _instance(self) -> str | None:
         if self.rng.random() < 0.25:
-            return f"{self.party.group}-i{next(self._numbers)}"
+            return f"{self.context.group}-i{next(self._numbers)}"
         return None
 
     async def _change(self) -> None:
@@ -98,7 +100,7 @@ class Crowd:
             if self.rng.random() < 0.5:
                 member.client.kill(silent=True)
             elif isinstance(member, ConsumerMember):
-                # Who does not let go of its instance id is not replaced, as long as it lives.
+                # A living static member is replaced only after it has left.
                 member.is_leaving = member.leaves_for_now = True
             else:
                 self._ghosts.append(member)
@@ -111,18 +113,18 @@ class Crowd:
         self.members.remove(member)
 
     def unsettled(self) -> str | None:
-        """Why the group is not at rest: all partitions owned, each by one. None if it is."""
+        """Reason why not every partition has exactly one owner; None if all have."""
         wanted = {
-            (topic, index) for topic, count in self.party.topics.items() for index in range(count)
+            (topic, index) for topic, count in self.context.topics.items() for index in range(count)
         }
         owned: list[Place] = [place for member in self.members for place in member.owned]
         if sorted(owned) == sorted(wanted):
             return None
-        return f"{self.party.group} owns {sorted(owned)}"
+        return f"{self.context.group} owns {sorted(owned)}"
 
 
 async def cut_off(world: "World", client: SimClient, seconds: float) -> None:
-    """A client cannot reach anybody for a while, nor be reached."""
+    """Isolates a client from all brokers for a while."""
     hosts = [host.name for host in world.cluster.hosts.values()]
     world.loop.net.isolate(client.name, hosts)
     await asyncio.sleep(seconds)

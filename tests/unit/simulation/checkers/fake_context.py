@@ -1,7 +1,7 @@
-"""A world for checkers: time that a test sets, and the violations they report."""
+"""Fake context of checkers: a settable time, and the reported violations."""
 
 
-class Stage:
+class FakeContext:
     def __init__(self) -> None:
         self.time = 0.0
         self.found: list[str] = []

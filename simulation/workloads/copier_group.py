@@ -1,4 +1,4 @@
-"""The copiers of one job: they die, are replaced, and come back as zombies of themselves."""
+"""Copiers of one job, which die, are replaced, and continue as zombies."""
 
 import asyncio
 import itertools
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from simulation.client import SimClient
 from simulation.workloads.copier import Copier, CopyJob
-from simulation.workloads.group_crowd import cut_off, make_member
-from simulation.workloads.members import Party
+from simulation.workloads.group_churn import cut_off, make_member
+from simulation.workloads.members import GroupContext
 from simulation.workloads.transactions import TxnProducer
 
 if TYPE_CHECKING:
@@ -19,24 +19,24 @@ LATE_S = (0.5, 8.0)
 TIMEOUT_MS = (5_000, 15_000)
 
 
-class Crew:
-    """Copiers by their transactional ids."""
+class CopierGroup:
+    """Copiers by transactional id, and their random restarts."""
 
-    def __init__(self, job: CopyJob, party: Party, kind: str, count: int) -> None:
+    def __init__(self, job: CopyJob, context: GroupContext, kind: str, count: int) -> None:
         self.job = job
-        self.party = party
+        self.context = context
         self.kind = kind
-        party.is_mixed = kind == "mixed"
-        self.world: World = party.world
+        context.is_mixed = kind == "mixed"
+        self.world: World = context.world
         self.copiers: dict[str, Copier] = {}
-        self.rng: random.Random = self.world.rng(f"crew/{party.group}")
+        self.rng: random.Random = self.world.rng(f"crew/{context.group}")
         self.is_calm = False
         self._numbers = itertools.count(count)
-        self._names = [f"{party.group}-t{number}" for number in range(count)]
+        self._names = [f"{context.group}-t{number}" for number in range(count)]
         self._instances: dict[str, int] = {}
 
     def start(self, name: str) -> Copier:
-        """A new instance of the application with this transactional id."""
+        """Starts a new instance of the application with this transactional id."""
         number = self._instances[name] = self._instances.get(name, 0) + 1
         client = self.world.client(f"{name}.{number}")
         is_v2 = self.rng.random() < 0.75
@@ -49,15 +49,15 @@ class Crew:
             timeout_ms=self.rng.randint(*TIMEOUT_MS),
             late=self._late(client, is_slow=is_v2) if self.rng.random() < 0.6 else None,
         )
-        member = make_member(self.kind, self.party, client)
+        member = make_member(self.kind, self.context, client)
         copier = self.copiers[name] = Copier(self.job, member, producer)
         client.start(member.run())
         client.start(copier.run())
         return copier
 
     def _late(self, client: SimClient, *, is_slow: bool) -> SimClient:
-        """The same application over another connection."""
-        late = self.world.client(f"{client.name}~late", is_patient=True)
+        """Client of the same application over another connection."""
+        late = self.world.client(f"{client.name}~late", has_long_timeouts=True)
         if is_slow:
             for host in self.world.cluster.hosts.values():
                 self.world.loop.net.slow(late.name, host.name, LATE_S)
@@ -93,12 +93,12 @@ class Crew:
             await cut_off(self.world, copier.client, self.rng.uniform(0.5, 12.0))
 
     def _renamed(self, name: str) -> str:
-        """Sometimes nobody comes back under an id, and its transaction is left to time out."""
+        """Sometimes abandons a transactional id, so that its transaction times out."""
         if self.rng.random() < 0.7:
             return name
         self.world.reached("transactional id abandoned")
         self._names.remove(name)
-        self._names.append(f"{self.party.group}-t{next(self._numbers)}")
+        self._names.append(f"{self.context.group}-t{next(self._numbers)}")
         return self._names[-1]
 
     def calm(self) -> None:
