@@ -179,7 +179,7 @@ def test_etcd_may_be_away_for_a_while(new_cluster: NewCluster) -> None:
     # The nodes go on with what they know, until their leases end.
     produce(cluster, "orders", values_of("b"), producer)
     log = cluster.data_dir / "node-1.log"
-    until(lambda: "serves no writes" in log.read_text(), "fenced", cluster)
+    until(lambda: "accepts no writes" in log.read_text(), "fenced", cluster)
     os.kill(etcd, signal.SIGCONT)
     produce(cluster, "orders", values_of("c"), producer)
     expected = [*values_of("a"), *values_of("b"), *values_of("c")]

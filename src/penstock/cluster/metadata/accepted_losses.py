@@ -1,9 +1,9 @@
-"""Losses that an operator has accepted: replicas that may go on without what is gone.
+"""Accepted losses: replicas that an operator lets continue without their lost records.
 
-`penstock cluster accept-loss` leaves a file named for the replica in the data directory's folder
-`accept-loss`, whether the node runs or not. The node looks there while it has lost replicas
-(`partitions`), opens each one anew, writes that down, and removes the file. So only who may write
-to the data directory accepts a loss, and a crash in the middle only has it done again.
+`penstock cluster accept-loss` puts a file named for the replica into the data directory's folder
+`accept-loss`, whether the node runs or not. The node reads the folder while it has lost replicas
+(`partitions`), opens each one anew, persists that, and removes the file. So only users who may
+write to the data directory can accept a loss, and after a crash in the middle it is done again.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ from penstock.log import files
 
 FOLDER = "accept-loss"
 SLASH = "@"
-"""Stands for the slash in a replica's name; no topic has one in its name."""
+"""Replaces the slash in a replica's name; topic names do not contain it."""
 
 
 def ask(disk: Disk, data_dir: str, *names: str) -> None:
-    """Leaves the requests. Names are the partitions' directories below `logs`. Blocks."""
+    """Stores the requests. Names are the partitions' directories below `logs`. Blocks."""
     folder = files.join(data_dir, FOLDER)
     disk.mkdir(folder)
     disk.sync_dir(data_dir)
@@ -28,7 +28,7 @@ def ask(disk: Disk, data_dir: str, *names: str) -> None:
 
 
 def missing(disk: Disk, data_dir: str, names: Iterable[str]) -> list[str]:
-    """Those of the replicas of which no log file is there. Blocks."""
+    """Returns the replicas without a log file. Blocks."""
     root = files.join(data_dir, "logs")
     return [
         name
@@ -38,13 +38,13 @@ def missing(disk: Disk, data_dir: str, names: Iterable[str]) -> list[str]:
 
 
 def asked(disk: Disk, data_dir: str) -> list[str]:
-    """The replicas whose loss was accepted. Blocks."""
+    """Returns the replicas whose loss was accepted. Blocks."""
     names = disk.listdir(files.join(data_dir, FOLDER))
     return [name.replace(SLASH, "/") for name in names if not name.endswith(files.TEMPORARY)]
 
 
 def done(disk: Disk, data_dir: str, names: Iterable[str]) -> None:
-    """They have been seen to. Blocks."""
+    """Removes the requests of replicas that were reopened. Blocks."""
     folder = files.join(data_dir, FOLDER)
     for name in names:
         files.remove(disk, files.join(folder, name.replace("/", SLASH)))
@@ -52,9 +52,9 @@ def done(disk: Disk, data_dir: str, names: Iterable[str]) -> None:
 
 
 def is_possible(record: PartitionRecord, node_id: int) -> bool:
-    """True if this node has the only replica, or an unclean election chose its one.
+    """True if this node has the only replica, or an unclean election chose its replica.
 
-    Any other is copied anew from a leader. If it went on without what is lost, its log would begin
-    there; once it leads, the others delete what they have of before.
+    Any other replica is copied anew from a leader. If it continued without its lost records, its
+    log would begin there; once it led, the others would delete their older records.
     """
     return len(record.replicas) == 1 or is_last_choice(record, node_id)

@@ -1,13 +1,13 @@
-"""How large a cluster a load needs: a model on paper, with coefficients that were measured.
+"""Capacity model: the cluster size that a load needs, from measured coefficients.
 
-Pure arithmetic. Bytes are carried in batches, so the cost of a load is bytes times what a byte
-costs in each role, plus requests times what a request costs. The coefficients are the medians that
-`make bench` measures on one two-core machine (docs/benchmarks.md, docs/internals/sizing.md); the
-benchmark also holds the model's prediction of a replicated load against the load itself.
+Pure arithmetic. Bytes are carried in batches, so the cost of a load is bytes times the cost of a
+byte in each role, plus requests times the cost of a request. The coefficients are the medians that
+`make bench` measures on one two-core machine (docs/benchmarks.md, docs/internals/sizing.md). The
+benchmark also compares the model's prediction of a replicated load with the load itself.
 
-What is measured and what is extrapolated is said with every figure: one machine can show what a
-byte, a request, a partition and a connection cost; that costs add up over many machines, whose
-disks and networks are their own, is the model's assumption.
+Every figure says whether it is measured or extrapolated. One machine can show the cost of a byte,
+a request, a partition and a connection. That costs add up over machines with disks and networks of
+their own is the model's assumption.
 """
 
 import math
@@ -19,24 +19,24 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one core, one process, is charged for; see docs/internals/sizing.md."""
+    """Costs on one core, one process; see docs/internals/sizing.md."""
 
     produce_s_per_gb: float = 0.80
-    """Taking a batch in as the leader: receive, check, write, sync."""
+    """Leader: receive, check, write and sync a batch."""
     serve_s_per_gb: float = 0.56
-    """Sending stored batches, to a consumer or a follower."""
+    """Send stored batches to a consumer or a follower."""
     copy_s_per_gb: float = 1.45
-    """Taking a batch in as a follower."""
+    """Follower: receive, check, write and sync a batch."""
     request_us: float = 42.0
-    """A produce or fetch request, whatever it carries."""
+    """A produce or fetch request, of any size."""
     node_mib: float = 50.0
     partition_kib: float = 12.0
     connection_kib: float = 10.0
     partition_mb_per_s: float = 300.0
-    """What one partition takes in, with a sync for every acknowledgement."""
+    """Write rate of one partition, with a sync for every acknowledgement."""
     connections_max: int = 5_000
     replicas_max: int = 1_000
-    """Replicas one node is meant to hold: the largest number that was measured."""
+    """Replicas per node: the largest number that was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class Load:
     retention_days: float = 7.0
     replication: int = 3
     groups: int = 1
-    """How often every message is read."""
+    """Consumer groups: the number of times that every message is read."""
     batch_bytes: float = 16_384.0
-    """What producers put in one request and partition."""
+    """Bytes that producers put into one request and partition."""
     compression: float = 1.0
     """Original size over stored size."""
     producers: int = 50
     consume_ms: float = 0.0
-    """What handling one message costs a consumer; 0: not asked."""
+    """Time that a consumer needs for one message; 0: unlimited consumers are assumed."""
     disk_gb: float = 2_000.0
     disk_mb_per_s: float = 250.0
     network_mb_per_s: float = 1_100.0
@@ -69,9 +69,9 @@ class Load:
 class CapacityPlan:
     nodes: int
     why: str
-    """What decides the number of nodes."""
+    """Resource that decides the number of nodes."""
     wants: dict[str, int]
-    """Nodes that each resource would need by itself."""
+    """Nodes that each resource alone would need."""
     partitions: int
     consumers: int
     cpu_s_per_s: float
@@ -84,7 +84,7 @@ class CapacityPlan:
 
 
 def cpu_of(load: Load, costs: Costs) -> float:
-    """Seconds of CPU a second, over the whole cluster."""
+    """CPU seconds per second, over the whole cluster."""
     gb = load.stored_gb_per_s
     copies = load.replication - 1
     requests = load.stored_gb_per_s * GB / max(load.batch_bytes, 1.0)
@@ -97,7 +97,7 @@ def cpu_of(load: Load, costs: Costs) -> float:
 
 
 def plan(load: Load, costs: Costs | None = None) -> CapacityPlan:
-    """The smallest cluster that carries the load, also with one node away."""
+    """Returns the smallest cluster that carries the load, also with one node down."""
     costs = costs or Costs()
     gb = load.stored_gb_per_s
     cpu = cpu_of(load, costs)
@@ -112,7 +112,7 @@ def plan(load: Load, costs: Costs | None = None) -> CapacityPlan:
         "network": _least(network_mb / (load.network_mb_per_s * load.disk_fill)),
     }
     why = max(wants, key=lambda name: wants[name])
-    # One more, so that the rest carries the load while a node is away.
+    # One more node, so that the others carry the load while it is down.
     nodes = wants[why] + (1 if load.replication > 1 and wants[why] > load.replication else 0)
     consumers = _consumers(load)
     partitions = _partitions(load, costs, nodes, consumers)
@@ -144,14 +144,14 @@ def _least(nodes: float) -> int:
 
 
 def _consumers(load: Load) -> int:
-    """Consumers of one group that keep up at seven tenths of their time."""
+    """Consumers of one group that keep up at 70 % of their time."""
     if not load.consume_ms:
         return 1
     return _least(load.messages_per_s * load.consume_ms / 1e3 / 0.7)
 
 
 def _partitions(load: Load, costs: Costs, nodes: int, consumers: int) -> int:
-    """Enough for the bytes, for the consumers, and for an even spread over the nodes."""
+    """Partitions: enough for the bytes, for the consumers, and to spread evenly over the nodes."""
     for_bytes = _least(load.stored_gb_per_s * 1e3 / (costs.partition_mb_per_s * 0.5))
     wanted = max(for_bytes, consumers, 2 * nodes)
     return math.ceil(wanted / nodes) * nodes
@@ -164,28 +164,27 @@ def _notes(load: Load, costs: Costs, made: CapacityPlan, connections: int) -> li
     ]
     if made.replicas_per_node > costs.replicas_max:
         notes.append(
-            f"{made.replicas_per_node} replicas on a node are more than was measured "
-            f"({costs.replicas_max}): fewer partitions, or more nodes"
+            f"{made.replicas_per_node} replicas on a node exceed the measured "
+            f"{costs.replicas_max}: use fewer partitions, or more nodes"
         )
     if connections > costs.connections_max:
         notes.append(
-            f"{connections} connections on a node are more than was measured "
-            f"({costs.connections_max})"
+            f"{connections} connections on a node exceed the measured {costs.connections_max}"
         )
     if made.why == "disk space":
         others = max(count for name, count in made.wants.items() if name != "disk space")
         each = made.disk_gb_per_node * made.nodes / (others + 1)
         notes.append(
-            f"only the disks ask for {made.nodes} nodes: with {each:,.0f} GB each, {others + 1} "
+            f"only the disks need {made.nodes} nodes: with {each:,.0f} GB each, {others + 1} "
             "would carry the load; or keep less (retention, compression)"
         )
     if load.replication < 3:
         notes.append(
             f"with {load.replication} copies the loss of a node stops writes or loses data; "
-            "3 is what min.insync.replicas=2 needs"
+            "min.insync.replicas=2 needs 3"
         )
     if load.batch_bytes < 4_096:
         notes.append("small batches: most of the CPU goes to requests; raise the producers' linger")
     if made.consumers > 1_000:
-        notes.append("so many consumers want a queue (share group), whose readers share partitions")
+        notes.append("so many consumers need a queue (share group): its readers share partitions")
     return notes

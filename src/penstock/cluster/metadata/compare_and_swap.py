@@ -1,9 +1,9 @@
-"""Read, decide, compare-and-swap: the one way this package changes the store.
+"""Compare-and-swap loop: read, decide, commit. All changes of this package to the store use it.
 
-Owns: the retry loop. Invariants: a decision is made from a linearizable read and committed only
-if nothing it read has changed; after an unknown result the keys are read again before anything
-else, and a change that turns out to be there is not made twice; the number of attempts is
-bounded. Leaves to others: what to decide (`topics`, `alterations`, `producer_ids`).
+Owns: the retries. Invariants: a decision is made from a linearizable read, and committed only if
+nothing that it read has changed. After an unknown result the keys are read again first, and a
+change that is found there is not made twice. The number of attempts is bounded.
+Elsewhere: the decisions (`topics`, `config_changes`, `producer_ids`).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,15 +22,15 @@ ChangeFunction = Callable[[Sequence[StoreEntry | None]], Changes]
 async def swap(
     store: Store, keys: Sequence[str], decide: ChangeFunction, *, equal_is_ours: bool = True
 ) -> int:
-    """Commits what `decide` makes of the present entries of `keys`; answers the revision.
+    """Commits what `decide` returns for the present entries of `keys`; returns the revision.
 
-    `decide` may raise Refused; it is asked again when another writer was faster. An empty
-    decision means that all is as it should be: the answer is then the newest revision read.
-    After an unknown result, finding exactly our values in the store counts as success, unless
-    `equal_is_ours` is false because another writer could have written the same.
+    `decide` may raise Refused; it is called again when another writer was faster. An empty decision
+    means that nothing is to change: the result is then the newest revision read. After an unknown
+    result, finding exactly our values in the store counts as success, unless `equal_is_ours` is
+    False because another writer could have written the same.
     """
     retry = Retry(store.random, *PAUSE_SECONDS)
-    # Everything that may have been committed, or may still be: a slow commit can land late.
+    # Changes that may have been committed, or may still be: a slow commit can land late.
     doubtful: list[Changes] = []
     for _ in range(ATTEMPTS):
         changes: Changes = ()
@@ -58,7 +58,7 @@ async def swap(
 
 
 async def _committed(store: Store, changes: Changes) -> int | None:
-    """The revision at which `changes` are in the store, if they are there as they were made."""
+    """Revision of `changes` in the store; None if one of them is not there as it was made."""
     revision = 0
     for change in changes:
         entry = await store.get(change.key)

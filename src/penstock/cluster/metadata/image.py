@@ -1,12 +1,12 @@
-"""What this node knows of the cluster at one revision of the store.
+"""Image: this node's knowledge of the cluster at one revision of the store.
 
-Owns: the immutable `Image` and how a list of changes makes the next one.
-Invariants: an image never changes; `topics` and `topics_by_id` hold the same objects; a
-partition's state is its own key if that exists and belongs to the topic's present id, else the
-state it was born with. Applying the changes of every revision in order gives the same image as
-loading the range at the last of them, because writers keep three rules: an id is never used
-again, a topic never shrinks, and a state is written only for a partition that exists.
-Leaves to others: getting the changes (`follower`), making them (`topics`, `alterations`).
+Owns: the immutable `Image`, and applying changes to make the next one.
+Invariants: an image never changes; `topics` and `topics_by_id` hold the same objects; a partition's
+state is its own key if that exists and belongs to the topic's present id, else the initial state
+in the topic's record. Applying the changes of every revision in order gives the same image as
+loading the range at the last of them, because writers keep three rules: an id is never reused, a
+topic never shrinks, and a state is written only for a partition that exists.
+Elsewhere: getting the changes (`metadata_watcher`), making them (`topics`, `config_changes`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ NO_NODE = NodeId(-1)
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition's state with the revision its next change must expect (0: no key yet)."""
+    """State of a partition, and the revision that its next change must expect (0: no key yet)."""
 
     record: PartitionRecord
     revision: int
@@ -53,9 +53,9 @@ class TopicImage:
     configs: Mapping[str, str]
     born: tuple[PartitionRecord, ...]
     changed: Mapping[int, PartitionState]
-    """Partitions that have a key of their own, by index."""
+    """Partitions with a key of their own, by index."""
     partitions: tuple[PartitionRecord, ...]
-    """The state in force, by index."""
+    """Present states, by index."""
     revision: int
 
     def state(self, index: int) -> PartitionState:
@@ -67,12 +67,12 @@ class TopicImage:
 
     @property
     def is_hidden(self) -> bool:
-        """Kept by the broker or by Penstock's tools, so listed only for those who ask for it."""
+        """True for topics of the broker or of Penstock's tools: listed only on request."""
         return self.name.startswith(HIDDEN)
 
 
 HIDDEN = "__"
-"""How such names begin."""
+"""Prefix of hidden topics' names."""
 INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__schemas", "__audit"}
 )
@@ -85,12 +85,12 @@ class Image:
     revision: int
     cluster_id: str
     brokers: Mapping[int, BrokerRecord]
-    """Brokers that are up, by id, in the order of their ids."""
+    """Live brokers, by id, in the order of their ids."""
     broker_revisions: Mapping[int, int]
-    """The revision of each broker's registration: guards what is decided about it."""
+    """Revision of each broker's registration: guards decisions about the broker."""
     controller: ControllerRecord | None
     controller_revision: int
-    """The revision of the controller's key; 0 while there is no controller."""
+    """Revision of the controller's key; 0 without a controller."""
     topics: Mapping[str, TopicImage]
     topics_by_id: Mapping[TopicId, TopicImage]
     deleted: Mapping[TopicId, DeletedRecord]
@@ -103,15 +103,15 @@ class Image:
     users: Mapping[str, UserRecord] = field(default_factory=dict)
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
     reach: Mapping[int, ReachRecord] = field(default_factory=dict)
-    """By broker: whom it says it does not reach; see `reach`."""
+    """Unreachable nodes by the broker that reports them; see `peer_reachability`."""
     next_producer_id: int = 0
     recovered: RecoveredRecord | None = None
     recovering: Mapping[int, bool] = field(default_factory=dict)
-    """Nodes that have had their say in a recovery that is not complete."""
+    """Nodes that have reported to a recovery that is not complete."""
 
     @property
     def controller_id(self) -> NodeId:
-        """Whom clients send administrative requests to; any broker can answer them."""
+        """Node that clients send administrative requests to; any broker can answer them."""
         if self.controller is not None and self.controller.node_id in self.brokers:
             return NodeId(self.controller.node_id)
         return NodeId(next(iter(self.brokers), NO_NODE))
@@ -126,7 +126,7 @@ class Image:
         return topic.partitions[index]
 
     def apply(self, changes: Iterable[Change]) -> "Image":
-        """The image after one revision's changes, or after several, in order."""
+        """Returns the image after one revision's changes, or after several, in order."""
         draft = _Draft(self)
         for change in changes:
             draft.apply(change)
@@ -137,7 +137,7 @@ EMPTY = Image(0, "", {}, {}, None, 0, {}, {}, {}, {}, {}, {})
 
 
 def load(revision: int, entries: Iterable[StoreEntry]) -> Image:
-    """The image of a whole range read at `revision`."""
+    """Returns the image of a whole range read at `revision`."""
     draft = _Draft(replace(EMPTY, revision=revision))
     for entry in entries:
         draft.apply(Change(entry.key, entry.value, entry.revision))
@@ -145,7 +145,7 @@ def load(revision: int, entries: Iterable[StoreEntry]) -> Image:
 
 
 class _Draft:
-    """A mutable copy on its way to the next image; copies a table only when it changes it."""
+    """Mutable copy of an image; copies a table only to change it."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -242,7 +242,7 @@ class _Draft:
             return
         record = store_keys.decode(TopicRecord, value)
         topic_id = parse_topic_id(record.id)
-        # A new id under an old name is another topic: it inherits nothing.
+        # A new id under an old name is another topic: it inherits no state.
         changed = old.changed if old is not None and old.id == topic_id else {}
         self._put(_assemble(name, topic_id, record.configs, record.partitions, changed, revision))
 
@@ -301,7 +301,7 @@ def _configs(value: bytes) -> Mapping[str, str]:
 
 
 def acl_resource(path: str) -> Resource:
-    """What the list under `/acls/<path>` is about."""
+    """Resource of the ACLs under `/acls/<path>`."""
     kind, pattern, name = path.split("/", 2)
     return Resource(int(kind), name, int(pattern))
 

@@ -1,14 +1,14 @@
-"""Metadata that a node has seen in the store, and the check for a store older than that. Pure.
+"""Metadata that a node has seen in the store, and the check for an older store. Pure.
 
-A store that was restored from a backup hands out producer ids a second time and does not know the
-topics created since. Its revision alone does not always tell: a shared etcd goes on counting, and
-a restored one may be told to begin higher (`etcdutl snapshot restore --bump-revision`). So what is
-compared is what never goes back in one history, key by key: the revision that last changed a key,
-leader epochs, the next producer id.
+A store restored from a backup hands out producer ids a second time, and lacks the topics created
+since. Its revision does not always tell: a shared etcd keeps counting, and a restored one can be
+told to begin higher (`etcdutl snapshot restore --bump-revision`). So the check compares, key by
+key, what never goes back in one history: the revision that last changed a key, leader epochs, the
+next producer id.
 
-`KnownMetadata` is the content of the file that `memory` keeps: the persistent part of the keyspace,
-as of one revision. What is secret is not in it: users, the cluster's secret, configs that are
-passwords. `recovery` makes a store from it.
+`KnownMetadata` is the content of `known_metadata_file`: the persistent part of the keyspace, as of
+one revision. Secrets are not in it: users, the cluster's secret, configs that are passwords.
+`recovery` makes a store from it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,20 +30,20 @@ from penstock.cluster.metadata.store_keys import (
 )
 
 FINDINGS_MAX = 5
-"""As many are named; of the others, the number."""
+"""Limit of findings that are listed; of the others, the number."""
 _TABLES = (
     *("topics", "deleted", "acls", "quotas", "fanouts", "recovered", "next_producer_id"),
     *("cluster_configs", "broker_configs", "group_configs"),
 )
 Epochs = Mapping[tuple[TopicId, int], int]
-"""By partition: the latest leader epoch that its log here knows of."""
+"""Latest leader epoch in the log here, by partition."""
 
 
 class KnownKey(msgspec.Struct, array_like=True, frozen=True):
-    """One key as it was; its value as the store has it."""
+    """A key at that time, with the store's value."""
 
     revision: int
-    """That last changed it; 0 where that is not known."""
+    """Revision that last changed the key; 0 if unknown."""
     value: msgspec.Raw
 
 
@@ -51,7 +51,7 @@ class KnownMetadata(msgspec.Struct, frozen=True):
     cluster_id: str = ""
     revision: int = 0
     recovered: str = ""
-    """The recovery that the store had been through; see `recovery`."""
+    """Recovery that the store had been through; see `recovery`."""
     next_producer_id: int = 0
     entries: dict[str, KnownKey] = {}
 
@@ -64,7 +64,7 @@ class KnownMetadata(msgspec.Struct, frozen=True):
 
 
 def known_of(image: Image, next_producer_id: int) -> KnownMetadata:
-    """The part of an image to keep. May run on a worker: an image does not change."""
+    """Returns the part of an image to persist. May run on a worker: an image never changes."""
     return KnownMetadata(
         cluster_id=image.cluster_id,
         revision=image.revision,
@@ -121,18 +121,18 @@ def _rows(image: Image) -> Iterator[tuple[str, int, bytes]]:
 
 
 def is_secret(name: str) -> bool:
-    """True if a config is a password, or may be one."""
+    """True if a config is or may be a password."""
     try:
         return find(Scope.BROKER, name).type is ConfigType.PASSWORD
     except InvalidConfig:
         return "password" in name or "secret" in name or "jaas" in name
 
 
-# -- is the store older? --------------------------------------------------------------------------
+# -- check for an older store ---------------------------------------------------------------------
 
 
 def findings(known: KnownMetadata, image: Image, epochs: Epochs) -> list[str]:
-    """Parts of the store that are older than what was seen of it, in words; empty if none is."""
+    """Describes the parts of the store that are older than what was seen; empty if none is."""
     found = []
     recovered = image.recovered
     has_begun_anew = (
@@ -157,7 +157,7 @@ def findings(known: KnownMetadata, image: Image, epochs: Epochs) -> list[str]:
 
 
 def _older_keys(known: KnownMetadata, image: Image) -> Iterator[str]:
-    """Keys never go back to an earlier change in one history."""
+    """In one history, keys never go back to an earlier change."""
     for key, kept in known.entries.items():
         if key.startswith(store_keys.TOPICS):
             name = key.removeprefix(store_keys.TOPICS)
@@ -192,8 +192,8 @@ def _older_epochs(image: Image, epochs: Epochs) -> Iterator[str]:
 
 
 def has_gone_back(before: Image, after: Image, node_id: int) -> str | None:
-    """While the store is followed: a partition's state that is older than the one before it, or a
-    topic that is gone though this node has a part of it and was not asked to remove it."""
+    """Describes a partition's state that is older than its predecessor, or a topic that is gone
+    although this node has a replica of it, and was not asked to remove it."""
     if before.topics is after.topics:
         return None
     for topic_id, topic in before.topics_by_id.items():
@@ -215,15 +215,15 @@ def has_gone_back(before: Image, after: Image, node_id: int) -> str | None:
 
 
 def tell(where: str, found: list[str], strays: list[str]) -> str:
-    """Why a node does not start with this store, and what to do."""
+    """Returns the reason why the node does not start with this store, and the next steps."""
     named = [*found[:FINDINGS_MAX], *([f"{len(found) - FINDINGS_MAX} more"][: len(found) > 5])]
     if strays:
         some = ", ".join(strays[:FINDINGS_MAX]) + (" and others" if len(strays) > 5 else "")
-        named.append(f"it does not know {some}, of which there are logs here")
+        named.append(f"it does not know {some}, which have logs here")
     return (
         f"{where} is older than what this node has seen of it: {'; '.join(named)}. It was probably "
-        "restored from a backup, or is another one. Records would be hidden or taken for "
-        "duplicates, so this node does not serve; nothing was changed. Bring newer metadata, or "
+        "restored from a backup, or is another store. Records would be hidden or taken for "
+        "duplicates, so this node does not serve; nothing was changed. Restore newer metadata, or "
         "stop all nodes and run `penstock cluster recover-metadata` for each of them: see "
         "docs/how-to/restore-metadata.md"
     )

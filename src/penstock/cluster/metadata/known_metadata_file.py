@@ -1,14 +1,14 @@
-"""The file in which a node keeps what it has seen of the metadata store: `known-metadata`.
+"""File of the metadata that a node has seen in the store: `known-metadata`.
 
-One small file, sealed with a CRC and replaced as a whole. It is on disk before what depends on it:
-a topic with its configs before a replica of it is served here, a block of producer ids before one
-of them is given away. What else changes is written down within `PAUSE_SECONDS`.
+One small file, protected by a CRC and replaced as a whole. It is persisted before anything that
+depends on it: a topic with its configs before a replica of it is served here, a block of producer
+ids before one of them is given away. Other changes are written within `PAUSE_SECONDS`.
 
-What if it is missing: it is written at the next start, and only logs tell that a store is older.
-Damaged: as if it were missing. From another cluster: refused with the directory (`identity`).
-Older than the store: that is normal. Written by two: there is one process for a directory.
+A missing or damaged file is written at the next start; until then only the logs can tell that a
+store is older. A file of another cluster is refused with its directory (`data_directory`). A file
+older than the store is normal. Only one process writes a directory's file.
 Invariants: the file never goes back to an earlier revision of one history.
-Leaves to others: what it means (`known`), who must wait for it (`partitions`, `producer_ids`).
+Elsewhere: its meaning (`known_metadata`), waiting for it (`partitions`, `producer_ids`).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ PAUSE_SECONDS = 1.0
 
 
 Remember = Callable[[Image], Awaitable[None]]
-"""Returns when the topics of an image are written down here."""
+"""Returns once the topics of an image are persisted here."""
 
 
 async def trust_the_store(image: Image) -> None:
@@ -43,11 +43,11 @@ async def trust_the_store(image: Image) -> None:
 
 
 class WentBack(Exception):
-    """The store that is followed shows what it was earlier; the message says what."""
+    """The store shows an earlier state; the message says which."""
 
 
 def read(disk: Disk, data_dir: str) -> KnownMetadata | None:
-    """Metadata that the last life has seen; None when the file is missing or in doubt."""
+    """Reads the previous process's metadata; None if the file is missing or damaged."""
     body = files.read_checked(disk, files.join(data_dir, FILE))
     if body is None:
         return None
@@ -64,7 +64,7 @@ def write(disk: Disk, data_dir: str, known: KnownMetadata, number: int = 0) -> N
 
 
 class KnownMetadataFile:
-    """Metadata that this node has seen, in this life and before."""
+    """Metadata that this node has seen, in this process and before."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class KnownMetadataFile:
         node_id: int,
         next_producer_id: int = 0,
     ) -> None:
-        """Without a disk nothing is kept. `next_producer_id`: as an earlier life knew it."""
+        """Without a disk nothing is persisted. `next_producer_id`: of an earlier process."""
         self._disk = disk
         self._node_id = node_id
         self._workers = workers
         self._data_dir = data_dir
         self._image: Image = EMPTY
-        """The newest."""
+        """Newest image."""
         self._kept: Image = EMPTY
-        """As it is in the file."""
+        """Image in the file."""
         self._next_producer_id = next_producer_id
         self._kept_producer_id = 0
         self._writing = asyncio.Lock()
@@ -91,7 +91,7 @@ class KnownMetadataFile:
         self._number = 0
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image."""
+        """Schedules a write if needed; called at every change of the image."""
         self._gone_back = self._gone_back or has_gone_back(before, after, self._node_id)
         if self._gone_back is not None:
             self._news.set()
@@ -101,14 +101,14 @@ class KnownMetadataFile:
             self._news.set()
 
     async def topics(self, image: Image) -> None:
-        """Returns when the topics of this image are on disk. Raises OSError."""
+        """Returns once the topics of this image are on disk. Raises OSError."""
         if self._image.revision < image.revision:
             self._image = image
         if self._kept.revision < image.revision and has_changed(self._kept, image):
             await self._write(lambda: self._kept.revision >= image.revision)
 
     async def producer_ids(self, next_id: int) -> None:
-        """Returns when it is on disk that ids below this one may be in use."""
+        """Returns once the file says that ids below `next_id` may be in use."""
         self._next_producer_id = max(self._next_producer_id, next_id)
         try:
             await self._write(lambda: self._kept_producer_id >= next_id)
@@ -118,7 +118,7 @@ class KnownMetadataFile:
             ) from error
 
     async def run(self) -> None:
-        """Keeps the file up to date until cancelled, and writes once more then."""
+        """Keeps the file up to date until cancelled; then writes once more."""
         try:
             await self._follow_news()
         except asyncio.CancelledError:

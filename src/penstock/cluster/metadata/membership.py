@@ -1,24 +1,24 @@
-"""This node's place in the cluster: its registration, the lease under it, and how it ends.
+"""Membership of this node in the cluster: its registration, the lease under it, and its end.
 
-Owns: the key `/brokers/<own id>`, its lease, this life's epoch, and `valid_until`.
+Owns: the key `/brokers/<own id>`, its lease, this process's epoch, and `valid_until`.
 
 Invariants:
-- an epoch is the store's revision just before the registration, so every life of a node has a
-  higher one than all before it;
-- `valid_until` lies before the moment at which the store may let the lease end, by any clock that
-  runs as fast as ours: it counts from the start of the last renewal that succeeded. Past it this
-  node takes nothing for led (`is_fenced`), whatever its image says: the image may be old;
-- another data directory's registration is never overwritten, and our own past life's always may
-  be: the same directory is served by one process at a time, which its lock sees to;
-- a registration that is gone is made again under a new epoch, and counts when the image shows it:
-  until then this node may still take itself for the leader of what others lead by now;
-- one that somebody else took over ends this node (`NodeIdTaken`).
+- an epoch is the store's revision just before the registration, so every process of a node has a
+  higher epoch than all before it;
+- `valid_until` lies before the moment at which the store may end the lease, by any clock that runs
+  as fast as ours: it counts from the start of the last successful renewal. Past it this node leads
+  nothing (`is_fenced`), whatever its image says: the image may be old;
+- another data directory's registration is never overwritten. This directory's own earlier one may
+  always be: its lock ensures that one process at a time serves it;
+- a lost registration is made again under a new epoch, and counts once the image shows it: until
+  then this node may still believe that it leads partitions which other nodes lead by now;
+- if another process takes over the registration, this node stops (`NodeIdTaken`).
 
-A lease is a hint, not a lock: what must not happen twice is guarded by epochs and revisions in
-the store. On the embedded store there is no other node, no lease, and no end to `valid_until`.
+A lease is a hint, not a lock: what must not happen twice is guarded by epochs and revisions in the
+store. On the embedded store there is no other node, no lease, and no end to `valid_until`.
 
-Leaves to others: fencing dead nodes (`controller`), evidence of death (`links`), moving
-leadership away (`controller`; `draining` tells what is still to move).
+Elsewhere: fencing dead nodes (`controller`), evidence of death (`peer_liveness`), moving leadership
+away (`controller`; `leads_what_others_could` tells if some is left).
 """
 
 import asyncio
@@ -39,19 +39,19 @@ log = logging.getLogger("penstock.membership")
 
 RETRY_SECONDS = (0.1, 1.0)
 RENEW_AGAIN_SECONDS = 1.0
-"""Pause after a renewal that failed. Without jitter: a session has time for `RENEWALS_PER_SESSION`,
-and one that is sent sooner, into the same silence of the store, is one less."""
+"""Pause after a failed renewal. Without jitter: a session has time for `RENEWALS_PER_SESSION`, and
+one that is sent sooner, to a store that still does not answer, is wasted."""
 LOOK_SECONDS = 0.25
-"""How often a node id that is taken is looked at again."""
+"""Interval of checks while the node id is taken."""
 RENEWALS_PER_SESSION = 3
-"""A renewal that is not answered is tried that often before the lease can end."""
+"""Attempts of a renewal without an answer before the lease can end."""
 AVOIDED_SECONDS = 30.0
-"""How long clients are sent away by a node that is not sure of its place. By then they have found
-another one, if there is one; if there is none, what this one knows is better than nothing."""
+"""Time for which a fenced node sends clients to other nodes. By then they have found another one,
+if there is one; if there is none, this node's knowledge is better than nothing."""
 LEAVE_SECONDS = 2.0
-"""What the store is given to take a goodbye; the lease says it otherwise."""
+"""Time for the store to accept the end of a registration; otherwise the lease ends it."""
 STORE_ERRORS = (UnknownResult, TimeoutError, ConnectionError, Refused)
-"""What the store says when it is not itself: it is asked again."""
+"""Errors of a store that does not answer: the request is repeated."""
 NEVER = float("-inf")
 ALWAYS = float("inf")
 
@@ -61,25 +61,25 @@ async def at_once(revision: int) -> None:
 
 
 class NodeIdTaken(Exception):
-    """Another process serves under this node's id; the message names it."""
+    """Another process uses this node's id; the message names it."""
 
 
 class ClusterMembership:
-    """One node's registration over its whole life. Everything runs on the event loop."""
+    """Registration of one node, for the life of the process. Runs on the event loop."""
 
     def __init__(
         self, node_id: int, store: Store, configs: BrokerConfigs, *, is_leased: bool
     ) -> None:
         self.node_id = node_id
         self.epoch = -1
-        """The fence against this node's past lives; -1 before the first registration."""
+        """Fences this node's earlier processes; -1 before the first registration."""
         self.revision = 0
-        """Of our registration; 0 while there is none."""
+        """Revision of this node's registration; 0 while there is none."""
         self.lease = 0
-        """What lives as long as this node does may be put under it."""
+        """Lease for keys that live as long as this node does."""
         self.valid_until = NEVER
         self.life: LifeRecord | None = None
-        """This life, as the data directory has it: registered together with the node."""
+        """This process, as recorded in the data directory: registered together with the node."""
         self._store = store
         self._configs = configs
         self._is_leased = is_leased
@@ -93,17 +93,17 @@ class ClusterMembership:
         self._when_fenced: list[Callable[[], None]] = []
         self._fenced_s = asyncio.get_running_loop().time()
         self.reached: Callable[[int], Awaitable[None]] = at_once
-        """Waits until this node's image shows a revision; see `follower`."""
+        """Waits until this node's image shows a revision; see `metadata_watcher`."""
 
     @property
     def is_fenced(self) -> bool:
-        """Whether this node must not act as a leader now."""
+        """True while this node must not act as a leader."""
         return asyncio.get_running_loop().time() >= self.valid_until
 
     @property
     def is_misleading(self) -> bool:
-        """Whether clients that ask who leads are better sent to another node: what this one knows
-        may be out of date, and a client that believes it would never look elsewhere."""
+        """True while clients should ask another node for leaders: this node's metadata may be out
+        of date, and a client that trusts it would not ask another."""
         if not self._is_leased:
             return False
         now_s = asyncio.get_running_loop().time()
@@ -115,16 +115,16 @@ class ClusterMembership:
         return self._configs.integer("broker.session.timeout.ms")
 
     def on_fenced(self, listener: Callable[[], None]) -> None:
-        """`listener()` runs on the loop when the time is up; it must not wait."""
+        """Registers `listener()`: runs on the loop when the node is fenced; must not wait."""
         self._when_fenced.append(listener)
 
-    # -- joining ----------------------------------------------------------------------------
+    # -- registration -----------------------------------------------------------------------
 
     async def await_vacancy(self, directory_id: str, say: Callable[[str], None]) -> None:
-        """Returns when no other data directory serves under this id, before anything is touched.
+        """Waits until no other data directory serves under this id, before anything is changed.
 
-        One whose process died keeps its registration until its lease ends, so it is given that
-        long; one that is still there then is alive.
+        A dead process keeps its registration until its lease ends, so this waits that long; if it
+        is still there, the process is alive, and NodeIdTaken is raised.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.session_ms / 1000 + 2 * LOOK_SECONDS
@@ -141,15 +141,15 @@ class ClusterMembership:
             if not has_said:
                 say(
                     f"node id {self.node_id} is registered by {_show(other)} with another data "
-                    f"directory; waiting {self.session_ms / 1000:g} s for it to be gone"
+                    f"directory; waiting up to {self.session_ms / 1000:g} s for its lease to end"
                 )
                 has_said = True
             await asyncio.sleep(LOOK_SECONDS)
 
     async def vacate(self, directory_id: str) -> None:
-        """Takes the past life's registration away, if it is still there. Raises NodeIdTaken.
+        """Removes the earlier process's registration, if it is still there. Raises NodeIdTaken.
 
-        Keeps trying while the store does not answer.
+        Retries while the store does not answer.
         """
         key = store_keys.broker_key(self.node_id)
         while self._is_leased:
@@ -160,16 +160,16 @@ class ClusterMembership:
                 other = store_keys.decode(BrokerRecord, entry.value)
                 if other.directory_id != directory_id:
                     raise _taken(other)
-                # A commit that lands late deletes what it was meant for, or nothing.
+                # A commit that lands late deletes the intended registration, or nothing.
                 await self._store.commit([Expect(key, entry.revision)], [Delete(key)])
             except STORE_ERRORS as error:
                 self._trouble(error)
                 await self._retry.pause()
 
     async def register(self, record: BrokerRecord) -> int:
-        """Takes this node's place under a new epoch; answers the revision that shows it.
+        """Registers this node under a new epoch; returns the revision that shows it.
 
-        Keeps trying while the store does not answer. Raises NodeIdTaken.
+        Retries while the store does not answer. Raises NodeIdTaken.
         """
         while True:
             try:
@@ -204,21 +204,21 @@ class ClusterMembership:
             self.epoch, self.revision, self.lease = epoch, revision, lease
             await self.reached(revision)
         if not self.revision:
-            return False  # It is gone again.
+            return False  # It was lost again.
         self._extend(began_s, session_ms)
         log.info("registered as node %d, epoch %d", self.node_id, epoch)
         return True
 
     def _life_put(self) -> list[Put]:
-        """Without a lease: the next life must find it, however late it begins."""
+        """Not under a lease: the next process must find it, however late it starts."""
         if self.life is None:
             return []
         return [Put(store_keys.life_key(self.node_id), store_keys.encode(self.life))]
 
-    # -- staying ----------------------------------------------------------------------------
+    # -- renewal ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renews the lease until cancelled. Raises NodeIdTaken when this place is another's."""
+        """Renews the lease until cancelled. Raises NodeIdTaken if another process takes over."""
         assert self._record is not None, "register comes first"
         while True:
             await self._pause()
@@ -232,7 +232,7 @@ class ClusterMembership:
                 await self._renew()
 
     async def _pause(self) -> None:
-        """Until the next renewal is due, or `follow` has seen something."""
+        """Waits until the next renewal is due, or `follow` has seen a change."""
         seconds = self._configs.integer("broker.heartbeat.interval.ms") / 1000
         if self._is_troubled:
             seconds = min(seconds, RENEW_AGAIN_SECONDS)
@@ -257,12 +257,12 @@ class ClusterMembership:
             self._lose("its lease ended")
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image: is our registration still there?"""
+        """Checks that the registration is still there; called at every change of the image."""
         if not self.revision or after.revision < self.revision or self._has_left:
             return
         record = after.brokers.get(self.node_id)
         if record is None:
-            self._lose("its registration was taken away")
+            self._lose("its registration was removed")
         elif record.epoch == self.epoch:
             self.revision = after.broker_revisions[self.node_id]
         elif record.epoch > self.epoch:
@@ -292,12 +292,12 @@ class ClusterMembership:
             return
         if self.revision and not self._has_left:
             log.warning(
-                "node %d serves no writes: its lease could not be renewed in time", self.node_id
+                "node %d accepts no writes: its lease could not be renewed in time", self.node_id
             )
         self._fence()
 
     def _lose(self, reason: str) -> None:
-        log.warning("node %d has lost its place: %s", self.node_id, reason)
+        log.warning("node %d has lost its registration: %s", self.node_id, reason)
         self.revision = 0
         self._fence()
         self._wake.set()
@@ -315,10 +315,10 @@ class ClusterMembership:
             self._is_troubled = True
             log.warning("the metadata store does not answer: %s", _reason(error))
 
-    # -- leaving ----------------------------------------------------------------------------
+    # -- shutdown ---------------------------------------------------------------------------
 
     async def drain(self) -> bool:
-        """Says that this node leaves and shall lead nothing; whether others can know of it.
+        """Announces the shutdown, so that leadership moves away; True if the store has it.
 
         See `leads_what_others_could`.
         """
@@ -342,7 +342,7 @@ class ClusterMembership:
         return revision is not None
 
     async def leave(self) -> None:
-        """Takes the registration away, and with it what else is under the lease."""
+        """Removes the registration, and with it all other keys under the lease."""
         if self._has_left or not self._is_leased or not self.lease:
             return
         self._has_left = True
@@ -357,7 +357,7 @@ class ClusterMembership:
 
 
 def leads_what_others_could(image: Image, node_id: int) -> bool:
-    """Whether a node leads a partition that another in-sync replica could lead instead."""
+    """True if a node leads a partition that another in-sync replica could lead instead."""
     able = {n for n, broker in image.brokers.items() if n != node_id and not broker.is_draining}
     return any(
         state.leader == node_id and not able.isdisjoint(state.isr)
@@ -372,8 +372,8 @@ def _reason(error: Exception) -> str:
 
 def _taken(other: BrokerRecord) -> NodeIdTaken:
     return NodeIdTaken(
-        f"node id {other.node_id} is taken: {_show(other)} serves under it with another data "
-        "directory; choose another node-id, or stop that one"
+        f"node id {other.node_id} is taken: {_show(other)} uses it with another data directory; "
+        "choose another node-id, or stop that process"
     )
 
 

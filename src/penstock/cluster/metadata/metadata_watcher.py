@@ -1,11 +1,10 @@
-"""Keeps this node's image up to date by following the store.
+"""Metadata watcher: keeps this node's image up to date with the store.
 
-Owns: the present `image`, who waits for a revision, and who is told of a change.
-Invariants: the image's revision never goes back; callbacks see every image in order, with the
-one before; whoever awaited `reached(r)` finds an image at `r` or later, callbacks already run.
-A watch is a hint that may be lost: then the whole range is read again, which tells callbacks of
-everything that happened in between as one change.
-Leaves to others: what an image means (`image`), and running `run` in the node's task group.
+Owns: the present `image`, callers that wait for a revision, and listeners for changes.
+Invariants: the image's revision never goes back. Listeners get every image in order, with the one
+before. After `reached(r)` the image is at `r` or later, and the listeners have run. A watch may be
+lost: then the whole range is read again, and listeners get everything in between as one change.
+Elsewhere: the content of an image (`image`), and running `run` in the node's task group.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ Listener = Callable[[Image, Image], None]
 
 
 class MetadataWatcher:
-    """The store's newest image, as far as this node has seen it."""
+    """Newest image of the store that this node has seen."""
 
     def __init__(self, store: Store) -> None:
         self.image: Image = EMPTY
@@ -35,16 +34,16 @@ class MetadataWatcher:
         self._order = itertools.count()
 
     def on_change(self, listener: Listener) -> None:
-        """`listener(before, after)` runs on the loop at every change; it must not wait."""
+        """Registers `listener(before, after)`: runs on the loop at every change, must not wait."""
         self._listeners.append(listener)
 
     async def start(self) -> Image:
-        """Loads the range. The image is complete when this returns."""
+        """Loads the range. The image is complete on return."""
         self._become(load(*await self._store.range(store_keys.ALL)))
         return self.image
 
     async def run(self) -> None:
-        """Follows the store until cancelled."""
+        """Watches the store until cancelled."""
         retry = Retry(self._store.random, *RETRY_SECONDS)
         while True:
             try:
@@ -53,7 +52,7 @@ class MetadataWatcher:
                     retry.succeeded()
             except (WatchLost, UnknownResult, TimeoutError, ConnectionError):
                 pass
-            # However the watch ended, what it would have told is in the range.
+            # However the watch ended, the range contains the changes that it missed.
             with contextlib.suppress(UnknownResult, TimeoutError, ConnectionError):
                 self._become(load(*await self._store.range(store_keys.ALL)))
             await retry.pause()

@@ -1,20 +1,20 @@
-"""Evidence of death: one connection to every other registered node, watched for its end.
+"""Liveness of peers: a connection to every other registered node, as evidence of a death.
 
-A lease tells of a dead process only when it runs out, seconds later. The kernel of the machine it
-ran on tells at once: its connections are reset, and a new one is refused, because nothing listens
-there any more. So every node keeps one connection ("link") to every other one. When it ends it is
-made again without delay; when that is refused, `report` is called with that node and the epoch of
-the life that is over. It is called again, now and then, for as long as the registration stays.
+A lease tells of a dead process only when it expires, seconds later. The kernel of its machine tells
+at once: its connections are reset, and a new one is refused, because nothing listens there any
+more. So every node keeps one connection (the link) to every other one. When it ends, it is opened
+again without delay; if that is refused, `report` is called with the node and the epoch of the dead
+incarnation. It is called again from time to time, as long as the registration stays.
 
-Owns: the links, one task for each registered life.
-Invariants: only a refusal is evidence. A node that hangs, or a network that loses packets, refuses
-nothing; then the lease decides. A link that is reset may be an overloaded or a stopping node: it
-is made again, and a process that is gone refuses sooner or later. Evidence names a life, so it
-says nothing about the next one at the same address. A link is only worth what last came over it:
-the other end is asked something small all the time, and a link on which nothing comes back is
-given up, whatever TCP still hopes for.
-Leaves to others: what to do about it (`controller`), what to say meanwhile (`losses`), and what
-answers or their absence tell (`reach`).
+Owns: the links, one task per registered incarnation.
+Invariants: only a refused connection is evidence. A hanging node, or a network that loses packets,
+refuses nothing; then the lease decides. A link may be reset by an overloaded or stopping node: it
+is opened again, and a dead process's port refuses sooner or later. Evidence names an incarnation,
+so it says nothing about the next one at the same address. An open link proves little: a small
+request is sent over it all the time, and a link without an answer is closed, whatever TCP still
+expects.
+Elsewhere: acting on it (`controller`), answers to clients meanwhile (`recent_failures`), and
+conclusions from answers and silence (`peer_reachability`).
 """
 
 import asyncio
@@ -35,18 +35,18 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 
 CONNECT_TIMEOUT_MS = 3_000
 PAUSE_SECONDS = 0.005
-"""Bound of the pause after a link that did not last; doubles up to the maximum."""
+"""First limit of the pause after a link that did not last; doubles up to the maximum."""
 PAUSE_SECONDS_MAX = 1.0
 PROBES_PER_ANSWER = 4
-"""Times between two questions that an answer may take, until the link is given up."""
+"""Time for an answer, in probe intervals, until the link is closed."""
 STEADY_SECONDS = 1.0
-"""A link that held that long was a good one; the next is made at once."""
+"""A link that lasted this long was stable: the next one is opened at once."""
 
 Report = Callable[[int, int], None]
 
 
 class Counting(Protocol):
-    """Receiver of the other nodes' answers; see `reach`."""
+    """Receiver of the other nodes' answers; see `peer_reachability`."""
 
     def answered(self, node_id: int, broker_epoch: int) -> None: ...
 
@@ -56,7 +56,7 @@ class Counting(Protocol):
 
 
 class PeerLiveness:
-    """The connections that watch the other nodes, kept in line with the image."""
+    """Connections that watch the other nodes, kept in line with the image."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class PeerLiveness:
         config: ConnectionConfig | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
-        """`config` and `authenticate` are for listeners that ask who is there."""
+        """`config` and `authenticate` are for listeners that require authentication."""
         self._node_id = node_id
         self._report = report
         self._losses = losses
@@ -85,11 +85,11 @@ class PeerLiveness:
 
     @property
     def connected(self) -> list[int]:
-        """The nodes whose links are up."""
+        """Nodes with an open link."""
         return sorted(self._connected)
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image: who is there to be watched?"""
+        """Opens and closes links; called at every change of the image."""
         if before.brokers is not after.brokers:
             self.watch(after)
 
@@ -113,7 +113,7 @@ class PeerLiveness:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run(self) -> None:
-        """Keeps the links until cancelled; raises what ended one of them by mistake."""
+        """Keeps the links until cancelled; raises the error of a failed task."""
         try:
             while True:
                 await asyncio.sleep(PAUSE_SECONDS_MAX)
@@ -124,7 +124,7 @@ class PeerLiveness:
             await self.close()
 
     async def _keep(self, record: BrokerRecord) -> None:
-        """Watches one life of one node until cancelled."""
+        """Watches one incarnation of one node until cancelled."""
         loop = asyncio.get_running_loop()
         address = Address(record.host, record.port)
         retry = Retry(self._random, PAUSE_SECONDS, PAUSE_SECONDS_MAX)
@@ -138,14 +138,14 @@ class PeerLiveness:
                     self._losses.record_failure(record.node_id)
                     self._report(record.node_id, record.epoch)
             except (ConnectionLost, RequestTimeout, PeerError, Refused, OSError):
-                pass  # It answers, or does not: either way it is not known to be dead.
+                pass  # Not evidence of death: only a refused connection is.
             if loop.time() - began_s >= STEADY_SECONDS:
                 retry.succeeded()
                 continue
             await retry.pause()
 
     def _hurried(self) -> ConnectionConfig:
-        """Nothing that is asked over a link is waited for as long as clients would wait."""
+        """Connection config with a request timeout much shorter than for clients."""
         timeout_ms = int(self._counting.probe_seconds() * PROBES_PER_ANSWER * 1000)
         return replace(self._config, request_timeout_ms=timeout_ms)
 
@@ -163,7 +163,7 @@ class PeerLiveness:
         self._losses.record_failure(node_id)
 
     async def _probe(self, record: BrokerRecord, connection: Connection) -> None:
-        """Asks on until the link ends, or an answer fails to come."""
+        """Sends probes until the link ends, or an answer does not come."""
         request = ApiVersionsRequest(
             client_software_name="penstock", client_software_version=__version__
         )

@@ -1,21 +1,22 @@
-"""Whom this node reaches, and what it says about that to everybody.
+"""Reachability of peers: the nodes that this node reaches, and its report of the others.
 
-A network may be cut between two nodes, one way or both, while each still reaches the metadata
-store: then no lease ends, and a leader that nobody can copy from would stay one for ever. So every
-node counts the round trips to each other node (`links` makes them), and one that has not answered
-for most of a session is told of in the store, under this node's lease: `/reach/<own id>`
-names it by the epoch of its life. When it answers again, and has for a while, it is taken out.
+The network between two nodes may be broken, one way or both, while each still reaches the metadata
+store. Then no lease ends, and a leader that no follower can copy from would stay leader for ever.
+So every node counts the round trips to each other node (`peer_liveness` makes them). A node that
+has not answered for most of a session is reported in the store, under this node's lease:
+`/reach/<own id>` names it by the epoch of its incarnation. After it has answered again for a
+while, it is removed.
 
-Owns: the key `/reach/<own id>`, and who counts as unreached, here and now.
+Owns: the key `/reach/<own id>`, and the local list of unreachable nodes.
 
 Invariants:
-- silence is counted in ticks of this node's own: after a pause one tick has passed, whatever the
-  clock says, so who was stopped does not take all the others for gone;
-- it is written when it changes, and never while all is well. What was written is what the image
-  shows, so a commit that was lost, or a lease that ended, makes it be written again;
-- a report counts for the two lives that it names, and for as long as the lease of its author.
+- silence is counted in ticks of this node: after a pause one tick has passed, whatever the clock
+  says, so a process that was stopped does not take all other nodes for unreachable;
+- the key is written when it changes, and never while all nodes are reachable. It is compared with
+  the image, so after a lost commit, or a lease that ended, it is written again;
+- a report counts for the two incarnations that it names, and as long as its author's lease.
 
-Leaves to others: what follows from it for leaders (`elections`) and for who is in sync (`isr`).
+Elsewhere: consequences for leaders (`elections`) and for ISRs (`isr`).
 """
 
 import asyncio
@@ -38,26 +39,26 @@ log = logging.getLogger("penstock.reach")
 PROBES_PER_SESSION = 8
 TICKS_PER_PROBE = 2
 SILENT_TICKS = 10
-"""Ticks without an answer after which a node counts as unreached: 3.75 s of a session of 6 s."""
+"""Ticks without an answer until a node is unreachable: 3.75 s of a session of 6 s."""
 STEADY_TICKS = 6
-"""Ticks with answers after which it counts as reached again: more than one answer makes."""
+"""Ticks with answers until it is reachable again: more than one answer covers."""
 LAPSE_TICKS = 4
-"""Ticks without an answer that end a row of answers."""
+"""Ticks without an answer that end a series of answers."""
 COMMIT_SECONDS = 5.0
 SEEN_SECONDS = 1.0
 STORE_ERRORS = (UnknownResult, TimeoutError, ConnectionError, Refused)
 
 Reports = Mapping[int, ReachRecord]
-"""By the broker that says so."""
+"""Reports by the broker that made them."""
 
 
 def probe_seconds(configs: BrokerConfigs) -> float:
-    """Interval at which every other node is asked whether it is there, in seconds."""
+    """Interval of the probes to every other node, in seconds."""
     return configs.integer("broker.session.timeout.ms") / 1000 / PROBES_PER_SESSION
 
 
 def silence_seconds(configs: BrokerConfigs) -> float:
-    """After how long a node that does not answer counts as unreached."""
+    """Time without an answer until a node counts as unreachable, in seconds."""
     return probe_seconds(configs) * SILENT_TICKS / TICKS_PER_PROBE
 
 
@@ -80,11 +81,11 @@ def _is_life(broker: BrokerRecord | None, epoch: int) -> bool:
 
 @dataclass(slots=True)
 class _Known:
-    """One life of another node, as far as its answers tell."""
+    """Answers of one incarnation of another node."""
 
     epoch: int
     has_answered: bool = False
-    """Since the last tick."""
+    """True if it has answered since the last tick."""
     silent_ticks: int = 0
     steady_ticks: int = 0
     is_unreached: bool = False
@@ -100,7 +101,7 @@ class _Known:
 
 
 class PeerReachability:
-    """One node's knowledge of its way to the other nodes. Everything runs on the event loop."""
+    """Reachability of the other nodes from this one. Runs on the event loop."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class PeerReachability:
         random: Random,
         give_up: Callable[[int], None],
     ) -> None:
-        """`give_up` is told of a node that is unreached from now on: nobody need wait for it."""
+        """`give_up` is called with each node that becomes unreachable, to end requests to it."""
         self.node_id = membership.node_id
         self._give_up = give_up
         self._store = store
@@ -123,13 +124,13 @@ class PeerReachability:
         self._news = asyncio.Event()
 
     def answered(self, node_id: int, broker_epoch: int) -> None:
-        """That life of that node has answered a question just now."""
+        """Records that this incarnation of the node has just answered a probe."""
         known = self._known.get(node_id)
         if known is not None and known.epoch == broker_epoch:
             known.has_answered = True
 
     def hears(self, node_id: int) -> bool:
-        """True while that node answers: sooner false than `away` tells."""
+        """True while that node answers: becomes False sooner than `away` lists it."""
         known = self._known.get(node_id)
         return known is not None and known.silent_ticks < LAPSE_TICKS
 
@@ -137,18 +138,18 @@ class PeerReachability:
         return probe_seconds(self._configs)
 
     def away(self) -> frozenset[int]:
-        """The nodes with which this one has no round trip, as either side says."""
+        """Nodes without a round trip to this one, as either node says."""
         own = {node_id for node_id, known in self._known.items() if known.is_unreached}
         image = self._follower.image
         return broken_links_of(image.reach, image.brokers).get(self.node_id, frozenset()) | own
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_time())
             group.create_task(self._tell())
 
-    # -- counting ---------------------------------------------------------------------------
+    # -- answers ----------------------------------------------------------------------------
 
     async def _watch_time(self) -> None:
         while True:
@@ -156,7 +157,7 @@ class PeerReachability:
             self.tick()
 
     def tick(self) -> None:
-        """To be called `TICKS_PER_PROBE` times between two questions."""
+        """Counts one tick; to be called `TICKS_PER_PROBE` times per probe interval."""
         brokers = self._follower.image.brokers
         for node_id in [node_id for node_id in self._known if node_id not in brokers]:
             del self._known[node_id]
@@ -177,7 +178,7 @@ class PeerReachability:
         if not self._is_told:
             self._news.set()
 
-    # -- telling ----------------------------------------------------------------------------
+    # -- report -----------------------------------------------------------------------------
 
     def _report(self) -> ReachRecord | None:
         unreached = {n: known.epoch for n, known in self._known.items() if known.is_unreached}
@@ -199,7 +200,7 @@ class PeerReachability:
                 await self._commit()
                 attempt = 0
             except STORE_ERRORS:
-                # The image will say what became of it. Not all at once when the store is back.
+                # The image will show the outcome. With jitter, for a store that has just returned.
                 await self._backoff.wait(attempt)
                 attempt += 1
 
@@ -212,7 +213,7 @@ class PeerReachability:
         )
         async with asyncio.timeout(COMMIT_SECONDS):
             done = await self._store.commit([Expect(own, revision)], [change])
-        if done is None:
+            raise ConnectionError("this node has registered again meanwhile")
             raise ConnectionError("this node's registration is another by now")
         try:
             async with asyncio.timeout(SEEN_SECONDS):

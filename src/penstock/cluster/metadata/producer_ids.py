@@ -1,9 +1,9 @@
-"""Producer ids that no other producer of the cluster has, ever (KIP-730).
+"""Producer ids that are unique in the cluster, for ever (KIP-730).
 
 Owns: this node's block of ids. A block of 1,000 is claimed with one compare-and-swap on
-`/producer-ids` before any of it is handed out, so an id is never given twice, whatever crashes;
-what is left of a block at a restart is lost, which costs nothing: there are 2^63. Before that, it
-is written down here as well (`remember`): a store that was put back would give the block again.
+`/producer-ids` before any of it is handed out, so an id is never given twice, whatever crashes.
+The rest of a block is lost at a restart, which costs nothing: there are 2^63 ids. The claim is also
+persisted here before use (`remember`): a restored store would hand out the block again.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ async def _trust_the_store(next_id: int) -> None:
 
 
 class ProducerIds:
-    """Hands out producer ids; goes to the store once in a thousand."""
+    """Hands out producer ids; asks the store once per thousand."""
 
     def __init__(
         self, store: Store, remember: Callable[[int], Awaitable[None]] = _trust_the_store
     ) -> None:
-        """`remember(next)` returns when it is known here that ids below it may be in use."""
+        """`remember(next)` returns once it is persisted that ids below it may be in use."""
         self._store = store
         self._remember = remember
         self._next = 0
@@ -39,7 +39,7 @@ class ProducerIds:
         return producer_id
 
     def take(self) -> int | None:
-        """The next id without waiting; None when the block is used up: see `stock`."""
+        """Returns the next id without waiting; None when the block is used up: see `stock`."""
         if self._next >= self._end:
             return None
         producer_id = self._next
@@ -47,10 +47,10 @@ class ProducerIds:
         return producer_id
 
     async def stock(self) -> None:
-        """Returns when there are ids to take."""
+        """Claims a block if needed; ids are available on return."""
         if self._next >= self._end:
             async with self._claiming:
-                # Whoever waited for the lock finds the block that the first one claimed.
+                # Callers that waited for the lock find the block that the first one claimed.
                 if self._next >= self._end:
                     await self._claim()
 
@@ -64,7 +64,7 @@ class ProducerIds:
             record = ProducerIdsRecord(next=start + BLOCK)
             return [Put(store_keys.PRODUCER_IDS, store_keys.encode(record))]
 
-        # After an unknown result the same number may be another node's claim: take a new block.
+        # After an unknown result the same number may be another node's claim: claim a new block.
         await compare_and_swap.swap(
             self._store, [store_keys.PRODUCER_IDS], decide, equal_is_ours=False
         )

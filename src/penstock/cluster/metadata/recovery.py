@@ -1,22 +1,22 @@
-"""A metadata store made anew of what the nodes have seen and of what their logs hold. Pure.
+"""Recovery of the metadata store from what the nodes have seen, and from their logs. Pure.
 
-Every node gives a report: the file that it keeps of the store (`known`), and where each of its logs
-ends. When all nodes have reported that could have a part of a partition, or are given up, a plan is
-made of all reports and of the store as it is, so it does not matter in which order they came:
+Every node gives a report: its file of the store's metadata (`known_metadata`), and the end of each
+of its logs. When all nodes have reported that could have a replica, or are given up, a plan is made
+of all reports and the present store, so the order of the reports does not matter:
 
-- the report that has seen most says what topics, configs, rights and quotas there are. It has every
-  topic that ever had a record, since a topic is written down before it is served;
+- the newest report decides on topics, configs, ACLs and quotas. It has every topic that ever had a
+  record, since a topic is persisted before it is served;
 - a partition's leader and ISR are the replicas whose logs rank highest, by the epoch of the last
-  record and then by the end: nobody's log has something committed that theirs have not. Epochs go
-  on above all that were seen;
-- producer ids go on above all that were seen, by a wide margin where a node is given up or wrote
-  nothing down;
-- a topic that only the store knows stays if a log of it is there or its deletion is not known, and
-  goes if the newest report knows of its deletion;
-- what nobody knows (configs of a topic of which there are only logs, passwords) is said.
+  record and then by the end: no other log has a committed record that theirs lack. Epochs continue
+  above all that were seen;
+- producer ids continue above all that were seen, by a wide margin if a node is given up or has
+  persisted nothing;
+- a topic that only the store knows stays if a log of it exists or its deletion is not known, and is
+  deleted if the newest report knows of its deletion;
+- what is not known at all (configs of a topic of which there are only logs, passwords) is reported.
 
-Nothing here removes a log: a topic that was deleted is marked as deleted again, as it was.
-Leaves to others: reading and writing (`node.metadata_recovery`), asking
+Nothing here removes a log: a deleted topic is marked as deleted again.
+Elsewhere: reading and writing (`node.metadata_recovery`), the command
 (`cli.cluster.recover_metadata`).
 """
 
@@ -42,19 +42,19 @@ from penstock.cluster.metadata.store_keys import (
 )
 
 SPARE_PRODUCER_IDS = 2**32
-"""Skipped where it is not known which ids are in use. There are 2^63."""
+"""Producer ids skipped if it is unknown which ids are in use. There are 2^63."""
 CONFIGS = (store_keys.CLUSTER_CONFIGS, store_keys.BROKER_CONFIGS, store_keys.GROUP_CONFIGS)
 TABLES = (*CONFIGS, store_keys.FANOUTS, store_keys.ACLS, store_keys.QUOTAS)
 NO_CONFIGS = store_keys.encode(ConfigsRecord())
 
 
 class LogReport(msgspec.Struct, array_like=True, frozen=True):
-    """One log of a node."""
+    """Report of one log."""
 
     topic_id: str
     index: int
     name: str
-    """Of the topic, as its directory has it: shortened if it is long."""
+    """Name of the topic, as in its directory: shortened if it is long."""
     latest_epoch: int
     last_epoch: int
     end_offset: int
@@ -78,16 +78,16 @@ class RecoveryPlan:
     """Result of planning a recovery."""
 
     missing: list[int]
-    """Nodes that have yet to report; nothing is done before."""
+    """Nodes that have yet to report; nothing is changed before."""
     changes: list[Put | Delete] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
-    """Descriptions of the changes, in words."""
+    """Descriptions of the changes."""
     check: list[str] = field(default_factory=list)
     """Things that the operator should check."""
 
 
 Logs = Mapping[tuple[TopicId, int], Mapping[int, LogReport]]
-"""By partition: the logs of it by node."""
+"""Logs by partition and node."""
 
 
 def plan(
@@ -104,7 +104,7 @@ def plan(
 
 
 class _Planning:
-    """One plan in the making."""
+    """One plan while it is made."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Planning:
         recovered = store.get(store_keys.RECOVERED)
         self._recovered = store_keys.decode(RecoveredRecord, recovered) if recovered else None
         of_now = self._recovered.id if self._recovered else ""
-        # Of the history that the store is of, or else of any.
+        # From the history that the store belongs to, or else from any.
         self._known = max(
             known, key=lambda one: (one.recovered == of_now, one.revision), default=None
         )
@@ -150,7 +150,7 @@ class _Planning:
     # -- topics -----------------------------------------------------------------------------
 
     def _take_what_is_known(self) -> None:
-        """The newest report's keys win over the store's."""
+        """Takes over the newest report's keys: they win over the store's."""
         known = self._known
         if known is None:
             return
@@ -167,7 +167,7 @@ class _Planning:
                     del self._wanted[key]
 
     def _drop_what_was_deleted(self, known: KnownMetadata) -> None:
-        """Topics of the store that the newest report does not have."""
+        """Deletes topics of the store that the newest report does not have."""
         topics = known.topics()
         ids = {record.id for record in topics.values()}
         for key in [key for key in self._store if key.startswith(store_keys.TOPICS)]:
@@ -180,7 +180,7 @@ class _Planning:
             has_logs = any(of == topic_id for of, _ in self._logs)
             if marker is None and has_logs and name not in topics:
                 self._plan.check.append(
-                    f"topic {name} ({record.id}) is in the metadata, and no node remembers it; it "
+                    f"topic {name} ({record.id}) is in the metadata, and no node knows it; it "
                     "stays, since there are logs of it"
                 )
                 continue
@@ -197,7 +197,7 @@ class _Planning:
             self._plan.done.append(f"topic {name} ({record.id}) was deleted: it is deleted again")
 
     def _with_secrets(self, key: str, value: bytes) -> bytes:
-        """Configs as they are known, with the store's passwords: those are written down nowhere."""
+        """Adds the store's passwords to known configs: they are persisted nowhere else."""
         if not key.startswith(CONFIGS) or key not in self._store:
             return value
         present = store_keys.decode(ConfigsRecord, self._store[key]).values
@@ -206,7 +206,7 @@ class _Planning:
         return store_keys.encode(ConfigsRecord(values=values | secret)) if secret else value
 
     def _find_topics_in_logs(self) -> None:
-        """Of a directory whose nodes wrote nothing down, only the logs are left."""
+        """Adds topics that are known only from logs, if no node has persisted metadata."""
         present = {one.id: name for name, one in self._topics().items()}
         deleted = {
             key.removeprefix(store_keys.DELETED)
@@ -222,7 +222,7 @@ class _Planning:
             name = next(iter(next(iter(partitions.values())).values())).name
             if self._known is not None or name in self._topics():
                 self._plan.check.append(
-                    f"there are logs of {name} ({text}), which no node remembers: left alone"
+                    f"there are logs of {name} ({text}), which no node knows: left unchanged"
                 )
                 continue
             every = sorted({node for by_node in partitions.values() for node in by_node})
@@ -237,7 +237,7 @@ class _Planning:
             self._wanted[store_keys.topic_key(name)] = store_keys.encode(
                 TopicRecord(id=text, partitions=born)
             )
-            self._plan.check.append(f"the configs of {name} are not known: it has the defaults")
+            self._plan.check.append(f"the configs of {name} are not known: it gets the defaults")
 
     def _topics(self) -> dict[str, TopicRecord]:
         return {
@@ -247,7 +247,7 @@ class _Planning:
         }
 
     def _nodes(self) -> set[int]:
-        """Nodes that may have a copy of something."""
+        """Nodes that may have a replica."""
         return {
             node
             for record in self._topics().values()
@@ -262,7 +262,7 @@ class _Planning:
     # -- partitions -------------------------------------------------------------------------
 
     def _place(self) -> None:
-        """Places leaders and ISRs by the logs. A store that went on is left as it is."""
+        """Sets leaders and ISRs by the logs."""
         for name, record in sorted(self._topics().items()):
             topic_id = parse_topic_id(record.id)
             for index in range(len(record.partitions)):
@@ -311,10 +311,10 @@ class _Planning:
         absent = [node for node in behind if node in self._given_up and node not in self._reports]
         if absent:
             self._plan.check.append(
-                f"{name}-{index}: what only node {absent[0]} had is given up, if there was any"
+                f"{name}-{index}: records that only node {absent[0]} had are given up, if any"
             )
 
-    # -- the rest ---------------------------------------------------------------------------
+    # -- other keys -------------------------------------------------------------------------
 
     def _raise_producer_ids(self) -> None:
         value = self._store.get(store_keys.PRODUCER_IDS)
@@ -327,25 +327,25 @@ class _Planning:
             self._wanted[store_keys.PRODUCER_IDS] = store_keys.encode(
                 ProducerIdsRecord(next=wanted)
             )
-            self._plan.done.append(f"producer ids go on from {wanted}")
+            self._plan.done.append(f"producer ids continue from {wanted}")
 
     def _tell_what_is_not_known(self) -> None:
         check = self._plan.check
         if any(key.startswith(store_keys.USERS) for key in self._store) or self._known is not None:
             check.append(
-                "users, their passwords and access keys, and configs that are passwords are as the "
-                "metadata has them: they are written down nowhere else"
+                "users, their passwords and access keys, and configs that are passwords are as in "
+                "the metadata store: they are persisted nowhere else"
             )
 
     def _settle(self) -> None:
-        """The changes, and that the store goes on from here."""
+        """Collects the changes, with the marker of the new history."""
         revision = max([0, *(known.revision for known in self._all_known)])
         if self._recovered is not None:
             revision = max(revision, self._recovered.revision)
         if store_keys.CLUSTER_ID not in self._wanted:
             cluster_id = next(iter(self._reports.values())).cluster_id
             self._wanted[store_keys.CLUSTER_ID] = store_keys.encode(ClusterRecord(cluster_id))
-            self._plan.done.append(f"the metadata is of cluster {cluster_id}")
+            self._plan.done.append(f"the metadata belongs to cluster {cluster_id}")
         self._wanted[store_keys.RECOVERED] = store_keys.encode(
             RecoveredRecord(self._recovery_id, revision)
         )

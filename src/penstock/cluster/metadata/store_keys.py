@@ -1,34 +1,35 @@
-"""The keys of the metadata store and the records under them.
+"""Keys of the metadata store, and their records.
 
 Owns: every key's spelling and the JSON of its value.
 
     /cluster-id                  ClusterRecord     written once
-    /controller                  ControllerRecord  lease; who may place and elect
-    /brokers/<id>                BrokerRecord      lease; a broker that is up
-    /reach/<id>                  ReachRecord       lease; whom a broker does not reach
-    /lives/<id>                  LifeRecord        how often a node has lived; never removed
-    /topics/<name>               TopicRecord       id, configs, partitions as they were born
-    /partitions/<topic id>/<n>   PartitionRecord   a partition's state once it differs from birth
+    /controller                  ControllerRecord  lease; the node that places and elects
+    /brokers/<id>                BrokerRecord      lease; a live broker
+    /reach/<id>                  ReachRecord       lease; nodes that a broker cannot reach
+    /lives/<id>                  LifeRecord        counts a node's processes; never removed
+    /topics/<name>               TopicRecord       id, configs, partitions as created
+    /partitions/<topic id>/<n>   PartitionRecord   a partition's state once it has changed
     /deleted/<topic id>          DeletedRecord     a topic whose data is still on some disk
     /configs/cluster             ConfigsRecord     dynamic broker configs for every broker
     /configs/brokers/<id>        ConfigsRecord     dynamic broker configs of one broker
     /configs/groups/<group>      ConfigsRecord     configs of one group
-    /acls/<type>/<pattern>/<name> AclsRecord       who may do what with these resources
-    /users/<name>                UserRecord        what is kept of passwords and access keys
-    /quotas/<type>/<name>[/...]  QuotaRecord       how fast an entity may go on
-    /cluster-secret              SecretRecord      by which nodes know each other; written once
+    /acls/<type>/<pattern>/<name> AclsRecord       permissions on these resources
+    /users/<name>                UserRecord        password hashes and access keys
+    /quotas/<type>/<name>[/...]  QuotaRecord       rate limits of an entity
+    /cluster-secret              SecretRecord      authenticates nodes to each other; written once
     /producer-ids                ProducerIdsRecord the next free producer id
-    /recovered                   RecoveredRecord   which history the store goes on with
-    /recovery/<node>/<n>         bytes             what a node had to say to a recovery under way
+    /recovered                   RecoveredRecord   history that the store continues with
+    /recovery/<node>/<n>         bytes             report of a node to a recovery under way
     /moves/<id>                  MoveRecord        a task that moves messages to another queue
-    /sns/<name>                  FanoutRecord      an SNS topic and the queues that subscribe to it
+    /sns/<name>                  FanoutRecord      an SNS topic and its subscribed queues
 
-Invariants: every change is one compare-and-swap. Creating a topic of any size is one put, for a
-partition's first state lies in its topic's record and needs no key of its own (etcd takes 128
-operations in a transaction); leader and ISR changes are one put each, guarded by that key's
-revision, and never touch the topic's record. Deleting is one transaction of two operations that
-takes the name away and leaves `/deleted/<id>`; partition keys of an id that no topic has mean
-nothing and go with `/deleted/<id>`. Fields are added with defaults, never renamed or removed.
+Invariants: every change is one compare-and-swap. Creating a topic of any size is one put: a
+partition's initial state is in its topic's record and needs no key of its own (etcd takes 128
+operations in a transaction). Leader and ISR changes are one put each, guarded by that key's
+revision, and never touch the topic's record. Deleting a topic is one transaction of two operations
+that removes the name and leaves `/deleted/<id>`. Partition keys of an id without a topic mean
+nothing, and are removed with `/deleted/<id>`. Fields are added with defaults, never renamed or
+removed.
 """
 
 from typing import TypeVar
@@ -52,7 +53,7 @@ GROUP_CONFIGS = "/configs/groups/"
 ACLS = "/acls/"
 USERS = "/users/"
 QUOTAS = "/quotas/"
-CLUSTER_SECRET = "/cluster-secret"  # noqa: S105 - where it is, not what it is
+CLUSTER_SECRET = "/cluster-secret"  # noqa: S105 - the key, not the secret
 PRODUCER_IDS = "/producer-ids"
 MOVES = "/moves/"
 RECOVERED = "/recovered"
@@ -63,7 +64,7 @@ NO_LEADER = -1
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Unknown fields are ignored, so that a newer node's records can be read."""
+    """Base of all records. Unknown fields are ignored, so newer nodes' records can be read."""
 
 
 class ClusterRecord(_Record, frozen=True):
@@ -74,15 +75,15 @@ class ControllerRecord(_Record, frozen=True):
     node_id: int
     epoch: int = 0
     broker_epoch: int = -1
-    """Of the registration it was elected with: when that is gone, so is the controller."""
+    """Broker epoch it was elected with: when that registration ends, so does the controller."""
 
 
 EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
-"""Addresses that say where to listen, and tell nobody where to connect to."""
+"""Listen addresses that clients cannot connect to."""
 
 
 class BrokerRecord(_Record, frozen=True):
-    """A broker that is up: how to reach it, and the epoch that fences its past lives."""
+    """A live broker: its addresses, and the epoch that fences its earlier processes."""
 
     node_id: int
     host: str
@@ -91,39 +92,39 @@ class BrokerRecord(_Record, frozen=True):
     rack: str | None = None
     http: str | None = None
     is_draining: bool = False
-    """In controlled shutdown: leads nothing new."""
+    """True during controlled shutdown: the broker is not elected."""
     directory_id: str = ""
-    """Which data directory it serves: the same one is the same node in another life."""
+    """Data directory that it serves: the same one means the same node, in another process."""
     pid: int = 0
     is_unclean: bool = False
-    """It came back without a clean-shutdown marker: what was not synced may be lost."""
+    """True after a start without a clean-shutdown marker: unsynced records may be lost."""
     endpoints: dict[str, tuple[str, int]] = {}
-    """Where it is reached by the name of a listener; `host` and `port` are for other nodes."""
+    """Addresses by listener name; `host` and `port` are for other nodes."""
 
     def at(self, listener: str) -> tuple[str, int]:
-        """Where a client that came through a listener of this name reaches it."""
+        """Address for a client that came through a listener of this name."""
         return self.endpoints.get(listener) or (self.host, self.port)
 
 
 class ReachRecord(_Record, frozen=True):
-    """Whom a broker does not reach. There is none where it reaches everybody."""
+    """Nodes that a broker cannot reach. Absent while it reaches all."""
 
     broker_epoch: int
-    """Of the life that says so."""
+    """Broker epoch of the reporting process."""
     unreached: dict[int, int] = {}
-    """By node: the epoch of the life that does not answer."""
+    """Broker epoch of the process that does not answer, by node."""
 
 
 class LifeRecord(_Record, frozen=True):
-    """The last life of a node that registered. Its data directory holds the same number, so one
-    that was put back from an older copy is found out."""
+    """The last registered process of a node. Its data directory holds the same number, so a
+    directory that was restored from an older copy is detected."""
 
     number: int
     directory_id: str = ""
 
 
 class PartitionRecord(_Record, frozen=True):
-    """Who holds a partition and who leads it (KIP-966 for ELR, KIP-455 for reassignment)."""
+    """Replicas and leader of a partition (KIP-966 for ELR, KIP-455 for reassignment)."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -136,14 +137,13 @@ class PartitionRecord(_Record, frozen=True):
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     is_recovering: bool = False
-    """Elected uncleanly and not yet whole again."""
+    """True while replicas have yet to follow an unclean election."""
     unclean_epoch: int = -1
-    """The leader epoch that the last unclean election began: logs of older epochs may hold records
-    that were committed and are lost since."""
+    """Leader epoch that the last unclean election began: logs of older epochs may hold committed
+    records that are lost since."""
     unreconciled: tuple[int, ...] = ()
-    """The replicas that have not been in sync since the last unclean election: only they may hold
-    such records. Older versions do not write it; then `is_recovering` alone says that there are
-    some."""
+    """Replicas that have not been in sync since the last unclean election: only they may hold such
+    records. Older versions do not write it; then `is_recovering` alone says that there are some."""
 
 
 class TopicRecord(_Record, frozen=True):
@@ -156,9 +156,9 @@ class DeletedRecord(_Record, frozen=True):
     name: str
     partitions: int
     replicas: tuple[int, ...] = ()
-    """The nodes that had a part of it when it was deleted."""
+    """Nodes with a replica when it was deleted."""
     confirmed: tuple[int, ...] = ()
-    """Those of them that have removed their files, or will never come back."""
+    """Those of them that have removed their files, or will never return."""
 
 
 class ConfigsRecord(_Record, frozen=True):
@@ -166,7 +166,7 @@ class ConfigsRecord(_Record, frozen=True):
 
 
 class AclRecord(_Record, frozen=True, array_like=True):
-    """One line of a list; operations and permissions by Kafka's numbers."""
+    """One entry of a list; operations and permissions by Kafka's numbers."""
 
     principal: str
     host: str
@@ -179,7 +179,7 @@ class AclsRecord(_Record, frozen=True):
 
 
 class ScramRecord(_Record, frozen=True):
-    """What is kept of a password for one mechanism (`security.scram`)."""
+    """Verifier of a password for one mechanism (`security.scram`)."""
 
     salt: bytes
     iterations: int
@@ -188,7 +188,7 @@ class ScramRecord(_Record, frozen=True):
 
 
 class AccessKeyRecord(_Record, frozen=True):
-    """A key for signatures, which need the secret as it is (ADR 20)."""
+    """A key for signatures, which need the secret in plain text (ADR 20)."""
 
     secret: str
     created_ms: int
@@ -196,14 +196,14 @@ class AccessKeyRecord(_Record, frozen=True):
 
 class UserRecord(_Record, frozen=True):
     scram: dict[str, ScramRecord] = {}
-    """By the name of the mechanism."""
+    """Verifiers by mechanism."""
     access_keys: dict[str, AccessKeyRecord] = {}
-    """By the key's id."""
+    """Access keys by id."""
 
 
 class QuotaRecord(_Record, frozen=True):
     values: dict[str, float] = {}
-    """By Kafka's names of quotas."""
+    """Limits by Kafka's quota names."""
 
 
 class SecretRecord(_Record, frozen=True):
@@ -215,26 +215,26 @@ class ProducerIdsRecord(_Record, frozen=True):
 
 
 class RecoveredRecord(_Record, frozen=True):
-    """The store was made anew of what nodes had seen, up to a revision of its history before."""
+    """A store recovered from what nodes had seen, up to a revision of the previous history."""
 
     id: str
     revision: int
 
 
 class MoveRecord(_Record, frozen=True):
-    """Messages of one queue on their way to another (StartMessageMoveTask of SQS)."""
+    """A task that moves messages between queues (StartMessageMoveTask of SQS)."""
 
     source: str
     started_ms: int
     owner: int
-    """The node that does it."""
+    """Node that runs the task."""
     principal: str
     host: str = "*"
-    """From where it was asked for."""
+    """Host of the request."""
     destination: str | None = None
-    """None: where each message came from."""
+    """None: each message returns to its source queue."""
     rate_max: int | None = None
-    """Messages in a second."""
+    """Messages per second."""
     status: str = "RUNNING"
     moved: int = 0
     to_move: int = 0
@@ -248,7 +248,7 @@ class SubscriptionRecord(_Record, frozen=True):
 
 
 class FanoutRecord(_Record, frozen=True):
-    """What is published there goes to every queue that subscribes (CreateTopic of SNS)."""
+    """An SNS topic: each published message goes to every subscribed queue (CreateTopic of SNS)."""
 
     attributes: dict[str, str] = {}
     tags: dict[str, str] = {}
@@ -265,7 +265,7 @@ def encode(record: _Record) -> bytes:
 
 
 def decode(kind: type[RecordT], value: bytes) -> RecordT:
-    """Raises msgspec.ValidationError when the store holds what no version of us wrote."""
+    """Raises msgspec.ValidationError for a value that no version of Penstock wrote."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)

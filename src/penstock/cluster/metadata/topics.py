@@ -1,11 +1,11 @@
-"""Creating, growing and deleting topics.
+"""Creation, growth and deletion of topics.
 
-Owns: the rules a new topic must follow, in Kafka's words, and the three commands. Each is one
-compare-and-swap of `/topics/<name>`; planning is pure, so a request that only validates runs the
-same code. Invariants: a topic id is never used twice; deleting moves the topic to
-`/deleted/<id>` in the same transaction, so that no crash forgets data on disk.
-Leaves to others: configs of topics that exist (`alterations`), where replicas go (`placement`),
-and the data of deleted topics (`partitions` removes it, `removals` ends the record).
+Owns: the rules for a new topic, in Kafka's words, and the three commands. Each is one
+compare-and-swap of `/topics/<name>`; planning is pure, so a validate-only request runs the same
+code. Invariants: a topic id is never used twice; deleting moves the topic to `/deleted/<id>` in the
+same transaction, so that no crash loses track of data on disk.
+Elsewhere: configs of existing topics (`config_changes`), placement of replicas (`placement`), and
+the data of deleted topics (`partitions` removes it, `topic_deletion` ends the record).
 """
 
 import re
@@ -30,19 +30,19 @@ from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord,
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_PER_REQUEST_MAX = 2_000
-"""What one request may create, over all its topics."""
+"""Partitions that one request may create, over all its topics."""
 PARTITIONS_PER_TOPIC_MAX = 10_000
 RESERVED_NAMES = frozenset({"__cluster_metadata"})
 USE_DEFAULT = -1
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
-# Base64 texts that begin with a dash look like a command line option; Kafka avoids them too.
+# Base64 texts that begin with a dash look like a command-line option; Kafka avoids them too.
 _TOPIC_ID_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """What a client asks for; -1 means the broker's default."""
+    """A client's request; -1 means the broker's default."""
 
     name: str
     partitions: int = USE_DEFAULT
@@ -66,7 +66,7 @@ class TopicPlan:
 
 
 def check_name(name: str) -> None:
-    """Raises Refused(INVALID_TOPIC_EXCEPTION) for a name Kafka would not take."""
+    """Raises Refused(INVALID_TOPIC_EXCEPTION) for a name that Kafka would refuse."""
     wrong = _wrong_name(name)
     if wrong is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {wrong}")
@@ -91,7 +91,7 @@ def _wrong_name(name: str) -> str | None:
 
 
 def check_collision(name: str, others: Mapping[str, object]) -> None:
-    """Names that differ only in '.' and '_' would share their metrics: Kafka refuses them."""
+    """Refuses names that differ only in '.' and '_', as Kafka does: they would share metrics."""
     if "." not in name and "_" not in name:
         return
     unified = name.replace(".", "_")
@@ -113,7 +113,7 @@ def new_topic_id(random: Random) -> TopicId:
 
 
 def plan_topic(new: NewTopic, image: Image, broker: BrokerConfigs, random: Random) -> TopicPlan:
-    """Everything about a new topic but its existence; raises Refused with Kafka's codes."""
+    """Plans a new topic without storing it; raises Refused with Kafka's codes."""
     check_name(new.name)
     if new.name in RESERVED_NAMES:
         raise Refused(
@@ -180,12 +180,12 @@ def check_count(count: int) -> None:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
             "Excessively large number of partitions per request: "
-            f"{count}, at most {PARTITIONS_PER_REQUEST_MAX} are taken.",
+            f"{count}, at most {PARTITIONS_PER_REQUEST_MAX} are allowed.",
         )
 
 
 def random_start(random: Random) -> int:
-    """Topics begin at different brokers, so that the first partitions do not all meet."""
+    """Random first broker of a topic, so that first partitions spread over the brokers."""
     return int.from_bytes(random.random_bytes(4), "big")
 
 
@@ -223,7 +223,7 @@ def _assigned(new: NewTopic, image: Image) -> tuple[PartitionRecord, ...]:
 def assign(
     replicas: Sequence[int], image: Image, index: int, factor: int | None
 ) -> PartitionRecord:
-    """A partition on the brokers somebody chose; raises INVALID_REPLICA_ASSIGNMENT."""
+    """Places a partition on the brokers of a request; raises INVALID_REPLICA_ASSIGNMENT."""
 
     def refuse(reason: str) -> Refused:
         return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
@@ -256,21 +256,21 @@ def assign(
 
 
 async def create_topic(store: Store, plan: TopicPlan) -> int:
-    """Stores a planned topic; answers the revision at which it exists."""
+    """Stores a planned topic; returns the revision at which it exists."""
 
     def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         if entry is None:
             return [Put(store_keys.topic_key(plan.name), store_keys.encode(plan.record))]
         if store_keys.decode(TopicRecord, entry.value).id == plan.record.id:
-            return []  # An attempt whose result we never learnt, changed by others since.
+            return []  # An earlier attempt with an unknown result; changed by another node since.
         raise already_exists(plan.name)
 
     return await compare_and_swap.swap(store, [store_keys.topic_key(plan.name)], decide)
 
 
 async def delete_topic(store: Store, name: str, topic_id: TopicId | None = None) -> int:
-    """Takes the topic away (only the one with `topic_id`, if given); its data goes later."""
+    """Deletes the topic (only the one with `topic_id`, if given); its data is removed later."""
     moved = await topic_deletion.read_states(store, name)
 
     def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
