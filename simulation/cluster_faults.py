@@ -140,7 +140,7 @@ def _places(plan: FaultPlan) -> list[TopicPartition]:
     nodes = plan.world.cluster.nodes()
     if not nodes:
         return []
-    image = max((node.follower.image for node in nodes), key=lambda image: image.revision)
+    image = max((node.watcher.image for node in nodes), key=lambda image: image.revision)
     return [
         TopicPartition(name, index)
         for name, topic in sorted(image.topics.items())

@@ -37,11 +37,11 @@ def is_in_sync(plan: FaultPlan) -> bool:
     nodes = plan.world.cluster.nodes()
     if len(nodes) < len(plan.world.cluster.hosts):
         return False
-    brokers = [node for node in nodes if len(node.follower.image.brokers) == len(nodes)]
+    brokers = [node for node in nodes if len(node.watcher.image.brokers) == len(nodes)]
     return len(brokers) == len(nodes) and all(
         len(record.isr) == len(record.replicas) and record.leader in record.isr
         for node in nodes
-        for topic in node.follower.image.topics.values()
+        for topic in node.watcher.image.topics.values()
         for record in topic.partitions
     )
 

@@ -64,11 +64,13 @@ def is_made_by_us(image: Image, key: str, value: bytes | None, dead: set[TopicId
         known = image.topics_by_id.get(parse_topic_id(record.id))
         if known is None:
             return parse_topic_id(record.id) not in dead
-        return store_keys.topic_key(known.name) == key and len(record.partitions) >= len(known.born)
+        return store_keys.topic_key(known.name) == key and len(record.partitions) >= len(
+            known.initial
+        )
     if key.startswith(store_keys.PARTITIONS):
         text, _, index = key.removeprefix(store_keys.PARTITIONS).partition("/")
         known = image.topics_by_id.get(parse_topic_id(text))
-        return known is not None and int(index) < len(known.born)
+        return known is not None and int(index) < len(known.initial)
     return True
 
 

@@ -73,9 +73,9 @@ async def cut_power_in_peace(plan: FaultPlan, host: SimHost, rng: random.Random)
     nodes = plan.world.cluster.nodes()
     is_in_sync = len(nodes) == len(plan.world.cluster.hosts) and all(
         len(record.isr) == len(record.replicas)
-        and set(record.isr) <= set(one.follower.image.brokers)
+        and set(record.isr) <= set(one.watcher.image.brokers)
         for one in nodes
-        for topic in one.follower.image.topics.values()
+        for topic in one.watcher.image.topics.values()
         for record in topic.partitions
     )
     if is_in_sync:

@@ -38,7 +38,7 @@ def a_link_that_is_there_counts_as_an_answer(patch: Patch) -> None:
 
     async def planted(self: PeerLiveness, record: Any, connection: Connection) -> None:
         while not connection.is_closed:
-            self._counting.answered(record.node_id, record.epoch)
+            self._probes.answered(record.node_id, record.epoch)
             await asyncio.sleep(0.5)
 
     patch.setattr(PeerLiveness, "_probe", planted)

@@ -90,7 +90,7 @@ def test_a_clean_stop_hands_over_before_the_node_is_gone(seed: int) -> None:
         await create(cluster)
         images: list[Image] = []
         witness = node_of(cluster, 2)
-        witness.follower.on_change(lambda before, after: images.append(after))
+        witness.watcher.on_change(lambda before, after: images.append(after))
         assert 1 in leaders(witness.ctx.image)
         await cluster.hosts[1].stop()
         await until(cluster, lambda: 1 not in witness.ctx.image.brokers, within_s=5)
@@ -110,7 +110,7 @@ async def test_a_node_told_not_to_hand_over_is_gone_first(cluster: SimCluster) -
     await create(cluster)
     images: list[Image] = []
     witness = node_of(cluster, 2)
-    witness.follower.on_change(lambda before, after: images.append(after))
+    witness.watcher.on_change(lambda before, after: images.append(after))
     await cluster.hosts[1].stop()
     await until(cluster, lambda: 1 not in leaders(witness.ctx.image), within_s=5)
     gone = next(image for image in images if 1 not in image.brokers)

@@ -78,7 +78,7 @@ def the_shortest_log_is_the_best(patch: Patch) -> None:
 
 
 def deleted_topics_come_back(patch: Patch) -> None:
-    patch.setattr(recovery._Planning, "_drop_what_was_deleted", lambda self, known: None)
+    patch.setattr(recovery._Planning, "_drop_deleted_topics", lambda self, known: None)
 
 
 class Bug(NamedTuple):

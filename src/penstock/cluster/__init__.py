@@ -1,5 +1,4 @@
-"""What the nodes agree on, and the partitions this node leads: metadata image, configs, topics.
+"""The node's part of a cluster: metadata image, configs, topics, controller, replication, storage.
 
-Single-node today; elections, replication and reassignment slot in here. Metadata lives in a
-`Store`; records live in `penstock.log`.
+Metadata lives in a `Store`; records live in `penstock.log`.
 """

@@ -110,7 +110,7 @@ class AuditLog:
     async def _append(self, entries: Sequence[AuditEntry]) -> None:
         retention = str(self._configs.integer("audit.retention.ms"))
         await self._topics.ensure(topic_of(retention))
-        image = self._around.follower.image
+        image = self._around.watcher.image
         record = image.partition(AUDIT, 0)
         if record is None or record.leader < 0:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {AUDIT}")
@@ -136,7 +136,7 @@ class AuditLog:
 
     async def append(self, batch: memoryview) -> None:
         """Appends a batch of entries, this node's or another's, where this node leads."""
-        topic = self._around.follower.image.topics.get(AUDIT)
+        topic = self._around.watcher.image.topics.get(AUDIT)
         if topic is None or topic.partitions[0].leader != self._around.peers.node_id:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         await self._posting.append(topic, 0, batch)

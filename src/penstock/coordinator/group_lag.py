@@ -36,7 +36,7 @@ from penstock.wire.messages.list_offsets import (
 
 log = logging.getLogger("penstock.groups")
 
-LOOK_SECONDS = 10.0
+ROUND_SECONDS = 10.0
 POSITIONS_MAX = 1_000_000
 KEPT_MAX = 4 * NAMES_MAX
 STEP = 50
@@ -92,9 +92,9 @@ class GroupWatch:
         self._groups = groups
         self._looked_s = 0.0
 
-    async def look(self) -> None:
+    async def run_round(self) -> None:
         """One round."""
-        breath = CooperativeYield(REST_SECONDS)
+        yielding = CooperativeYield(REST_SECONDS)
         draft = _Draft()
         away: list[tuple[str, str, int, int]] = []
         replica = self._around.partitions.replica
@@ -108,7 +108,7 @@ class GroupWatch:
                     away.append((group, topic, index, value.offset))
                 steps += 1
                 if not steps % STEP:
-                    await breath.draw()
+                    await yielding.draw()
             if steps >= POSITIONS_MAX:
                 break
         if away:
@@ -116,12 +116,12 @@ class GroupWatch:
             for group, topic, index, committed in away:
                 if (topic, index) in ends:
                     draft.add(group, topic, index, committed, ends[topic, index])
-                await breath.draw()
+                await yielding.draw()
         partitions = []
         for one in draft.furthest():
             partitions.append(await self._dated(one))
-            await breath.draw()
-        before, self.groups = self.groups, await draft.largest(partitions, breath)
+            await yielding.draw()
+        before, self.groups = self.groups, await draft.largest(partitions, yielding)
         self.partitions = partitions
         self._compare(before)
 
@@ -160,7 +160,7 @@ async def ends_elsewhere(
 
     Or where they begin, or which offset a time is: as ListOffsets numbers these.
     """
-    image = around.follower.image
+    image = around.watcher.image
     wanted: dict[int, dict[str, dict[int, None]]] = {}
     for topic, index in places:
         record = image.partition(topic, index)
@@ -233,7 +233,7 @@ class _Draft:
         return sorted(self._behind, key=lambda one: (-one.records, one))[:NAMES_MAX]
 
     async def largest(
-        self, dated: list[Behind], breath: CooperativeYield
+        self, dated: list[Behind], yielding: CooperativeYield
     ) -> dict[tuple[str, str], GroupLag]:
         """The groups furthest behind, with what is known of their oldest records."""
         for one in dated:
@@ -246,7 +246,7 @@ class _Draft:
             ranked.append(item)
             if len(ranked) >= KEPT_MAX:
                 ranked = _first(ranked)
-                await breath.draw()
+                await yielding.draw()
         shown = dict(_first(ranked))
         if len(self._totals) > NAMES_MAX:
             told = sum(lag.records for lag in shown.values())

@@ -89,7 +89,7 @@ class GroupCoordinator:
         self._may_see = may_see
         self._configs = configs
         self._topics = topics
-        self._view = topics_of(around.follower.image)
+        self._view = topics_of(around.watcher.image)
         self._settings: dict[str, GroupSettings] = {}
         self._settings_are_of: tuple[object, int] | None = None
         self.host: ShardHost[GroupShard] = ShardHost(
@@ -140,7 +140,7 @@ class GroupCoordinator:
 
     def _settings_of(self, group_id: str) -> GroupSettings:
         """Asked at every heartbeat, so it is worked out once for each change of configs."""
-        configs = self._around.follower.image.group_configs
+        configs = self._around.watcher.image.group_configs
         generation = self._configs.generation
         of = self._settings_are_of
         if of is None or of[0] is not configs or of[1] != generation:

@@ -96,7 +96,7 @@ class Positions:
     def _share_positions(
         self, wanted: frozenset[str] | None
     ) -> Callable[[StateShard, Token, int], Decision]:
-        by_id = self._around.follower.image.topics_by_id
+        by_id = self._around.watcher.image.topics_by_id
 
         def decide(shard: StateShard, token: Token, now_ms: int) -> Decision:
             found = []
@@ -114,7 +114,7 @@ class Positions:
 
     async def everywhere(self, topics: Collection[str] | None) -> Listing:
         """What all nodes keep; refuses unless every shard was heard of."""
-        nodes = list(self._around.follower.image.brokers)
+        nodes = list(self._around.watcher.image.brokers)
         found = await asyncio.gather(*(self._ask(node_id, topics) for node_id in nodes))
         listing = Listing()
         for one in found:
@@ -127,7 +127,7 @@ class Positions:
 
     def _require_all(self, name: str, heard: Iterable[int]) -> None:
         """Every partition of an internal topic was heard of; one that does not exist has none."""
-        topic = self._around.follower.image.topics.get(name)
+        topic = self._around.watcher.image.topics.get(name)
         missing = set(range(len(topic.partitions) if topic is not None else 0)) - set(heard)
         if missing:
             raise Refused(

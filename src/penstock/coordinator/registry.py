@@ -120,7 +120,7 @@ class RegistryCoordinator:
             await retry.pause()
 
     async def _ask_leader(self, call: AnyCall) -> bytes:
-        image = self._around.follower.image
+        image = self._around.watcher.image
         record = image.partition(SCHEMAS.name, 0)
         if record is None or record.leader not in image.brokers:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody leads the registry's topic")

@@ -89,7 +89,7 @@ class RemoteMarkers:
     def _meaning(self, errand: MarkerRequest, code: ErrorCode) -> ErrorCode:
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return code
-        image = self._around.follower.image
+        image = self._around.watcher.image
         is_gone = image.partition(errand.topic, errand.index) is None
         return code if is_gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
 

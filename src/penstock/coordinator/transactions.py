@@ -179,7 +179,7 @@ class TxnCoordinator:
 
     def _coordinator_of(self, transactional_id: str) -> int:
         """The node that leads the transactional id's shard."""
-        image = self._around.follower.image
+        image = self._around.watcher.image
         record = image.partition(self.host.topic, self.host.index_of(transactional_id))
         if record is None or record.leader not in image.brokers:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -211,7 +211,7 @@ class TxnCoordinator:
             await self._out_of_ids.wait()
             self._out_of_ids.clear()
             try:
-                await self._producer_ids.stock()
+                await self._producer_ids.ensure_available()
                 retry.succeeded()
             except (Refused, UnknownResult, TimeoutError, ConnectionError):
                 await retry.pause()

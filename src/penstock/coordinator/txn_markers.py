@@ -58,10 +58,10 @@ class MarkerWriter:
     def write_anywhere(self, marker: PartitionMarker, topic: str, index: int, told: Told) -> None:
         """As `write`, or by whichever other node leads the partition."""
         around = self._around
-        record = around.follower.image.partition(topic, index)
+        record = around.watcher.image.partition(topic, index)
         if record is None or record.leader == around.peers.node_id:
             self.write(marker, topic, index, told)
-        elif record.leader not in around.follower.image.brokers:
+        elif record.leader not in around.watcher.image.brokers:
             told(ErrorCode.LEADER_NOT_AVAILABLE)
         else:
             self._remote.send(record.leader, marker, topic, index, told)
@@ -74,7 +74,7 @@ class MarkerWriter:
             return
         partition = self._around.partitions.get(topic, index)
         if partition is None:
-            is_known = self._around.follower.image.partition(topic, index) is not None
+            is_known = self._around.watcher.image.partition(topic, index) is not None
             told(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER
                 if is_known
@@ -121,7 +121,7 @@ class MarkerWriter:
         def answer(reply: object) -> None:
             told(reply.code if isinstance(reply, Refused) else ErrorCode.NONE)
 
-        if self._around.follower.image.partition(OFFSETS.name, index) is None:
+        if self._around.watcher.image.partition(OFFSETS.name, index) is None:
             told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         try:

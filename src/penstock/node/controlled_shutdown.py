@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.02
 
 async def hand_over(
     membership: ClusterMembership,
-    follower: MetadataWatcher,
+    watcher: MetadataWatcher,
     is_hurried: asyncio.Event,
     failed: "asyncio.Future[None]",
 ) -> None:
@@ -23,7 +23,7 @@ async def hand_over(
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + HAND_OVER_SECONDS
     is_possible = await membership.drain()
-    while leads_what_others_could(follower.image, membership.node_id):
+    while leads_what_others_could(watcher.image, membership.node_id):
         is_possible = is_possible and not membership.is_fenced
         if not is_possible or is_hurried.is_set() or failed.done():
             break

@@ -14,7 +14,12 @@ from penstock.base.ids import TopicId, parse_topic_id
 from penstock.base.ports import Disk
 from penstock.cluster.metadata import known_metadata_file
 from penstock.cluster.metadata.image import EMPTY, Image
-from penstock.cluster.metadata.known_metadata import Epochs, KnownMetadata, findings, tell
+from penstock.cluster.metadata.known_metadata import (
+    Epochs,
+    KnownMetadata,
+    explain_refusal,
+    findings,
+)
 from penstock.cluster.metadata.known_metadata_file import KnownMetadataFile
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.storage.log_directories import directory_of
@@ -32,7 +37,7 @@ class StoreIsOlder(Exception):
 
 
 async def remember(
-    ports: Ports, config: NodeConfig, follower: MetadataWatcher, image: Image
+    ports: Ports, config: NodeConfig, watcher: MetadataWatcher, image: Image
 ) -> KnownMetadataFile:
     """Returns the memory that this node keeps from here on; raises StoreIsOlder."""
     if not ports.keeps_metadata:
@@ -49,11 +54,11 @@ async def remember(
         compare, ports.disk, f"{config.data_dir}/logs", known, image, config.node_id
     )
     if older or (unknown and not image.topics and not image.deleted):
-        raise StoreIsOlder(tell(where(config), older, unknown))
+        raise StoreIsOlder(explain_refusal(where(config), older, unknown))
     next_id = known.next_producer_id if known is not None else 0
     found = KnownMetadataFile(ports.disk, ports.workers, config.data_dir, config.node_id, next_id)
     found.follow(EMPTY, image)
-    follower.on_change(found.follow)
+    watcher.on_change(found.follow)
     return found
 
 

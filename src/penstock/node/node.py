@@ -28,7 +28,7 @@ from penstock.cluster.controller.controller import Controller
 from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.known_metadata_file import KnownMetadataFile, WentBack
+from penstock.cluster.metadata.known_metadata_file import KnownMetadataFile, StoreWentBack
 from penstock.cluster.metadata.membership import ClusterMembership, NodeIdTaken
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.peer_liveness import PeerLiveness
@@ -89,7 +89,7 @@ class Node:
     config: NodeConfig
     disk: Disk
     # What exists once it has started.
-    follower: MetadataWatcher
+    watcher: MetadataWatcher
     ctx: Context
     gateway: Gateway
     moves: MoveTasks
@@ -158,10 +158,10 @@ class Node:
         try:
             await open_logs(self, meta, is_new)
             self._to_stop.push_async_callback(self._close_logs)
-            self.security = await secure(config, configs, self.store, self.follower, self.ports)
+            self.security = await secure(config, configs, self.store, self.watcher, self.ports)
         except (InvalidConfig, metadata_check.StoreIsOlder) as error:
             raise NodeFailed(str(error)) from error
-        self.peers = PeerConnections(config.node_id, self.follower, *self.security.introduction)
+        self.peers = PeerConnections(config.node_id, self.watcher, *self.security.introduction)
         self._to_stop.push_async_callback(self.peers.close)
         self._coordinate()
         self.ctx = self._context()
@@ -170,11 +170,11 @@ class Node:
         self._follow()
         self._replicate()
         self._to_stop.push_async_callback(self._cancel_tasks)
-        self._watch("follower", self.follower.run())
+        self._watch("follower", self.watcher.run())
         if self.ports.keeps_metadata:
             self._watch("memory", self.memory.run())
         self._watch("partitions", self.partitions.run())
-        self._watch("upkeep", self.upkeep.run())
+        self._watch("upkeep", self.housekeeping.run())
         self._watch("compaction", self.compactor.run())
         self._watch("retention", self.ack_retention.run())
         self._watch("backlogs", BacklogLimits(self.queues, self.positions, self.configs).run())
@@ -212,8 +212,8 @@ class Node:
             node_id=NodeId(config.node_id),
             configs=self.configs,
             partitions=self.partitions,
-            follower=self.follower,
-            losses=RecentFailures(self.follower),
+            watcher=self.watcher,
+            losses=RecentFailures(self.watcher),
             membership=self.membership,
             store=self.store,
             clock=self.clock,
@@ -231,7 +231,7 @@ class Node:
             metrics=self.metrics,
             directory=DataDirectory(self.disk, config.data_dir),
             authorizer=self.security.authorizer,
-            meter=Meter(self.metrics, self.configs, self.follower.image, self.ports.processor_s),
+            meter=Meter(self.metrics, self.configs, self.watcher.image, self.ports.processor_s),
             fetch_sessions=FetchSessions(
                 self.configs.integer("max.incremental.fetch.session.cache.slots"),
                 first_id=self._first_session_id(),
@@ -239,26 +239,26 @@ class Node:
             encryption=self.unlocked.encryption(self.partitions, self.ports),
             replicas=ReplicaReads(
                 ReplicaSessions(first_id=self._first_session_id()),
-                Throttle("leader", config.node_id, self.configs, self.follower),
+                Throttle("leader", config.node_id, self.configs, self.watcher),
                 selects(self.configs.text("replica.selector.class")),
             ),
         )
 
     def _follow(self) -> None:
         """Tells every part of the changes that concern it."""
-        self.follower.on_change(self._configure)
-        self.follower.on_change(self.security.authorizer.follow)
-        self.follower.on_change(self.ctx.meter.follow)
-        self.follower.on_change(self.membership.follow)
-        self.follower.on_change(self.partitions.follow)
-        self.follower.on_change(self.groups.follow)
-        self.follower.on_change(self.queues.follow)
-        self.follower.on_change(self.queue_waking.follow)
+        self.watcher.on_change(self._configure)
+        self.watcher.on_change(self.security.authorizer.follow)
+        self.watcher.on_change(self.ctx.meter.follow)
+        self.watcher.on_change(self.membership.follow)
+        self.watcher.on_change(self.partitions.follow)
+        self.watcher.on_change(self.groups.follow)
+        self.watcher.on_change(self.queues.follow)
+        self.watcher.on_change(self.queue_waking.follow)
         coordinators = (self.groups, self.txns, self.queues.keeping, self.registry)
         for host in (coordinator.host for coordinator in coordinators):
             self.partitions.on_change(host.follow)
             host.follow()
-        self.upkeep: Housekeeping = Housekeeping(
+        self.housekeeping: Housekeeping = Housekeeping(
             self.partitions, self.configs, self.disk, self.workers, self.clock, self.config.data_dir
         )
         self.compactor: Compactor = Compactor(
@@ -268,10 +268,10 @@ class Node:
             self.workers,
             self.ports.cleaner_workers,
             self.clock,
-            self.upkeep,
+            self.housekeeping,
         )
         self.ack_retention = AckRetention(
-            self.queues, self.positions, self.configs, self.upkeep, self.clock
+            self.queues, self.positions, self.configs, self.housekeeping, self.clock
         )
 
     async def _listen(self, cluster_id: str) -> int:
@@ -282,7 +282,7 @@ class Node:
             self.front = KafkaListeners(self.ctx, self.configs, self.security)
             self._to_stop.push_async_callback(self._stop_front)
             await self.front.open()
-            self.follower.on_change(lambda before, after: self.front.follow())
+            self.watcher.on_change(lambda before, after: self.front.follow())
         except (InvalidConfig, CannotListen) as error:
             raise NodeFailed(str(error)) from error
         self._watch("certificates", self.front.watch_certificates(self.workers))
@@ -300,47 +300,47 @@ class Node:
         """Makes what deals with the other nodes."""
         node_id, configs, count = self.config.node_id, self.configs, self.metrics.count_election
         self.controller = Controller(
-            node_id, self.store, self.follower, configs, self.membership, count
+            node_id, self.store, self.watcher, configs, self.membership, count
         )
         self.reach = PeerReachability(
-            self.store, self.follower, self.membership, configs, self.random, self.peers.give_up
+            self.store, self.watcher, self.membership, configs, self.random, self.peers.close_node
         )
-        self.partitions.hears = self.reach.hears
+        self.partitions.is_reachable = self.reach.is_reachable
         report, losses = self.controller.evidence, self.ctx.metadata.losses
         self.links = PeerLiveness(
             node_id, report, losses, self.reach, self.random, *self.security.introduction
         )
         self.isr = IsrMaintenance(
-            node_id, self.store, self.follower, self.partitions, configs, self.reach.away
+            node_id, self.store, self.watcher, self.partitions, configs, self.reach.unreachable
         )
         self.fetchers = Fetchers(
             node_id,
             lambda: self.membership.epoch,
             self.partitions,
             self.peers,
-            self.follower,
+            self.watcher,
             configs,
             self.workers,
             self.clock,
             self.random,
         )
         self.membership.on_fenced(self.partitions.fence)
-        self.follower.on_change(self.links.follow)
-        self.follower.on_change(self.peers.follow)
+        self.watcher.on_change(self.links.follow)
+        self.watcher.on_change(self.peers.follow)
         self.partitions.on_change(self.fetchers.follow)
 
     def _coordinate(self) -> None:
         """Makes the coordinators of groups, transactions and queues."""
         around = HostContext(
             self.partitions,
-            self.follower,
+            self.watcher,
             self.workers,
             SteadyTime(self.clock),
             self.peers,
             self.random,
         )
         topics = InternalTopics(
-            self.store, self.follower, self.partitions, self.configs, self.random
+            self.store, self.watcher, self.partitions, self.configs, self.random
         )
         self.producer_ids = ProducerIds(self.store, self.memory.producer_ids)
         self.groups = GroupCoordinator(
@@ -430,7 +430,7 @@ class Node:
         if task.cancelled() or self.failed.done():
             return
         error = task.exception()
-        if isinstance(error, NodeIdTaken | WentBack):
+        if isinstance(error, NodeIdTaken | StoreWentBack):
             failure = NodeFailed(str(error))
         else:
             failure = NodeFailed(f"the {task.get_name()} task ended: {error!r}")
@@ -454,7 +454,7 @@ class Node:
         self._is_leaving = True
         hands_over = self.ports.is_store_shared and self.configs.flag("controlled.shutdown.enable")
         if self._is_ready and hands_over and not self.failed.done():
-            await hand_over(self.membership, self.follower, self._is_hurried, self.failed)
+            await hand_over(self.membership, self.watcher, self._is_hurried, self.failed)
         self._is_ready = False
         await self._to_stop.aclose()
 

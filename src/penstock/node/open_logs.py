@@ -31,11 +31,11 @@ log = logging.getLogger("penstock.node")
 async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> None:
     """Sets the node's follower, flusher and partitions. `is_new`: its directory was just made."""
     config, data_dir = node.config, node.config.data_dir
-    node.follower = MetadataWatcher(node.store)
-    node.membership.reached = node.follower.reached
-    image = await node.follower.start()
+    node.watcher = MetadataWatcher(node.store)
+    node.membership.reached = node.watcher.reached
+    image = await node.watcher.start()
     node._follow_configs(image)
-    node.memory = await metadata_check.remember(node.ports, config, node.follower, image)
+    node.memory = await metadata_check.remember(node.ports, config, node.watcher, image)
     are_logs_missing = not is_new and not node.disk.exists(f"{data_dir}/logs")
     last = await process_lives.last(node.store, config.node_id)
     here = data_directory.read_life(node.disk, data_dir)
@@ -49,7 +49,7 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
         await withdraw_unclean(
             node.store, node.configs, config.node_id, is_empty=is_new, is_old=is_old
         )
-        image = await node.follower.start()
+        image = await node.watcher.start()
         if not is_new and not are_logs_missing:
             # It may take long, and until then there is nothing else to be seen.
             log.warning("not stopped cleanly: logs are checked before this node serves")

@@ -26,15 +26,15 @@ class Member:
     def __init__(self, node_id: int, etcd: SimEtcd, configs: dict[str, str]) -> None:
         self.node_id = node_id
         self.store = SimStore(etcd)
-        self.follower = MetadataWatcher(self.store)
+        self.watcher = MetadataWatcher(self.store)
         self.configs = BrokerConfigs(configs)
         self.membership = ClusterMembership(node_id, self.store, self.configs, is_leased=True)
-        self.follower.on_change(self.membership.follow)
+        self.watcher.on_change(self.membership.follow)
         self.elections: list[Election] = []
         self.controller = Controller(
             node_id,
             self.store,
-            self.follower,
+            self.watcher,
             self.configs,
             self.membership,
             self.elections.append,
@@ -42,8 +42,8 @@ class Member:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        await self.follower.start()
-        self._begin(self.follower.run())
+        await self.watcher.start()
+        self._begin(self.watcher.run())
         record = BrokerRecord(self.node_id, "h", self.node_id, directory_id=f"d{self.node_id}")
         await self.membership.register(record)
         self._begin(self.membership.run())
@@ -102,8 +102,8 @@ class World:
 
     async def image(self) -> Image:
         """The truth, not what a node believes."""
-        follower = MetadataWatcher(self.observer)
-        return await follower.start()
+        watcher = MetadataWatcher(self.observer)
+        return await watcher.start()
 
     async def record(self, index: int = 0, name: str = "t") -> PartitionRecord:
         return (await self.image()).topics[name].partitions[index]

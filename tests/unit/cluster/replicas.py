@@ -266,8 +266,8 @@ class Node:
         self.sync_workers = SimWorkers(1, delay_s=(sync_s, sync_s))
         self.flusher = Flusher(self.disk, self.sync_workers, self.failures.append)
         self.home = ReplicaContext(NodeId(NODE), self.flusher)
-        self.follower = MetadataWatcher(SimStore(SimEtcd(1)))
-        self.peers = PeerConnections(NODE, self.follower)
+        self.watcher = MetadataWatcher(SimStore(SimEtcd(1)))
+        self.peers = PeerConnections(NODE, self.watcher)
         self.held: dict[Key, Partition] = {}
         self.epoch = 77
         self.fetchers = Fetchers(
@@ -275,7 +275,7 @@ class Node:
             lambda: self.epoch,
             self,
             self.peers,
-            self.follower,
+            self.watcher,
             BrokerConfigs(configs or {}),
             SimWorkers(2),
             SimClock(loop),
@@ -290,7 +290,7 @@ class Node:
         """The image shows these brokers, and no others."""
         self._show(
             replace(
-                self.follower.image if self.follower.image is not EMPTY else EMPTY,
+                self.watcher.image if self.watcher.image is not EMPTY else EMPTY,
                 brokers={
                     one.node_id: BrokerRecord(one.node_id, one.host, one.port, epoch=epoch)
                     for one in leaders
@@ -299,8 +299,8 @@ class Node:
         )
 
     def _show(self, image: Image) -> None:
-        before = self.follower.image
-        self.follower.image = image
+        before = self.watcher.image
+        self.watcher.image = image
         self.peers.follow(before, image)
         self.follow()
 

@@ -43,7 +43,7 @@ async def commit(node: Node, group: str, offsets: dict[int, int], topic: str = "
 
 async def watched(node: Node) -> GroupWatch:
     watch = GroupWatch(node.around, node.ctx.group.groups)
-    await watch.look()
+    await watch.run_round()
     return watch
 
 
@@ -65,7 +65,7 @@ async def test_lag_is_told_by_group_and_by_partition_the_furthest_first(node: No
     await commit(node, "g", {0: 6, 1: 9})
     before_s = asyncio.get_running_loop().time()
     await asyncio.sleep(3)
-    await watch.look()
+    await watch.run_round()
     elapsed_s = asyncio.get_running_loop().time() - before_s
     assert watch.groups["g", "t"].trend == pytest.approx(-9 / elapsed_s, rel=0.1)
     assert watch.groups["h", "t"].trend == 0
@@ -147,7 +147,7 @@ def test_partitions_without_a_replica_here_are_asked_of_their_leaders() -> None:
         led = [sum(p.topic == "t" for p in node.partitions.led()) for node in (first, second)]
         assert led == [2, 2]
         for node in (first, second):
-            await node.watching.groups.look()
+            await node.watching.groups.run_round()
         told = [node.watching.groups for node in (first, second)]
         assert [sum(lag.records for lag in one.groups.values()) for one in told] in ([8, 0], [0, 8])
         behind = told[0].partitions or told[1].partitions

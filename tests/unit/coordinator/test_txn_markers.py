@@ -32,7 +32,7 @@ async def begin(node: Node, *places: tuple[str, int]) -> tuple[int, int]:
     ctx = node.ctx
     await ctx.group.groups.ensure()
     await ctx.transaction.txns.ensure()
-    await ctx.transaction.producer_ids.stock()
+    await ctx.transaction.producer_ids.ensure_available()
     request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
     made = await ctx.transaction.txns.handle("tx", "InitProducerId", request, Caller(5))
     add = AddPartitionsToTxnTransaction(

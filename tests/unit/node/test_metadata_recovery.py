@@ -114,7 +114,7 @@ async def test_without_the_file_topics_come_back_from_their_logs(tmp_path: Path)
         await started(tmp_path)
     outcome = await recovered(tmp_path)
     assert outcome.plan is not None
-    assert "the configs of t are not known: it has the defaults" in outcome.plan.check
+    assert "the configs of t are not known: it gets the defaults" in outcome.plan.check
     node = await started(tmp_path)
     assert node.ctx.image.topics["t"].id == topic_id
     partition = node.partitions.get("t", 0)
@@ -150,7 +150,7 @@ async def test_a_topic_is_written_down_before_it_is_served(tmp_path: Path) -> No
     new = NewTopic("t", 1)
     plan = plan_topic(new, node.ctx.image, node.configs, node.random)
     revision = await create_topic(node.store, plan)
-    await node.follower.reached(revision)
+    await node.watcher.reached(revision)
     waiting = asyncio.ensure_future(node.partitions.reached(revision))
     await asyncio.sleep(0)
     assert not waiting.done()

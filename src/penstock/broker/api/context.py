@@ -95,12 +95,12 @@ class AllowAll:
 class ApiFamily:
     """Parts of every family: the metadata image of this node, and permissions."""
 
-    follower: MetadataWatcher
+    watcher: MetadataWatcher
     authorizer: AuthorizerPort
 
     @property
     def image(self) -> Image:
-        return self.follower.image
+        return self.watcher.image
 
     def authorize(
         self, call: Call, operation: Operation, resource: ResourceType, name: str
@@ -121,7 +121,7 @@ class PartitionFamily(ApiFamily):
 
     async def reached(self, revision: int) -> None:
         """Waits until this node has applied all metadata up to `revision`."""
-        await self.follower.reached(revision)
+        await self.watcher.reached(revision)
         await self.partitions.reached(revision)
 
 
@@ -312,12 +312,12 @@ class Context:
         return self.admin.node_id
 
     @property
-    def follower(self) -> MetadataWatcher:
-        return self.admin.follower
+    def watcher(self) -> MetadataWatcher:
+        return self.admin.watcher
 
     @property
     def image(self) -> Image:
-        return self.admin.follower.image
+        return self.admin.watcher.image
 
     @property
     def partitions(self) -> Partitions:
@@ -367,7 +367,7 @@ class Parts(TypedDict):
     node_id: NodeId
     configs: BrokerConfigs
     partitions: Partitions
-    follower: MetadataWatcher
+    watcher: MetadataWatcher
     authorizer: AuthorizerPort
     losses: RecentFailures
     membership: ClusterMembership

@@ -1,9 +1,9 @@
-"""Changing access control lists (KIP-140, KIP-290): one key for each resource, swapped as a whole.
+"""Changes to access control lists (KIP-140, KIP-290): one key per resource, replaced as a whole.
 
-Owns: the commands and their bounds. A binding that is already there is not added twice, a list
-that becomes empty goes away. Several bindings of one resource are one change; those of different
-resources are one after the other, so a failure in between leaves the earlier ones in force.
-Leaves to others: what bindings come to (`security.acls`), who may change them (`api`).
+Owns: the commands and their bounds. A binding that exists is not added twice; an empty list is
+deleted. Several bindings of one resource are one change. Those of different resources are changed
+one after the other, so a failure in between leaves the earlier ones in force.
+Elsewhere: evaluation of bindings (`security.acls`), permission to change them (`api`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,11 +23,11 @@ AclEdit = Callable[[tuple[AclRecord, ...]], tuple[AclRecord, ...]]
 
 
 async def add(store: Store, image: Image, resource: Resource, entries: Iterable[AclEntry]) -> int:
-    """Adds lines to the list of a resource; answers the revision at which they are in force."""
+    """Adds bindings of a resource; returns the revision at which they are in force."""
     if resource not in image.acls and len(image.acls) >= RESOURCES_MAX:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"there are lists for {RESOURCES_MAX} resources already; use prefixed patterns",
+            f"{RESOURCES_MAX} resources have ACLs already; use prefixed patterns",
         )
     wanted = [_record(entry) for entry in entries]
 
@@ -46,7 +46,7 @@ async def add(store: Store, image: Image, resource: Resource, entries: Iterable[
 async def remove(
     store: Store, image: Image, filters: Sequence[Filter]
 ) -> tuple[list[list[tuple[Resource, AclEntry]]], int]:
-    """Removes what the filters match; answers what each of them matched, and the revision."""
+    """Removes the bindings that match; returns those of each filter, and the revision."""
     matched: list[list[tuple[Resource, AclEntry]]] = [[] for _ in filters]
     gone: dict[Resource, dict[AclRecord, None]] = {}
     for at, wanted in enumerate(filters):
@@ -66,7 +66,7 @@ async def remove(
 
 
 def matching(image: Image, wanted: Filter) -> Iterable[tuple[Resource, AclEntry]]:
-    """The bindings that a filter lets pass, by resource."""
+    """Bindings that match a filter, by resource."""
     for resource in sorted(image.acls):
         if wanted.takes_resource(resource):
             for entry in image.acls[resource]:

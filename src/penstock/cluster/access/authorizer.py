@@ -1,7 +1,7 @@
-"""Who may do what, as the cluster's lists say at this moment: the one authorizer of every door.
+"""Authorizer of every endpoint: permissions by the cluster's present ACLs.
 
-Off until `authorizer.class.name` names one (any name means ours): then everybody may do everything.
-Follows the image: a change of lists or of configs holds from the next request on.
+Off until `authorizer.class.name` names one (any name means ours): then every principal may do
+everything. Follows the image: a change of ACLs or configs is in force from the next request on.
 """
 
 from penstock.cluster.configs.configs import BrokerConfigs
@@ -11,7 +11,7 @@ from penstock.security.acls import AccessControl
 
 
 class Authorizer:
-    """`allows` is asked several times for each request, so it answers from memory."""
+    """Decides from memory: `allows` is called several times per request."""
 
     def __init__(self, configs: BrokerConfigs, image: Image) -> None:
         self._configs = configs
@@ -51,7 +51,7 @@ class Authorizer:
         return rules is None or rules.allows(principal, operation, resource, name, host)
 
     def shows(self, principal: str, host: str, topic: str) -> bool:
-        """Whether somebody may know of a topic."""
+        """True if `principal` may see the topic."""
         return self.allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, topic, host)
 
     def allows_some(
@@ -62,5 +62,5 @@ class Authorizer:
 
 
 def super_users(text: str) -> list[str]:
-    """`User:admin;User:ops`, as Kafka writes it."""
+    """Parses super users: `User:admin;User:ops`, as in Kafka."""
     return [name.strip() for name in text.split(";") if name.strip()]

@@ -1,6 +1,6 @@
-"""Where an entity's quotas are in the store: `user/alice/client-id/<default>`.
+"""Path of an entity's quotas in the store: `user/alice/client-id/<default>`.
 
-Names may hold anything, so they are percent-encoded; the default cannot be anybody's name then.
+Names may contain any character, so they are percent-encoded; so no name equals the default's path.
 """
 
 from urllib.parse import quote, unquote
@@ -18,7 +18,7 @@ def path_of(entity: Entity) -> str:
 
 
 def entity_at(path: str) -> Entity:
-    """The entity that was put there by `path_of`."""
+    """Parses a path made by `path_of`."""
     steps = iter(path.split("/"))
     found: dict[str, EntityName] = {}
     for kind, name in zip(steps, steps, strict=True):

@@ -1,7 +1,7 @@
-"""Changing and finding client quotas (KIP-546): one key for each entity, swapped as a whole.
+"""Changes to client quotas and queries (KIP-546): one key per entity, replaced as a whole.
 
-Owns: the commands, what a quota may be, and the bounds. An entity is there as long as one quota is.
-Leaves to others: which quota holds for whom (`security.quotas`), who may ask (`api`).
+Owns: the commands, the allowed values, and the bounds. An entity exists while it has a quota.
+Elsewhere: the quota in force for a client (`security.quotas`), permission to ask (`api`).
 """
 
 import math
@@ -20,12 +20,12 @@ ENTITIES_MAX = 10_000
 NAME_BYTES_MAX = 255
 ROUNDING = 1e-6
 WHOLE = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.CONNECTION)
-"""Quotas that count whole things."""
+"""Quotas that must be integers."""
 VALUE_MAX = float(2**63 - 1)
 
 
 def check_entity(entity: Entity) -> None:
-    """Raises Refused for what no quota can be set for."""
+    """Raises Refused for an entity that cannot have quotas."""
     if entity == Entity():
         raise Refused(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     if entity.ip is not None and entity != Entity(ip=entity.ip):
@@ -62,10 +62,10 @@ async def alter(
     *,
     validate_only: bool = False,
 ) -> int:
-    """Sets quotas by name, None removes; answers the revision that is in force then."""
+    """Sets quotas by name, None removes; returns the revision at which they are in force."""
     check_entity(entity)
     for name, value in wanted.items():
-        # What is to go need not be anything that could be set today.
+        # A quota may be removed although its value could not be set today.
         check_value(entity, name, value if value is not None else 1.0)
     if entity not in image.quotas and len(image.quotas) >= ENTITIES_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{ENTITIES_MAX} entities have quotas already")
@@ -91,12 +91,12 @@ async def alter(
 
 @dataclass(frozen=True, slots=True)
 class EntityFilter:
-    """Which entities are meant: those with these parts, and with no others if it is strict."""
+    """Filter of entities: those with these parts, and without others if it is strict."""
 
     named: Mapping[EntityType, EntityName] = field(default_factory=dict)
-    """By exact name, or the default."""
+    """Parts by exact name, or the default."""
     any_named: frozenset[EntityType] = frozenset()
-    """Whoever it is, the default too."""
+    """Parts with any name, or the default."""
     is_strict: bool = False
 
     def takes(self, entity: Entity) -> bool:
@@ -109,6 +109,6 @@ class EntityFilter:
 
 
 def matching(image: Image, wanted: EntityFilter) -> list[tuple[Entity, Mapping[str, float]]]:
-    """Entities and their quotas, in the order of where they are kept."""
+    """Matching entities and their quotas, in the order of their paths."""
     found = [entity for entity in image.quotas if wanted.takes(entity)]
     return [(entity, image.quotas[entity]) for entity in sorted(found, key=path_of)]

@@ -1,7 +1,8 @@
-"""Changing users' SCRAM credentials (KIP-554) and access keys: one record for each, swapped whole.
+"""Changes to users' SCRAM credentials (KIP-554) and access keys: one record per user.
 
-Owns: the commands and their bounds. A user is there as long as one credential or key is.
-Leaves to others: how passwords become credentials (`security.scram`), who may ask (`api`).
+Owns: the commands and their bounds. A user exists while it has a credential or a key. A record is
+replaced as a whole.
+Elsewhere: making credentials from passwords (`security.scram`), permission to ask (`api`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from penstock.security.scram import Credential
 USERS_MAX = 10_000
 NAME_BYTES_MAX = 255
 KEYS_MAX = 10
-"""Access keys of one user; two are enough to change from one to the next."""
+"""Access keys per user; two are enough to replace one by the next."""
 
 
 async def alter(
@@ -25,7 +26,7 @@ async def alter(
     name: str,
     credentials: Mapping[str, Credential | None],
 ) -> int:
-    """Sets credentials by mechanism, None deletes; answers the revision that is in force then."""
+    """Sets credentials by mechanism, None deletes; returns the revision at which they hold."""
     _check_count(image, name)
     key = store_keys.user_key(name)
 
@@ -52,7 +53,7 @@ async def alter(
 
 
 def credential(image: Image, name: str, mechanism: str) -> Credential | None:
-    """What is kept of a user's password, if there is one."""
+    """Stored credential of a user for a mechanism, if there is one."""
     user = image.users.get(name)
     record = user.scram.get(mechanism) if user is not None else None
     if record is None:
@@ -66,8 +67,8 @@ def _check_count(image: Image, name: str) -> None:
 
 
 def _kept(key: str, record: UserRecord) -> Put | Delete:
-    is_somebody = bool(record.scram or record.access_keys)
-    return Put(key, store_keys.encode(record)) if is_somebody else Delete(key)
+    is_empty = not record.scram and not record.access_keys
+    return Delete(key) if is_empty else Put(key, store_keys.encode(record))
 
 
 # -- access keys ------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ def _kept(key: str, record: UserRecord) -> Put | Delete:
 async def add_key(
     store: Store, image: Image, name: str, access_key: str, secret: str, now_ms: int
 ) -> int:
-    """Gives a user a key, and makes the user if need be; answers the revision."""
+    """Adds an access key to a user, and creates the user if needed; returns the revision."""
     _check_count(image, name)
     key = store_keys.user_key(name)
 
@@ -94,7 +95,7 @@ async def add_key(
 
 
 async def remove_key(store: Store, image: Image, access_key: str) -> int:
-    """Takes a key from whoever has it; refuses if nobody does."""
+    """Removes an access key from its user; raises Refused if it does not exist."""
     missing = Refused(ErrorCode.RESOURCE_NOT_FOUND, f"there is no access key {access_key!r}")
     found = [name for name, user in image.users.items() if access_key in user.access_keys]
     if not found:

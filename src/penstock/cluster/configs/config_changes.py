@@ -1,9 +1,9 @@
-"""Changing the configs of topics, brokers, the cluster and groups (KIP-133, KIP-339, KIP-226).
+"""Changes to the configs of topics, brokers, the cluster and groups (KIP-133, KIP-339, KIP-226).
 
-Owns: what SET, DELETE, APPEND and SUBTRACT do to stored values, which configs may change at all,
-and the commands, one compare-and-swap each. Every change is validated as a whole before it is
-stored, so stored values are always readable.
-Leaves to others: names and types (`config_table`), who may ask (`api`).
+Owns: the effect of SET, DELETE, APPEND and SUBTRACT on stored values, the configs that may change
+at all, and the commands, one compare-and-swap each. Every change is validated as a whole before it
+is stored, so stored values are always readable.
+Elsewhere: names and types (`config_table`), permission to ask (`api`).
 """
 
 import enum
@@ -30,11 +30,11 @@ from penstock.cluster.metadata.store_keys import ConfigsRecord, TopicRecord
 log = logging.getLogger("penstock.configs")
 
 ConfigEdit = Callable[[Mapping[str, str]], dict[str, str]]
-"""Makes a resource's new values from its present ones, or raises Refused."""
+"""Returns a resource's new values from its present ones, or raises Refused."""
 
 
 class Op(enum.IntEnum):
-    """Operations as IncrementalAlterConfigs numbers them."""
+    """Operations with the numbers of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -50,7 +50,7 @@ class Alteration:
 
 
 def replacing(scope: Scope, values: Mapping[str, str | None]) -> ConfigEdit:
-    """AlterConfigs: the given values and nothing else."""
+    """AlterConfigs: the given values replace all others."""
     missing = sorted(name for name, value in values.items() if value is None)
     if missing:
         raise Refused(
@@ -66,7 +66,7 @@ def replacing(scope: Scope, values: Mapping[str, str | None]) -> ConfigEdit:
 
 
 def altering(scope: Scope, alterations: Sequence[Alteration]) -> ConfigEdit:
-    """IncrementalAlterConfigs: each name once, the others stay as they are."""
+    """IncrementalAlterConfigs: changes each name at most once; the others stay."""
     names = [alteration.name for alteration in alterations]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -89,7 +89,7 @@ def altering(scope: Scope, alterations: Sequence[Alteration]) -> ConfigEdit:
 
 
 def with_key(edit: ConfigEdit, broker: BrokerConfigs) -> ConfigEdit:
-    """As `edit`, refusing to ask for encryption where there is no key."""
+    """As `edit`, but refuses encryption while the broker has no key."""
 
     def checked(present: Mapping[str, str]) -> dict[str, str]:
         values = edit(present)
@@ -132,12 +132,12 @@ def _alter(scope: Scope, values: dict[str, str], alteration: Alteration) -> None
 def _checked(scope: Scope, values: dict[str, str], touched: set[str]) -> dict[str, str]:
     try:
         validate(scope, values)
-        # Removing an unknown name is as wrong as setting one.
+        # Removing an unknown name is as invalid as setting one.
         rows = [find(scope, name) for name in sorted(touched)]
     except InvalidConfig as wrong:
         code = ErrorCode.INVALID_REQUEST if scope is Scope.BROKER else ErrorCode.INVALID_CONFIG
         raise Refused(code, str(wrong)) from wrong
-    # What changes nothing here may be set to anything, with a warning, as topic configs may.
+    # Inert configs may be set to anything, with a warning, as topic configs may.
     idle = [row.name for row in rows if row.is_inert and row.name in values]
     if idle:
         log.warning("without effect here: %s", ", ".join(idle))
@@ -172,7 +172,7 @@ async def alter_topic(
 async def alter_broker(
     store: Store, node_id: int | None, edit: ConfigEdit, *, validate_only: bool = False
 ) -> int:
-    """Dynamic configs of one broker, or of all of them (None)."""
+    """Changes dynamic configs of one broker, or of all (None)."""
     key = store_keys.CLUSTER_CONFIGS if node_id is None else store_keys.broker_configs_key(node_id)
     return await _alter_key(store, key, edit, validate_only)
 
@@ -207,7 +207,7 @@ async def _alter_key(store: Store, key: str, edit: ConfigEdit, validate_only: bo
     return await compare_and_swap.swap(store, [key], decide)
 
 
-# Broker configs that bound a group config from below and above.
+# Broker configs that limit a group config from below and above.
 _GROUP_BOUNDS = {
     f"{kind}.{what}": (f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")
     for kind in ("consumer", "share", "streams")
@@ -219,7 +219,7 @@ _GROUP_BOUNDS = {
 
 
 def check_group(values: Mapping[str, str], broker: BrokerConfigs) -> None:
-    """Raises Refused(INVALID_CONFIG) when a group asks for more or less than the broker allows."""
+    """Raises Refused(INVALID_CONFIG) if a group exceeds the broker's limits."""
     for name, text in values.items():
         if name not in _GROUP_BOUNDS:
             continue

@@ -1,10 +1,10 @@
-"""The one table of config names: Kafka 4.3's topic, group and broker configs, and ours.
+"""Table of all configs: Kafka 4.3's topic, group and broker configs, and Penstock's own.
 
 Owns: name, type, default, limits, documentation, synonyms and mutability of every config.
 Invariants: names, types and limits are Kafka 4.3's; a topic config's `synonyms` are the broker
-configs that stand in for it, in the order in which Kafka asks them. Where our default differs
-from Kafka's, the row says so. `flush.policy` is ours.
-Leaves to others: reading values (`config_types`) and choosing between them (`configs`).
+configs that supply its default, in Kafka's order. A row says so if its default differs from
+Kafka's. `flush.policy` is Penstock's own.
+Elsewhere: reading values (`config_types`) and choosing between them (`configs`).
 """
 
 from collections.abc import Iterable
@@ -92,8 +92,8 @@ def _topic(
 TOPIC_CONFIGS: tuple[Config, ...] = (
     _topic(
         "cleanup.policy", LIST, "delete", _CLEANUP,
-        "What makes old segments go: age and size (delete), a newer record of the same key "
-        "(compact), or both.",
+        "Removal of old segments: by age and size (delete), of records with a newer record of the "
+        "same key (compact), or both.",
         "log.cleanup.policy",
     ),
     _topic(
@@ -108,7 +108,7 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "compression.type", STRING, "producer", _CODECS,
-        "Codec of stored batches; 'producer' keeps what the producer chose.",
+        "Codec of stored batches; 'producer' keeps the producer's codec.",
         "compression.type",
     ),
     _topic(
@@ -118,35 +118,34 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "confluent.key.schema.validation", BOOLEAN, "false", None,
-        "Whether keys must be written with a schema that is registered for them. Confluent's name.",
+        "Requires keys to be written with a schema that is registered for them. Confluent's name.",
     ),
     _topic(
         "confluent.key.subject.name.strategy", STRING, "TopicNameStrategy", _STRATEGIES,
-        "How the subject is named that keys' schemas are registered under. Confluent's name.",
+        "Naming of the subject that keys' schemas are registered under. Confluent's name.",
     ),
     _topic(
         "confluent.value.schema.validation", BOOLEAN, "false", None,
-        "Whether values must be written with a schema that is registered for them. Confluent's "
+        "Requires values to be written with a schema that is registered for them. Confluent's "
         "name.",
     ),
     _topic(
         "confluent.value.subject.name.strategy", STRING, "TopicNameStrategy", _STRATEGIES,
-        "How the subject is named that values' schemas are registered under. Confluent's name.",
+        "Naming of the subject that values' schemas are registered under. Confluent's name.",
     ),
     _topic(
         "delete.retention.ms", LONG, "86400000", at_least(0),
-        "How long a compacted topic keeps tombstones, so that readers can see the deletion.",
+        "Time that a compacted topic keeps tombstones, so that consumers can see the deletion.",
         "log.cleaner.delete.retention.ms",
     ),
     _topic(
         "encryption.enable", BOOLEAN, "false", None,
-        "Whether what is appended is encrypted on disk. What was there before stays as it is until "
-        "retention or compaction comes to it. Needs encryption.kek.source. Penstock's own.",
-        "encryption.enable",
+        "Encrypts records on disk as they are appended. Existing records stay as they are until "
+        "retention or compaction reaches them. Needs encryption.kek.source. Penstock's own.",
     ),
     _topic(
         "file.delete.delay.ms", LONG, "60000", at_least(0),
-        "How long a removed segment's file stays on disk for reads under way.",
+        "Time that a removed segment's file stays on disk for reads under way.",
         "log.segment.delete.delay.ms",
     ),
     _topic(
@@ -196,14 +195,15 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "max.backlog.bytes", LONG, "-1", at_least(-1),
-        "Bytes of a partition that some group has not finished with (all of it, where no group "
-        "has a position) above which its producers are held up, see max.backlog.policy; -1 means "
-        "no limit. Penstock's own.",
+        "Limit of the bytes of a partition that some group has not finished with (all bytes, if no "
+        "group has committed an offset there): above it producers are blocked or rejected, see "
+        "max.backlog.policy; -1 means no limit. Penstock's own.",
     ),
     _topic(
         "max.backlog.policy", STRING, "block", one_of("block", "reject"),
-        "What producers of a partition above max.backlog.bytes are told: to try again, until it "
-        "shrinks or their time is up (block), or that it failed (reject). Penstock's own.",
+        "Response to producers of a partition above max.backlog.bytes: an error that they retry "
+        "until it shrinks or their timeout ends (block), or one that fails (reject). Penstock's "
+        "own.",
     ),
     _topic(
         "max.compaction.lag.ms", LONG, LONG_MAX, at_least(1),
@@ -212,27 +212,27 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "max.message.bytes", INT, "1048588", at_least(0),
-        "Largest record batch the topic takes, after compression.",
+        "Largest record batch the topic accepts, after compression.",
         "message.max.bytes",
     ),
     _topic(
         "message.timestamp.after.max.ms", LONG, "3600000", at_least(0),
-        "How far a record's timestamp may lie ahead of the broker's clock.",
+        "Longest time by which a record's timestamp may be ahead of the broker's clock.",
         "log.message.timestamp.after.max.ms",
     ),
     _topic(
         "message.timestamp.before.max.ms", LONG, LONG_MAX, at_least(0),
-        "How far a record's timestamp may lie behind the broker's clock.",
+        "Longest time by which a record's timestamp may be behind the broker's clock.",
         "log.message.timestamp.before.max.ms",
     ),
     _topic(
         "message.timestamp.type", STRING, "CreateTime", _TIMESTAMP_TYPES,
-        "Whether a record carries the producer's time or the time of its append.",
+        "Timestamp of a record: the producer's time, or the time of its append.",
         "log.message.timestamp.type",
     ),
     _topic(
         "min.cleanable.dirty.ratio", DOUBLE, "0.5", between(0, 1),
-        "Share of a log that must be uncompacted before it is worth compacting.",
+        "Share of a log that must be uncompacted before it is compacted.",
         "log.cleaner.min.cleanable.ratio",
     ),
     _topic(
@@ -247,38 +247,38 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "preallocate", BOOLEAN, "false", None,
-        "Whether segment files are allocated in full when created.",
+        "Allocates segment files in full when they are created.",
         "log.preallocate", is_inert=True,
     ),
     _topic(
         "queue.dead.letter.topic", STRING, "", None,
-        "The topic that this topic's dead letters go to, whichever share group gives them up; "
-        "empty: as the group says. Penstock's own.",
+        "Dead-letter topic of this topic's records, for every share group; empty: as the group "
+        "says. Penstock's own.",
     ),
     _topic(
         "queue.dedup.scope", STRING, "partition", one_of("partition", "key"),
-        "Where a penstock-dedup-id counts as seen: in the whole partition, or only among records "
-        "of the same key (DeduplicationScope=messageGroup of SQS). Penstock's own.",
+        "Scope of a penstock-dedup-id: the whole partition, or only records of the same key "
+        "(DeduplicationScope=messageGroup of SQS). Penstock's own.",
     ),
     _topic(
         "queue.dedup.window.ms", LONG, "300000", between(0, 86_400_000),
-        "How long after a record another one with the same penstock-dedup-id is not delivered to "
-        "share groups; 0 turns that off. Penstock's own.",
+        "Time after a record in which another one with the same penstock-dedup-id is not delivered "
+        "to share groups; 0 turns that off. Penstock's own.",
     ),
     _topic(
         "queue.delivery.count.limit", INT, "0", between(0, 32_767),
-        "Deliveries after which any share group gives a record of this topic up; 0: as the group "
+        "Deliveries after which a share group dead-letters a record of this topic; 0: as the group "
         "says. Penstock's own.",
     ),
     _topic(
         "queue.expired.dead.letter", BOOLEAN, "true", None,
-        "Whether records that expire before a share group is done with them are copied to its "
-        "dead letters. Penstock's own.",
+        "Copies records that expire before a share group has finished with them to its dead-letter "
+        "topic. Penstock's own.",
     ),
     _topic(
         "queue.order", STRING, "none", one_of("none", "key", "partition"),
-        "How share groups deliver the topic's records: in no order, one at a time of each key, or "
-        "one at a time. Penstock's own.",
+        "Order in which share groups deliver the topic's records: none, one record at a time of "
+        "each key, or one at a time. Penstock's own.",
     ),
     _topic(
         "remote.log.copy.disable", BOOLEAN, "false", None,
@@ -290,26 +290,27 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "remote.storage.enable", BOOLEAN, "false", None,
-        "Tiered storage, which this broker does not have: only false is taken.",
+        "Tiered storage, which this broker does not have: only false is allowed.",
     ),
     _topic(
         "retention.ack.groups", LIST, "", None,
         "With retention.mode=ack, the groups that must have finished with a record before it may "
-        "go; empty: every group that has a position in the partition. Penstock's own.",
+        "be deleted; empty: every group that has committed an offset in the partition. Penstock's "
+        "own.",
     ),
     _topic(
         "retention.bytes", LONG, "-1", None,
-        "Size of a partition above which its oldest segments go; negative means no limit.",
+        "Size of a partition above which its oldest segments are deleted; negative means no limit.",
         "log.retention.bytes",
     ),
     _topic(
         "retention.mode", STRING, "limits", one_of("limits", "ack"),
-        "What else may be deleted, besides what is too old or too much: nothing, or what all "
-        "groups have finished with (ack). Penstock's own.",
+        "Records that may be deleted besides those that exceed age or size: none (limits), or "
+        "those that all groups have finished with (ack). Penstock's own.",
     ),
     _topic(
         "retention.ms", LONG, "604800000", at_least(-1),
-        "Age above which segments go; -1 means no limit.",
+        "Age above which segments are deleted; -1 means no limit.",
         "log.retention.ms",
         Synonym("log.retention.minutes", MINUTE_MS),
         Synonym("log.retention.hours", HOUR_MS),
@@ -336,18 +337,18 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "sqs.attributes", STRING, "", None,
-        "Attributes of an SQS queue that change nothing here and are only shown again, as a JSON "
+        "Attributes of an SQS queue that have no effect here and are only returned, as a JSON "
         "object. Penstock's own.",
     ),
     _topic(
         "sqs.dedup.by.content", BOOLEAN, "false", None,
-        "Whether messages that come to this FIFO queue by SQS without a deduplication id get one "
+        "Gives messages that SQS clients send to this FIFO queue without a deduplication id one "
         "made from their body (ContentBasedDeduplication). Penstock's own.",
     ),
     _topic(
         "sqs.delay.seconds", INT, "0", between(0, 900),
-        "How long messages that are sent by SQS wait for their delivery, unless they say "
-        "themselves (DelaySeconds). Penstock's own.",
+        "Delay of the delivery of messages that SQS clients send, unless the request says "
+        "otherwise (DelaySeconds). Penstock's own.",
     ),
     _topic(
         "sqs.group", STRING, "sqs", None,
@@ -360,7 +361,7 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "sqs.receive.wait.seconds", INT, "0", between(0, 20),
-        "How long an SQS client that receives waits for a message, unless it says itself "
+        "Time that an SQS client's receive waits for a message, unless the request says otherwise "
         "(ReceiveMessageWaitTimeSeconds). Penstock's own.",
     ),
     _topic(
@@ -369,20 +370,20 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     ),
     _topic(
         "sqs.visibility.timeout.seconds", INT, "30", between(0, 43_200),
-        "How long an SQS client holds a message that it received, unless it says itself "
+        "Time that an SQS client holds a received message, unless the request says otherwise "
         "(VisibilityTimeout). Penstock's own.",
     ),
     _topic(
         "unclean.leader.election.enable", BOOLEAN, "false", None,
-        "Whether a replica that may lack acknowledged records may lead when no other is left.",
+        "Allows a replica that may lack acknowledged records to lead when no other is left.",
         "unclean.leader.election.enable",
     ),
 )  # fmt: skip
 
 
 _GROUP_INERT = ("share.assignment.interval.ms", "streams.")
-"""Beginnings of group configs that change nothing: there are no streams groups, and members of
-share groups get their partitions at once."""
+"""Prefixes of group configs without effect: there are no streams groups, and members of share
+groups get their partitions at once."""
 
 
 def _group(row: Row, synonym: str | None) -> Config:
@@ -401,27 +402,27 @@ GROUP_CONFIGS: tuple[Config, ...] = tuple(
           "is 1000; ours assigns at once."),
          "group.consumer.assignment.interval.ms"),
         (("consumer.heartbeat.interval.ms", INT, "1000", at_least(1),
-          "How often members of a consumer group call."),
+          "Interval of a consumer group member's heartbeats."),
          "group.consumer.heartbeat.interval.ms"),
         (("consumer.session.timeout.ms", INT, "45000", at_least(1),
-          "Silence after which a consumer group drops a member."),
+          "Time without a heartbeat after which a consumer group removes a member."),
          "group.consumer.session.timeout.ms"),
         (("errors.deadletterqueue.enable", BOOLEAN, "true", None,
-          "Whether records that a share group gives up are copied to its dead letters. "
+          "Copies records that a share group dead-letters to its dead-letter topic. "
           "Penstock's own."), None),
         (("errors.deadletterqueue.topic.name", STRING, "", None,
-          "The topic that a share group's dead letters go to; empty: that of the record with "
-          ".dlq behind it. KIP-1191's name."), None),
+          "Dead-letter topic of a share group; empty: the record's topic with .dlq appended. "
+          "KIP-1191's name."), None),
         (("share.assignment.interval.ms", INT, "1000", at_least(0),
           "Shortest time between two assignments of a share group."),
          "group.share.assignment.interval.ms"),
         (("share.auto.offset.reset", STRING, "latest", OFFSET_RESET,
-          "Where a share group starts reading a partition it has no state for."), None),
+          "Start of a share group in a partition without state."), None),
         (("share.delivery.count.limit", INT, "5", at_least(2),
-          "Deliveries after which a share group gives a record up."),
+          "Deliveries after which a share group dead-letters a record."),
          "group.share.delivery.count.limit"),
         (("share.heartbeat.interval.ms", INT, "5000", at_least(1),
-          "How often members of a share group call."),
+          "Interval of a share group member's heartbeats."),
          "group.share.heartbeat.interval.ms"),
         (("share.isolation.level", STRING, "read_committed",
           one_of("read_committed", "read_uncommitted"),
@@ -431,35 +432,36 @@ GROUP_CONFIGS: tuple[Config, ...] = tuple(
           "Records of one partition a share group may have in flight; Kafka's default is 2000."),
          "group.share.partition.max.record.locks"),
         (("share.record.lock.duration.ms", INT, "30000", at_least(1000),
-          "How long a member of a share group holds a record before it is delivered again."),
+          "Time that a member of a share group holds a record before it is redelivered."),
          "group.share.record.lock.duration.ms"),
         (("share.renew.acknowledge.enable", BOOLEAN, "true", None,
-          "Whether members may extend their hold on a record."), None),
+          "Allows members to extend their lease on a record."), None),
         (("share.retry.backoff.max.ms", INT, "60000", at_least(0),
-          "Longest wait before a record that was released, or whose lock ran out, is delivered "
-          "again. Penstock's own."), "group.share.retry.backoff.max.ms"),
+          "Longest delay before a record that was released, or whose lease expired, is "
+          "redelivered. Penstock's own."), "group.share.retry.backoff.max.ms"),
         (("share.retry.backoff.ms", INT, "-1", at_least(-1),
-          "Wait before the second delivery; doubles with each, plus up to as much again at random. "
-          "0: at once. -1: at once what Kafka's clients release and what their locks run out on, "
-          "as in Kafka, and 1000 for what HTTP, penstock.Client and workers hand back without a "
-          "delay of their own. Penstock's own."), "group.share.retry.backoff.ms"),
+          "Delay before the second delivery; doubles with each further one, plus up to 100 % at "
+          "random. 0: none. -1: none for records that Kafka's clients release, or whose leases "
+          "expire, as in Kafka, and 1000 for records that HTTP, penstock.Client and workers "
+          "release without a delay of their own. Penstock's own."),
+         "group.share.retry.backoff.ms"),
         (("share.session.timeout.ms", INT, "45000", at_least(1),
-          "Silence after which a share group drops a member."),
+          "Time without a heartbeat after which a share group removes a member."),
          "group.share.session.timeout.ms"),
         (("streams.heartbeat.interval.ms", INT, "5000", at_least(1),
-          "How often members of a streams group call."),
+          "Interval of a streams group member's heartbeats."),
          "group.streams.heartbeat.interval.ms"),
         (("streams.assignment.interval.ms", INT, "1000", at_least(0),
           "Shortest time between two assignments of a streams group."),
          "group.streams.assignment.interval.ms"),
         (("streams.initial.rebalance.delay.ms", INT, "3000", at_least(0),
-          "How long a new streams group waits for more members."),
+          "Time that a new streams group waits for more members."),
          "group.streams.initial.rebalance.delay.ms"),
         (("streams.num.standby.replicas", INT, "0", at_least(0),
           "Standby tasks of a streams group."),
          "group.streams.num.standby.replicas"),
         (("streams.session.timeout.ms", INT, "45000", at_least(1),
-          "Silence after which a streams group drops a member."),
+          "Time without a heartbeat after which a streams group removes a member."),
          "group.streams.session.timeout.ms"),
     )
 )  # fmt: skip
@@ -468,24 +470,24 @@ GROUP_CONFIGS: tuple[Config, ...] = tuple(
 # Broker configs that can change while the broker runs, for the whole cluster or for one broker.
 _CLUSTER_WIDE: tuple[Row, ...] = (
     ("audit.enable", STRING, "auto", one_of("auto", "true", "false"),
-     "Whether administrative and denied actions are written to the topic __audit; auto: where ACLs "
-     "are obeyed. Penstock's own."),
+     "Writes administrative and denied actions to the topic __audit; auto: if ACLs are in force. "
+     "Penstock's own."),
     ("compression.gzip.level", INT, "-1", GZIP_LEVEL, "Default of the topic config."),
     ("compression.lz4.level", INT, "9", between(1, 17), "Default of the topic config."),
     ("compression.type", STRING, "producer", _CODECS, "Default of the topic config."),
     ("compression.zstd.level", INT, "3", between(-131072, 22), "Default of the topic config."),
     ("console.enable", BOOLEAN, "true", None,
-     "Whether the HTTP port has the console. Penstock's own."),
+     "Serves the console on the HTTP port. Penstock's own."),
     ("console.read.only", BOOLEAN, "false", None,
-     "Whether the console only shows, whatever the rights of whoever looks. Penstock's own."),
+     "Makes the console read-only, whatever the user's permissions. Penstock's own."),
     ("cordoned.log.dirs", LIST, "", None,
      "Log directories that get no new replicas, * for all; a node has one (KIP-1066)."),
     ("disk.reserve.bytes", LONG, "67108864", at_least(0),
-     "Below this much free space producers are refused until there is room. Penstock's own."),
+     "Free space below which producers are refused until there is more. Penstock's own."),
     ("disk.watermark.refuse.percent", DOUBLE, "99", between(1, 100),
-     "How full the disk may be before producers are refused; 100 turns that off. Penstock's own."),
+     "Disk usage from which producers are refused; 100 turns that off. Penstock's own."),
     ("disk.watermark.slow.percent", DOUBLE, "95", between(1, 100),
-     "How full the disk may be before producers are slowed; 100 turns that off. Penstock's own."),
+     "Disk usage from which producers are slowed; 100 turns that off. Penstock's own."),
     ("encryption.enable", BOOLEAN, "false", None,
      "Default of the topic config, internal topics included. Penstock's own."),
     ("flush.policy", STRING, GROUP_COMMIT, _FLUSH_POLICIES,
@@ -511,7 +513,7 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
     ("log.cleaner.min.compaction.lag.ms", LONG, "0", at_least(0),
      "Default of the topic config min.compaction.lag.ms."),
     ("log.cleaner.threads", INT, "1", at_least(0),
-     "Logs that are compacted at once, the dirtiest first; more than 8 are 8, 0 compacts none."),
+     "Logs compacted at once, the dirtiest first; the limit is 8, and 0 compacts none."),
     ("log.cleanup.policy", LIST, "delete", _CLEANUP,
      "Default of the topic config cleanup.policy."),
     ("log.flush.interval.messages", LONG, LONG_MAX, at_least(1),
@@ -533,7 +535,7 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
      "Default of the topic config message.timestamp.type."),
     ("log.preallocate", BOOLEAN, "false", None, "Default of the topic config preallocate."),
     ("log.retention.ack.interval.ms", LONG, "30000", at_least(100),
-     "How often records that all groups have finished with are deleted; Penstock's own."),
+     "Interval at which records that all groups have finished with are deleted; Penstock's own."),
     ("log.retention.bytes", LONG, "-1", None, "Default of the topic config retention.bytes."),
     ("log.retention.ms", LONG, None, UNLIMITED_OR_POSITIVE,
      "Default of the topic config retention.ms."),
@@ -556,9 +558,9 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
      "Default of the topic config max.message.bytes."),
     ("min.insync.replicas", INT, "1", at_least(1), "Default of the topic config."),
     ("producer.id.expiration.ms", INT, "86400000", at_least(1),
-     "Silence after which a partition forgets an idempotent producer."),
+     "Time without a batch after which a partition forgets an idempotent producer."),
     ("transaction.partition.verification.enable", BOOLEAN, "true", None,
-     "Whether a transactional write is checked against the coordinator first."),
+     "Checks a transactional write with the coordinator first."),
     ("unclean.leader.election.enable", BOOLEAN, "false", None, "Default of the topic config."),
 )  # fmt: skip
 
@@ -588,40 +590,40 @@ _SECURITY: tuple[Row, ...] = (
      "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", None,
      "Security protocol of each listener name."),
     ("http.hosts", LIST, "", None,
-     "Names that the HTTP port may be asked for by, beside addresses, localhost and names that "
-     "nobody on the internet has. Asked only of a port on loopback without an authorizer, which "
-     "other sites' pages could reach by a name of theirs. Penstock's own."),
+     "Host names accepted on the HTTP port, beside addresses, localhost and names that do not "
+     "exist on the internet. Checked only on a loopback port without an authorizer, which pages of "
+     "other sites could reach by a name of their own. Penstock's own."),
     ("http.hsts.seconds", LONG, "31536000", at_least(0),
-     "How long browsers that came to the HTTP port over TLS use nothing but TLS for its name, "
-     "whatever the port (Strict-Transport-Security); 0 has them forget it. Penstock's own."),
+     "Time for which browsers that used the HTTP port over TLS use only TLS for its name, on every "
+     "port (Strict-Transport-Security); 0 ends that. Penstock's own."),
     ("http.security.protocol", STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL"),
-     "Whether the HTTP port speaks TLS, with the certificates of ssl.keystore.location. "
+     "Protocol of the HTTP port: SSL is TLS, with the certificates of ssl.keystore.location. "
      "Penstock's own."),
     ("http.trusted.proxies", LIST, "", NETWORKS,
-     "Addresses and networks of proxies in front of the HTTP port: what they say in "
-     "X-Forwarded-For is where a request comes from. Penstock's own."),
+     "Addresses and networks of proxies in front of the HTTP port: their X-Forwarded-For names the "
+     "client of a request. Penstock's own."),
     ("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", None, "Addresses the broker listens on."),
     ("sasl.enabled.mechanisms", LIST, "SCRAM-SHA-256,SCRAM-SHA-512",
      items_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
-     "SASL mechanisms clients may use. Kafka's default is GSSAPI, which is not spoken here."),
+     "SASL mechanisms clients may use. Kafka's default, GSSAPI, is not supported."),
     ("sasl.jaas.config", PASSWORD, None, None, "Login of a SASL listener."),
     ("sasl.oauthbearer.clock.skew.seconds", INT, "30", at_least(0),
-     "How far clocks of those who issue tokens may be off."),
+     "Largest difference to the clocks of token issuers."),
     ("sasl.oauthbearer.expected.audience", LIST, None, None,
-     "Audiences a token may be meant for; * takes any. Needed for OAUTHBEARER."),
+     "Accepted audiences of tokens; * accepts any. Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.expected.issuer", STRING, None, None,
-     "Who must have issued a token. Needed for OAUTHBEARER."),
+     "Accepted issuer of tokens. Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, "3600000", at_least(1),
-     "How old the keys that sign tokens may become before they are read again: what is no longer "
-     "among them signs no more."),
+     "Age at which the keys that sign tokens are read again: tokens of a key that is no longer "
+     "there are refused from then on."),
     ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None,
-     "Where the keys that sign tokens are: https://..., or file:///... . Needed for OAUTHBEARER."),
+     "Location of the keys that sign tokens: https://... or file:///... . Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, "The claim that names the user."),
     ("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"),
-     "Whether clients must show a certificate."),
-    ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", None, "TLS versions taken."),
+     "Client certificates: required, requested or not asked for."),
+    ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", None, "TLS versions allowed."),
     ("ssl.endpoint.identification.algorithm", STRING, "https", None,
-     "Whether nodes check each other's names in certificates; empty: they do not."),
+     "Check of the names in certificates between nodes; empty turns it off."),
     ("ssl.key.password", PASSWORD, None, None, "Password of the private key."),
     ("ssl.keystore.certificate.chain", PASSWORD, None, None, "Certificate chain, in PEM."),
     ("ssl.keystore.key", PASSWORD, None, None, "Private key, in PEM."),
@@ -629,7 +631,7 @@ _SECURITY: tuple[Row, ...] = (
     ("ssl.keystore.password", PASSWORD, None, None, "Password of the key file."),
     ("ssl.keystore.type", STRING, "PEM", None, "Format of the key file."),
     ("ssl.principal.mapping.rules", STRING, "DEFAULT", None,
-     "How the name in a client's certificate becomes a principal: RULE:pattern/replacement/[LU], "
+     "Mapping of a client certificate's name to a principal: RULE:pattern/replacement/[LU], "
      "separated by commas, or DEFAULT."),
     ("ssl.truststore.certificates", PASSWORD, None, None, "Trusted certificates, in PEM."),
     ("ssl.truststore.location", STRING, None, None, "File of trusted certificates."),
@@ -641,43 +643,43 @@ _READ_ONLY: tuple[Row, ...] = (
      "Retry inside the broker."),
     ("add.partitions.to.txn.retry.backoff.ms", INT, "20", at_least(1), "Retry inside the broker."),
     ("admin.password.file", STRING, None, None,
-     "A file whose first line is the password of the user admin, who is made at the start if there "
-     "is no such user yet. Penstock's own."),
+     "File with the password of the user admin in its first line. The user is created at the start "
+     "if it does not exist. Penstock's own."),
     ("advertised.listeners", LIST, None, None, "Addresses clients are told to use."),
     ("allow.everyone.if.no.acl.found", BOOLEAN, "false", None,
-     "Whether a resource that no ACL is about is open to everybody."),
+     "Allows every principal to use resources without ACLs."),
     ("audit.retention.ms", LONG, "7776000000", at_least(1),
-     "How long the topic __audit keeps entries, when it is made; 1 GiB at most. Penstock's own."),
+     "Retention of the topic __audit, set when it is created; 1 GiB at most. Penstock's own."),
     ("authorizer.class.name", STRING, "", None,
-     "Any name, such as Kafka's StandardAuthorizer, has ACLs obeyed. Empty: everyone may do "
+     "Any name, such as Kafka's StandardAuthorizer, enforces ACLs. Empty: every principal may do "
      "everything."),
     ("auto.create.topics.enable", BOOLEAN, "true", None,
-     "Whether asking for the metadata of a missing topic creates it."),
+     "Creates a missing topic when a client asks for its metadata."),
     ("auto.leader.rebalance.enable", BOOLEAN, "true", None,
-     "Whether leadership goes back to the preferred replica by itself."),
+     "Moves leadership back to the preferred replica automatically."),
     ("broker.heartbeat.interval.ms", INT, "2000", at_least(100),
-     "How often a node renews its lease."),
+     "Interval at which a node renews its lease."),
     ("broker.id", INT, "-1", None, "Old name of node.id."),
-    ("broker.rack", STRING, None, None, "Where the broker stands, for placement and reads."),
+    ("broker.rack", STRING, None, None, "Rack of the broker, for placement and reads."),
     ("broker.session.timeout.ms", INT, "6000", at_least(1000),
-     "How long a node's lease lasts without renewal: who hangs that long is replaced, and takes no "
-     "writes when it wakes. Kafka's default is 9000."),
+     "Duration of a node's lease without renewal: a node that hangs that long is replaced, and "
+     "refuses writes when it resumes. Kafka's default is 9000."),
     ("connection.failed.authentication.delay.ms", INT, "100", at_least(0),
-     "Wait before a failed login is answered."),
+     "Delay of the reply to a failed login."),
     ("connections.max.idle.ms", LONG, "600000", None,
-     "Silence after which a connection is closed."),
+     "Idle time after which a connection is closed."),
     ("connections.max.reauth.ms", LONG, "0", None,
      "Longest time a login lasts before the client must repeat it; 0 means for ever."),
     ("controlled.shutdown.enable", BOOLEAN, "true", None,
-     "Whether leadership is handed over before the node stops."),
+     "Moves leadership away before the node stops."),
     ("default.replication.factor", INT, "1", at_least(1),
-     "Replicas of a topic created without saying how many."),
-    ("delete.topic.enable", BOOLEAN, "true", None, "Whether topics can be deleted."),
+     "Replication factor of topics created without one."),
+    ("delete.topic.enable", BOOLEAN, "true", None, "Allows topics to be deleted."),
     ("encryption.kek.source", STRING, None, None,
-     "Where the key-encryption keys are: file:PATH, env:NAME or command:COMMAND. One key of 32 "
-     "bytes a line, in base64 or hexadecimal; the first one is in use. Penstock's own."),
+     "Location of the key-encryption keys: file:PATH, env:NAME or command:COMMAND. One key of 32 "
+     "bytes per line, in base64 or hexadecimal; the first one is in use. Penstock's own."),
     ("fetch.max.bytes", INT, "8388608", at_least(1024),
-     "Largest answer to one fetch request. Kafka's default is 55 MiB; this bounds memory."),
+     "Largest response to a fetch request. Kafka's default is 55 MiB; this bounds memory."),
     ("group.consumer.assignors", LIST, "uniform,range", None,
      "Assignors of consumer groups; the first is the default."),
     ("group.consumer.heartbeat.interval.ms", INT, "1000", at_least(1),
@@ -691,7 +693,7 @@ _READ_ONLY: tuple[Row, ...] = (
     ("group.consumer.max.size", INT, INT_MAX, at_least(1), "Members of a consumer group."),
     ("group.consumer.migration.policy", STRING, "bidirectional",
      one_of_any_case("disabled", "downgrade", "upgrade", "bidirectional"),
-     "Which ways a group may change between the classic and the consumer protocol."),
+     "Directions in which a group may change between the classic and the consumer protocol."),
     ("group.consumer.min.assignment.interval.ms", INT, "0", at_least(0),
      "Smallest value of consumer.assignment.interval.ms."),
     ("group.consumer.min.heartbeat.interval.ms", INT, "1000", at_least(1),
@@ -703,7 +705,7 @@ _READ_ONLY: tuple[Row, ...] = (
     ("group.coordinator.rebalance.protocols", LIST, "classic,consumer",
      items_of("consumer", "classic", "share", "streams"), "Group protocols switched on."),
     ("group.initial.rebalance.delay.ms", INT, "3000", None,
-     "How long a new group waits for more members before its first assignment."),
+     "Time that a new group waits for more members before its first assignment."),
     ("group.max.session.timeout.ms", INT, "1800000", None,
      "Largest session timeout a classic member may ask for."),
     ("group.max.size", INT, INT_MAX, at_least(1), "Members of a classic group."),
@@ -753,7 +755,7 @@ _READ_ONLY: tuple[Row, ...] = (
     ("group.streams.heartbeat.interval.ms", INT, "5000", at_least(1),
      "Default of the group config streams.heartbeat.interval.ms."),
     ("group.streams.initial.rebalance.delay.ms", INT, "3000", at_least(0),
-     "How long a new streams group waits for more members."),
+     "Time that a new streams group waits for more members."),
     ("group.streams.max.assignment.interval.ms", INT, "15000", at_least(0),
      "Largest value of streams.assignment.interval.ms."),
     ("group.streams.max.heartbeat.interval.ms", INT, "15000", at_least(1),
@@ -772,14 +774,14 @@ _READ_ONLY: tuple[Row, ...] = (
      "Default of the group config streams.session.timeout.ms."),
     ("inter.broker.listener.name", STRING, None, None, "Listener that brokers use."),
     ("leader.imbalance.check.interval.seconds", LONG, "300", at_least(1),
-     "How often the controller looks for leaders to move back."),
-    ("log.cleaner.enable", BOOLEAN, "true", None, "Whether compaction runs."),
+     "Interval at which the controller moves leadership back to preferred replicas."),
+    ("log.cleaner.enable", BOOLEAN, "true", None, "Runs compaction."),
     ("log.dir", LIST, "penstock-data", None, "Directory of the data; log.dirs wins."),
-    ("log.dirs", LIST, None, None, "Directory of the data. One is taken."),
+    ("log.dirs", LIST, None, None, "Directory of the data. Only one is allowed."),
     ("log.flush.scheduler.interval.ms", LONG, LONG_MAX, at_least(0),
      "Default of log.flush.interval.ms."),
     ("log.retention.check.interval.ms", LONG, "300000", at_least(1),
-     "How often retention looks for segments to remove."),
+     "Interval of retention."),
     ("log.retention.hours", INT, "168", UNLIMITED_OR_POSITIVE, "As log.retention.ms, in hours."),
     ("log.retention.minutes", INT, None, UNLIMITED_OR_POSITIVE, "As log.retention.ms, in minutes."),
     ("log.roll.hours", INT, "168", at_least(1), "As log.roll.ms, in hours."),
@@ -787,17 +789,17 @@ _READ_ONLY: tuple[Row, ...] = (
     ("max.incremental.fetch.session.cache.slots", INT, "1000", at_least(0),
      "Fetch sessions a broker keeps."),
     ("max.request.partition.size.limit", INT, "2000", at_least(1),
-     "Partitions one request may list or get back."),
+     "Partitions that one request may list, or that its response may contain."),
     ("node.id", INT, "1", at_least(0), "Number of this node in its cluster."),
     ("num.partitions", INT, "1", at_least(1),
-     "Partitions of a topic created without saying how many."),
+     "Partitions of topics created without a number of partitions."),
     ("offset.metadata.max.bytes", INT, "4096", None,
      "Largest text a consumer may store with an offset."),
     ("offsets.load.buffer.size", INT, "5242880", at_least(1), "Batch size when loading."),
     ("offsets.retention.check.interval.ms", LONG, "600000", at_least(1),
-     "How often expired offsets are looked for."),
+     "Interval at which expired offsets are removed."),
     ("offsets.retention.minutes", INT, "10080", at_least(1),
-     "How long the offsets of an empty group are kept."),
+     "Retention of the offsets of an empty group."),
     ("offsets.topic.compression.codec", INT, "0", between(0, 4), "Codec of the offsets topic."),
     ("offsets.topic.num.partitions", INT, "50", at_least(1), "Partitions of the offsets topic."),
     ("offsets.topic.replication.factor", SHORT, "3", at_least(1),
@@ -805,8 +807,8 @@ _READ_ONLY: tuple[Row, ...] = (
     ("offsets.topic.segment.bytes", INT, "104857600", at_least(1),
      "Segment size of the offsets topic."),
     ("producer.id.expiration.check.interval.ms", INT, "600000", at_least(1),
-     "How often forgotten producers are looked for."),
-    ("process.id", INT, "0", None, "The process that serves as this node; the node sets it. Ours."),
+     "Interval at which expired producers are removed."),
+    ("process.id", INT, "0", None, "Id of the node's process; set by the node. Penstock's own."),
     ("queued.max.request.bytes", LONG, "134217728", at_least(-1),
      "Bytes of requests held in memory; -1 means no limit, as Kafka's default does."),
     ("quota.window.num", INT, "11", at_least(1), "Windows a quota is measured over."),
@@ -816,15 +818,15 @@ _READ_ONLY: tuple[Row, ...] = (
     ("replica.fetch.min.bytes", INT, "1", None, "Bytes a follower's fetch waits for."),
     ("replica.fetch.response.max.bytes", INT, "10485760", at_least(0),
      "Bytes a follower fetches at once."),
-    ("replica.fetch.wait.max.ms", INT, "500", None, "How long a follower's fetch waits."),
+    ("replica.fetch.wait.max.ms", INT, "500", None, "Longest wait of a follower's fetch."),
     ("replica.high.watermark.checkpoint.interval.ms", LONG, "5000", None,
-     "How often the high watermarks of replicas are written down."),
+     "Interval at which the high watermarks of replicas are written to disk."),
     ("replica.lag.time.max.ms", LONG, "30000", None,
-     "How long a follower may lag before it leaves the in-sync replicas."),
+     "Lag of a follower after which it leaves the in-sync replicas."),
     ("replica.selector.class", STRING, None, None,
-     "How a broker chooses the replica a consumer should read from; none, or Kafka's "
+     "Selection of the replica that a consumer should read from; none, or Kafka's "
      "RackAwareReplicaSelector by its full name."),
-    ("replica.socket.timeout.ms", INT, "30000", None, "How long a follower waits for an answer."),
+    ("replica.socket.timeout.ms", INT, "30000", None, "Longest wait of a follower for a response."),
     ("schema.registry.topic.min.isr", SHORT, "2", at_least(1),
      "min.insync.replicas of the schema registry's topic. Penstock's own."),
     ("schema.registry.topic.replication.factor", SHORT, "3", at_least(1),
@@ -847,22 +849,22 @@ _READ_ONLY: tuple[Row, ...] = (
      "SO_RCVBUF; -1 is the system's. Kafka's default is 102400."),
     ("socket.request.max.bytes", INT, "104857600", at_least(1), "Largest request."),
     ("socket.send.buffer.bytes", INT, "-1", None,
-     "SO_SNDBUF; -1 is the system's, which grows with what a connection needs. A number is what a "
-     "consumer is sent in one round trip at the most. Kafka's default is 102400."),
+     "SO_SNDBUF; -1 is the system's, which grows as the connection needs. A number limits what a "
+     "consumer is sent in one round trip. Kafka's default is 102400."),
     ("sqs.credentials", PASSWORD, None, KEY_PAIRS,
-     "Access keys of the SQS and SNS doors beside those of users (penstock user key), with their "
-     "secrets, as KEY:SECRET, separated by commas; whoever signs with one is User:KEY. When set, "
-     "every request must be signed. Penstock's own."),
+     "Access keys for SQS and SNS beside those of users (penstock user key), with their secrets, "
+     "as KEY:SECRET, separated by commas; the principal is User:KEY. When set, every request must "
+     "be signed. Penstock's own."),
     ("super.users", STRING, "User:admin", None,
-     "Principals that may do everything, separated by ';'. Kafka's default is nobody."),
+     "Principals that may do everything, separated by ';'. Kafka's default is none."),
     ("tracing.enable", BOOLEAN, "false", None,
-     "Whether messages that go through the HTTP, SQS and SNS doors are traced with OpenTelemetry; "
-     "needs penstock-mq[otel]. Where spans go is said by OpenTelemetry's own variables, such as "
-     "OTEL_EXPORTER_OTLP_ENDPOINT. Penstock's own."),
+     "Traces messages that go through HTTP, SQS and SNS with OpenTelemetry; needs "
+     "penstock-mq[otel]. OpenTelemetry's own variables, such as OTEL_EXPORTER_OTLP_ENDPOINT, set "
+     "the destination of spans. Penstock's own."),
     ("transaction.max.timeout.ms", INT, "900000", at_least(1),
      "Largest timeout a transaction may ask for."),
     ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", at_least(1),
-     "How often expired transactional ids are looked for."),
+     "Interval at which expired transactional ids are removed."),
     ("transaction.state.log.load.buffer.size", INT, "5242880", at_least(1),
      "Batch size when loading."),
     ("transaction.state.log.min.isr", INT, "2", at_least(1),
@@ -874,7 +876,7 @@ _READ_ONLY: tuple[Row, ...] = (
     ("transaction.state.log.segment.bytes", INT, "104857600", at_least(1),
      "Segment size of the transaction topic."),
     ("transactional.id.expiration.ms", INT, "604800000", at_least(1),
-     "Silence after which a transactional id is forgotten."),
+     "Time without use after which a transactional id is removed."),
 )  # fmt: skip
 
 _READ_ONLY_INERT: tuple[Row, ...] = (
@@ -892,16 +894,16 @@ _READ_ONLY_INERT: tuple[Row, ...] = (
     ("controller.socket.timeout.ms", INT, "30000", None, "Timeout between KRaft nodes."),
     ("create.topic.policy.class.name", ConfigType.CLASS, None, None, "Policy of new topics."),
     ("delegation.token.expiry.check.interval.ms", LONG, "3600000", at_least(1),
-     "How often expired tokens are looked for."),
+     "Interval of checks for expired tokens."),
     ("delegation.token.expiry.time.ms", LONG, "86400000", at_least(1),
-     "How long a delegation token lasts without renewal."),
+     "Lifetime of a delegation token without renewal."),
     ("delegation.token.max.lifetime.ms", LONG, "604800000", at_least(1),
-     "How long a delegation token lasts at most."),
+     "Longest lifetime of a delegation token."),
     ("delegation.token.secret.key", PASSWORD, None, None, "Secret that signs tokens."),
     ("delete.records.purgatory.purge.interval.requests", INT, "1", None, "Purge interval."),
     ("fetch.purgatory.purge.interval.requests", INT, "1000", None, "Purge interval."),
     ("group.consumer.regex.refresh.interval.ms", INT, "600000", at_least(10000),
-     "How often regular expressions of subscriptions are matched again."),
+     "Interval at which regular expressions of subscriptions are matched again."),
     ("group.coordinator.append.linger.ms", INT, "-1", at_least(-1),
      "Time the group coordinator waits for more records; -1 chooses by load."),
     ("group.coordinator.background.threads", INT, "2", at_least(1), "Threads of assignors."),
@@ -923,7 +925,7 @@ _READ_ONLY_INERT: tuple[Row, ...] = (
     ("metrics.sample.window.ms", LONG, "30000", at_least(1), "Window of a metric's sample."),
     ("num.replica.alter.log.dirs.threads", INT, None, None, "Threads moving replicas."),
     ("offsets.commit.timeout.ms", INT, "5000", at_least(1),
-     "How long an offset commit may wait for its replicas."),
+     "Longest wait of an offset commit for its replicas."),
     ("principal.builder.class", ConfigType.CLASS, None, None, "Class that names principals."),
     ("process.roles", LIST, "broker,controller", items_of("broker", "controller"),
      "KRaft roles."),
@@ -935,7 +937,7 @@ _READ_ONLY_INERT: tuple[Row, ...] = (
     ("replica.socket.receive.buffer.bytes", INT, "65536", None, "Buffer of a fetcher."),
     ("replication.quota.window.num", INT, "11", at_least(1), "Windows of a throttle."),
     ("replication.quota.window.size.seconds", INT, "1", at_least(1), "Window of a throttle."),
-    ("request.timeout.ms", INT, "30000", None, "How long a broker waits for another's answer."),
+    ("request.timeout.ms", INT, "30000", None, "Longest wait of a broker for another's response."),
     ("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, "SASL between brokers."),
     ("security.inter.broker.protocol", STRING, "PLAINTEXT",
      one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "Protocol between brokers."),
@@ -947,22 +949,22 @@ _READ_ONLY_INERT: tuple[Row, ...] = (
      "Updates of share state between two snapshots."),
     ("share.coordinator.threads", INT, "1", at_least(1), "Threads of the share coordinator."),
     ("share.coordinator.write.timeout.ms", INT, "5000", at_least(1),
-     "How long a change of share state may wait for its replicas."),
+     "Longest wait of a change of share state for its replicas."),
     ("share.fetch.purgatory.purge.interval.requests", INT, "1000", None, "Purge interval."),
     ("socket.connection.setup.timeout.max.ms", LONG, "30000", None, "Connecting to brokers."),
     ("socket.connection.setup.timeout.ms", LONG, "10000", None, "Connecting to brokers."),
     ("ssl.truststore.password", PASSWORD, None, None, "Password of the file of certificates."),
     ("telemetry.max.bytes", INT, "1048576", at_least(1), "Largest telemetry of a client."),
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", at_least(1),
-     "How often timed-out transactions are looked for."),
+     "Interval at which timed-out transactions are aborted."),
     ("transaction.two.phase.commit.enable", BOOLEAN, "false", None,
-     "Whether clients may keep transactions open without a timeout."),
+     "Allows clients to keep transactions open without a timeout."),
     ("unstable.api.versions.enable", BOOLEAN, "false", None, "APIs still in development."),
     ("unstable.feature.versions.enable", BOOLEAN, "false", None,
      "Features still in development."),
 )  # fmt: skip
 
-# A broker config asked for by name may be answered by a coarser one.
+# Broker configs whose default another, coarser config supplies.
 _BROKER_SYNONYMS = {
     "log.flush.interval.ms": (Synonym("log.flush.scheduler.interval.ms"),),
     "log.retention.ms": (
@@ -973,7 +975,7 @@ _BROKER_SYNONYMS = {
     "log.roll.ms": (Synonym("log.roll.hours", HOUR_MS),),
 }
 
-# Known but without effect, although they can change while the broker runs.
+# Known but without effect, although they may change while the broker runs.
 _INERT_DEFAULTS = frozenset(
     synonym.name
     for config in (*TOPIC_CONFIGS, *GROUP_CONFIGS)

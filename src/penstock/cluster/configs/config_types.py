@@ -1,10 +1,10 @@
-"""What one Kafka config is: its type, its limits, how its text is read and shown.
+"""Kafka configs: types, limits, parsing and showing of values.
 
-Owns: the row type of `config_table`, the validators, and parsing. A config's value travels as
-text (that is how Kafka's admin APIs carry it) and is parsed here, once, into a Python value.
-Invariant: `parse` accepts exactly what Kafka 4.3 accepts for the same row, and refuses with
-Kafka's wording, because tools show that wording to people.
-Leaves to others: which rows there are (`config_table`), and which value wins (`configs`).
+Owns: the row type of `config_table`, the validators, and parsing. A config's value travels as text
+(that is how Kafka's admin APIs carry it) and is parsed here, once, into a Python value.
+Invariant: `parse` accepts exactly what Kafka 4.3 accepts for the same row, and refuses with Kafka's
+wording, because tools show that wording to users.
+Elsewhere: the rows (`config_table`), and the value in force (`configs`).
 """
 
 import enum
@@ -21,7 +21,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 
 class ConfigType(enum.IntEnum):
-    """Types as DescribeConfigs numbers them."""
+    """Types with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -35,7 +35,7 @@ class ConfigType(enum.IntEnum):
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
+    """Sources of a value, with the numbers of DescribeConfigs."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -52,24 +52,24 @@ class Scope(enum.Enum):
 
 
 class UpdateMode(enum.Enum):
-    """How a broker config may change while the broker runs."""
+    """Ways to change a broker config while the broker runs."""
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
-    """For every broker, or for one."""
+    """May change, for every broker or for one."""
 
 
 class InvalidConfig(ValueError):
-    """A value its config does not take; the text is meant for the person who set it."""
+    """An invalid value; the text is for the user who set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A rule a parsed value must follow: `check` answers what is wrong, or None."""
+    """Rule for a parsed value: `check` returns the error, or None."""
 
     check: Callable[[Value], str | None]
     text: str
-    """How documentation shows the valid values."""
+    """Valid values, for the documentation."""
 
 
 def at_least(low: float) -> Limit:
@@ -107,7 +107,7 @@ def one_of_any_case(*names: str) -> Limit:
 
 
 def items_of(*names: str) -> Limit:
-    """A list whose every item is one of `names`, none twice; empty is allowed (KIP-1161)."""
+    """Limits a list to items of `names`, without duplicates; empty is allowed (KIP-1161)."""
 
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple)
@@ -157,7 +157,7 @@ def _check_counts_by_address(value: Value) -> str | None:
 
 
 def counts_by_address(text: str) -> dict[str, int]:
-    """`10.0.0.7:200,::1:5` by address; raises ValueError for anything else."""
+    """Parses `10.0.0.7:200,::1:5` by address; raises ValueError for anything else."""
     counts = {}
     for item in split_list(text):
         address, _, count = item.rpartition(":")
@@ -175,7 +175,7 @@ def _check_offset_reset(value: Value) -> str | None:
 
 
 def reset_duration_ms(text: str) -> int | None:
-    """How far back `by_duration:PT1H` and the like reach; None for anything else."""
+    """Duration of `by_duration:PT1H` and the like; None for anything else."""
     kind, _, duration = text.partition(":")
     if kind != "by_duration":
         return None
@@ -200,7 +200,7 @@ def _check_networks(value: Value) -> str | None:
         try:
             ip_network(item.strip(), strict=False)
         except ValueError:
-            return f"must be addresses or networks such as 10.0.0.7 or 10.1.0.0/16, not {item}"
+            return f"must be addresses or networks such as 10.0.0.7 or 10.1.0.0/16, not {item!r}"
     return None
 
 
@@ -215,7 +215,7 @@ OFFSET_RESET = Limit(_check_offset_reset, "[latest, earliest, by_duration:PnDTnH
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker config that stands in for a topic or group config, and its unit in ours."""
+    """Broker config that supplies the default of another config, and the factor of its unit."""
 
     name: str
     scale: int = 1
@@ -223,7 +223,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One row of the table."""
+    """Row of the table."""
 
     name: str
     type: ConfigType
@@ -233,11 +233,11 @@ class Config:
     scope: Scope = Scope.BROKER
     mode: UpdateMode = UpdateMode.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
-    """Broker configs asked in this order when the config itself is not set."""
+    """Broker configs to use, in this order, while the config itself is not set."""
     is_inert: bool = False
-    """Known so that Kafka's config files and tools work; changes nothing here."""
+    """True if it is only known so that Kafka's config files and tools work; it has no effect."""
     is_internal: bool = False
-    """Settable, but shown only to those who ask for it by name."""
+    """True if it can be set, but is listed only when asked for by name."""
 
     @property
     def is_sensitive(self) -> bool:
@@ -258,7 +258,7 @@ _RANGES = {
 
 
 def parse(config: Config, text: str | None) -> Value:
-    """The Python value of `text`; raises InvalidConfig with Kafka's words."""
+    """Parses `text`; raises InvalidConfig with Kafka's wording."""
     value = None if text is None else _convert(config, text)
     if value is not None and config.limit is not None:
         wrong = config.limit.check(value)
@@ -293,7 +293,7 @@ def _convert(config: Config, text: str) -> Value:
 def _convert_integer(config: Config, text: str) -> int:
     bare = text.strip()
     digits = bare[1:] if bare[:1] in ("-", "+") else bare
-    # int() also takes underscores and other scripts' digits, which Kafka does not.
+    # int() also takes underscores and digits of other scripts, which Kafka does not.
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20):
         raise invalid(config, text, f"Not a number of type {config.type.name}")
     value = int(bare)
@@ -314,13 +314,13 @@ def _convert_double(config: Config, text: str) -> float:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """A list config's items: Kafka trims around commas and reads blank text as empty."""
+    """Splits a list config: Kafka trims around commas and reads blank text as empty."""
     bare = text.strip()
     return tuple(item.strip() for item in bare.split(",")) if bare else ()
 
 
 def show(value: Value) -> str | None:
-    """The text of a parsed value, as Kafka shows it."""
+    """Formats a parsed value as Kafka does."""
     match value:
         case None:
             return None

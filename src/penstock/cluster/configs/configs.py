@@ -1,11 +1,11 @@
-"""Which config value wins, and where it came from.
+"""Effective config values and their sources.
 
-Owns: lookup by name, the hint for a misspelt one, a broker's effective values with typed access,
-a topic's effective config, and the rows DescribeConfigs shows.
-Invariants, as Kafka orders them: a topic's own value, then this broker's dynamic value, then the
-cluster's, then the broker's file and flags, then the default; synonyms are asked in table order.
-A value that is stored was validated, so reading it cannot fail.
-Leaves to others: the rows (`config_table`), storing values (`alterations`), KIP-226.
+Owns: lookup by name, the hint for a misspelt one, a broker's effective values with typed access, a
+topic's effective config, and the rows that DescribeConfigs shows.
+Invariants, in Kafka's order of precedence: a topic's own value, this broker's dynamic value, the
+cluster's, the broker's file and flags, the default; synonyms are used in table order. A stored
+value was validated, so reading it cannot fail.
+Elsewhere: the rows (`config_table`), storing values (`config_changes`), KIP-226.
 """
 
 import difflib
@@ -39,11 +39,11 @@ TABLES: Mapping[Scope, Mapping[str, Config]] = {
 }
 EMPTY: Mapping[str, str] = {}
 SLIP = 0.95
-"""So like a known name, it is that one with a slip of a key."""
+"""Similarity to a known name from which a name counts as misspelt."""
 
 
 def find(scope: Scope, name: str) -> Config:
-    """The row of `name`; raises InvalidConfig with the nearest right name."""
+    """Returns the row of `name`; raises InvalidConfig with the most similar name."""
     config = TABLES[scope].get(name)
     if config is None:
         hint = nearest(scope, name, SLIP)
@@ -57,14 +57,14 @@ def find(scope: Scope, name: str) -> Config:
 
 
 def nearest(scope: Scope, name: str, likeness: float = 0.7) -> str | None:
-    """The known name most like `name`, if any is close enough to be meant."""
-    # Matching is quadratic in the length, and the name may come from anyone.
+    """Known name most similar to `name`, if one is similar enough."""
+    # Matching is quadratic in the length, and the name may come from an untrusted client.
     matches = difflib.get_close_matches(name[:100], TABLES[scope], n=1, cutoff=likeness)
     return matches[0] if matches else None
 
 
 def validate(scope: Scope, values: Mapping[str, str]) -> None:
-    """Raises InvalidConfig for the first name or value that is not right."""
+    """Raises InvalidConfig for the first invalid name or value."""
     for name, text in values.items():
         parse(find(scope, name), text)
     if scope is Scope.TOPIC:
@@ -95,7 +95,7 @@ def require_key(values: Mapping[str, str], broker: "BrokerConfigs") -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """A value by the name and the source that gave it: one synonym row of DescribeConfigs."""
+    """A value with the name and source that supplied it: one synonym row of DescribeConfigs."""
 
     name: str
     text: str | None
@@ -104,7 +104,7 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One config as DescribeConfigs shows it; `synonyms` starts with the value in force."""
+    """A config as DescribeConfigs shows it; `synonyms` starts with the value in force."""
 
     config: Config
     text: str | None
@@ -113,10 +113,10 @@ class Described:
 
 
 class BrokerConfigs:
-    """What one broker runs with. `follow` swaps the dynamic part; readers see it at once."""
+    """Effective configs of one broker. `follow` replaces the dynamic part, at once for readers."""
 
     def __init__(self, static: Mapping[str, str] = EMPTY) -> None:
-        """Raises InvalidConfig for an unknown name or a value that does not fit."""
+        """Raises InvalidConfig for an unknown name or an invalid value."""
         validate(Scope.BROKER, static)
         if "broker.id" in static and "node.id" not in static:
             static = {**static, "node.id": static["broker.id"]}
@@ -126,12 +126,12 @@ class BrokerConfigs:
         self.own: Mapping[str, str] = EMPTY
         """Dynamic values for this broker alone."""
         self.generation = 0
-        """Grows with every change, so that caches know when to look again."""
+        """Increases with every change, so that caches notice it."""
         self._values: dict[str, Value] = {}
         self._topic_defaults: dict[str, Value] = {}
 
     def follow(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> bool:
-        """Takes over the dynamic values from the image; True if anything changed."""
+        """Applies the dynamic values of the image; True if one changed."""
         if cluster == self.cluster and own == self.own:
             return False
         self.cluster, self.own = dict(cluster), dict(own)
@@ -166,14 +166,14 @@ class BrokerConfigs:
         return value or ()
 
     def value(self, name: str) -> Value:
-        """The parsed value in force; the table's types say what to expect."""
+        """Parsed value in force, of the type in the table."""
         if name not in self._values:
             config = TABLES[Scope.BROKER][name]
             self._values[name] = parse(config, self.describe(config).text)
         return self._values[name]
 
     def topic_default(self, name: str) -> Value:
-        """The parsed value of a topic config for topics that do not set it."""
+        """Parsed value of a topic config for topics that do not set it."""
         if name not in self._topic_defaults:
             config = TABLES[Scope.TOPIC][name]
             text = self.resolve(config, [], config.synonyms).text
@@ -181,7 +181,7 @@ class BrokerConfigs:
         return self._topic_defaults[name]
 
     def sources(self, name: str) -> list[SourcedValue]:
-        """Every value set for exactly `name`, the one in force first, the default last."""
+        """All values set for exactly `name`: the one in force first, the default last."""
         layers = (
             (self.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -202,11 +202,11 @@ class BrokerConfigs:
     def resolve(
         self, config: Config, first: list[SourcedValue], synonyms: tuple[Synonym, ...]
     ) -> Described:
-        """`first` if anything is there, else the best of `synonyms`, in `config`'s own unit."""
+        """Returns `first` if it is not empty, else the best of `synonyms`, in `config`'s unit."""
         rows = list(first)
         text = first[0].text if first else None
-        # Set values of any synonym win over defaults of every synonym: someone who writes
-        # log.retention.hours means it, though log.retention.ms is asked first.
+        # Set values of any synonym win over defaults of every synonym: log.retention.hours in a
+        # config file counts, although log.retention.ms comes first.
         found = [(row, synonym) for synonym in synonyms for row in self.sources(synonym.name)]
         found.sort(key=lambda pair: pair[0].source is ConfigSource.DEFAULT_CONFIG)
         for row, synonym in found:
@@ -227,7 +227,7 @@ def _rescale(text: str | None, scale: int) -> str | None:
 
 
 def describe_topic(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Described:
-    """One topic config, as the broker that answers would apply it."""
+    """Describes a topic config as this broker applies it."""
     config = TABLES[Scope.TOPIC][name]
     return _describe_with_overrides(config, overrides, broker, ConfigSource.DYNAMIC_TOPIC_CONFIG)
 
@@ -247,7 +247,7 @@ def _describe_with_overrides(
 
 
 def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Value:
-    """The parsed value a topic runs with."""
+    """Parsed value in force for a topic."""
     if name in overrides:
         return parse(TABLES[Scope.TOPIC][name], overrides[name])
     return broker.topic_default(name)
@@ -255,24 +255,24 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Everything the broker itself reads of a topic's config, parsed."""
+    """Parsed configs of a topic that the broker itself reads."""
 
     log: LogConfig
     compression_type: str
     compression_level: int | None
-    """Of the codec that batches are brought to; None where it has no levels."""
+    """Level of the codec that batches are compressed with; None for codecs without levels."""
     append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     min_insync_replicas: int
     unclean_leader_election: bool
     key_schema: str | None = None
-    """The strategy that names the subject of keys' schemas; None: keys need no schema."""
+    """Strategy that names the subject of keys' schemas; None: keys need no schema."""
     value_schema: str | None = None
 
 
 def resolve_topic(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicConfig:
-    """A topic's effective config, parsed. Call it when `overrides` or `broker` changed."""
+    """Resolves a topic's effective config. Call it when `overrides` or `broker` changed."""
     reader = _TopicReader(overrides, broker)
     return TopicConfig(
         log=_log_config(reader),
@@ -343,7 +343,7 @@ def _log_config(reader: _TopicReader) -> LogConfig:
     assert isinstance(segment_bytes, int)
     segment_ms = reader.integer("segment.ms")
     if "compact" in policies:
-        # Only sealed segments are compacted: the lag promised must also seal them (KIP-354).
+        # Only sealed segments are compacted, so the maximum lag must also seal them (KIP-354).
         segment_ms = min(segment_ms, reader.integer("max.compaction.lag.ms"))
     return LogConfig(
         segment_bytes=segment_bytes,

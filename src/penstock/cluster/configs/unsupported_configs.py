@@ -1,21 +1,21 @@
-"""Configs that Kafka has, or had, and Penstock has not: why, for whoever brings them along.
+"""Configs that Kafka has, or had, and Penstock does not support, with the reason.
 
-Refused like any unknown name, because nobody would obey them; but not as if they were misspelt.
-What can be ignored without harm is a row of `config_table` instead, marked as inert.
+They are refused like any unknown name, because they would have no effect; but not as misspelt. What
+can be ignored without harm is a row of `config_table` instead, marked as inert.
 """
 
-GONE = "Kafka 4 has it no longer; leave it out"
+GONE = "Kafka 4 no longer has it; remove it"
 QUORUM = (
-    "there is no KRaft quorum here: a node keeps metadata in its own directory, or in etcd "
-    "(see `penstock node --help`); leave it out"
+    "Penstock has no KRaft quorum: a node keeps metadata in its own directory, or in etcd (see "
+    "`penstock node --help`); remove it"
 )
-TIERED = "there is no tiered storage here; leave it out"
-TLS = "TLS is OpenSSL's here, with ssl.enabled.protocols and OpenSSL's own ciphers; leave it out"
+TIERED = "Penstock has no tiered storage; remove it"
+TLS = "Penstock's TLS is OpenSSL's, with ssl.enabled.protocols and OpenSSL's ciphers; remove it"
 LOGIN = (
-    "logins are SCRAM, PLAIN and OAUTHBEARER with the configs of the reference; classes and "
-    "Kerberos are Java's; leave it out"
+    "Penstock authenticates with SCRAM, PLAIN and OAUTHBEARER, configured as in the reference; "
+    "login classes and Kerberos belong to Java; remove it"
 )
-JAVA = "it names Java classes, which are not run here; leave it out"
+JAVA = "it names Java classes, which Penstock does not run; remove it"
 
 WHY = {
     "zookeeper.": GONE,
@@ -42,12 +42,12 @@ WHY = {
     "kafka.metrics.": JAVA,
     "security.providers": JAVA,
 }
-"""By the name, or, with a dot at the end, the beginning of a name."""
+"""Reasons by name or, with a dot at the end, by prefix."""
 
 
 def why_not(name: str) -> str | None:
-    """What to tell somebody who sets this; None where the name is not known as Kafka's."""
+    """Returns the reason for the user; None if the name is not known as Kafka's."""
     for known, why in WHY.items():
         if name.startswith(known) if known.endswith(".") else name == known:
-            return f"'{name}' is a config of Kafka's that is not obeyed here: {why}"
+            return f"'{name}' is a Kafka config that Penstock does not support: {why}"
     return None

@@ -72,14 +72,14 @@ class Controller:
         self,
         node_id: int,
         store: Store,
-        follower: MetadataWatcher,
+        watcher: MetadataWatcher,
         configs: BrokerConfigs,
         membership: ClusterMembership,
         count: Count = lambda kind: None,
     ) -> None:
         self.node_id = node_id
         self._store = store
-        self._follower = follower
+        self._watcher = watcher
         self._configs = configs
         self._membership = membership
         self._count = count
@@ -94,12 +94,12 @@ class Controller:
         """Reachability reports that have been acted on."""
         self._reports_s = float("inf")
         """Time at which newer reports are to be acted on."""
-        follower.on_change(lambda before, after: self._wake.set())
+        watcher.on_change(lambda before, after: self._wake.set())
 
     @property
     def is_active(self) -> bool:
         """True while this node is the controller, as far as it knows."""
-        return not self._membership.is_fenced and self._holds_controller(self._follower.image)
+        return not self._membership.is_fenced and self._holds_controller(self._watcher.image)
 
     def evidence(self, node_id: int, broker_epoch: int) -> None:
         """Records that an incarnation of a node is dead: its port refuses connections."""
@@ -139,7 +139,7 @@ class Controller:
 
     async def _step(self) -> None:
         """Does one thing: each ends with an image that shows it, which begins the next."""
-        image = self._follower.image
+        image = self._watcher.image
         self._note_reports(image)
         own = image.brokers.get(self.node_id)
         if self._membership.is_fenced or own is None or own.epoch != self._membership.epoch:
@@ -205,7 +205,7 @@ class Controller:
 
     async def _reached(self, revision: int) -> None:
         async with asyncio.timeout(CATCH_UP_SECONDS):
-            await self._follower.reached(revision)
+            await self._watcher.reached(revision)
 
     # -- dead brokers -----------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Controller:
             await topic_deletion.finish(self._store, topic_id)
         if asyncio.get_running_loop().time() >= self._balance_s:
             self._set_balance_timer()
-            now = self._follower.image
+            now = self._watcher.image
             if self._configs.flag("auto.leader.rebalance.enable") and self._holds_controller(now):
                 await self._change(now, balance(now, broken_links))
 

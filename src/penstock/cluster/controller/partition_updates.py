@@ -101,7 +101,7 @@ async def apply(
 
 async def leave(
     store: Store,
-    follower: MetadataWatcher,
+    watcher: MetadataWatcher,
     configs: BrokerConfigs,
     name: str,
     index: int,
@@ -112,7 +112,7 @@ async def leave(
     On return no record makes it a leader until it has copied the log again. Raises Refused if the
     store does not confirm that.
     """
-    image = follower.image
+    image = watcher.image
     topic = image.topics.get(name)
     if topic is None:
         return

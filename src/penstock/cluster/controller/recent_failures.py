@@ -30,12 +30,12 @@ Concerns = Callable[[Image, Collection[int]], bool]
 class RecentFailures:
     """Nodes that failed within the last second."""
 
-    def __init__(self, follower: MetadataWatcher) -> None:
-        self._follower = follower
+    def __init__(self, watcher: MetadataWatcher) -> None:
+        self._watcher = watcher
         self._until_s: dict[int, float] = {}
         """Time until which requests may wait, by failed node."""
         self._waiters: list[asyncio.Future[None]] = []
-        follower.on_change(self._follow)
+        watcher.on_change(self._follow)
 
     def record_failure(self, node_id: int) -> None:
         """Records that the connection to the node broke, or cannot be made."""
@@ -48,12 +48,12 @@ class RecentFailures:
 
     async def wait_for_detection(self) -> None:
         """Gives this node time to notice a failure that the client may have noticed already."""
-        if len(self._follower.image.brokers) > 1:
+        if len(self._watcher.image.brokers) > 1:
             await asyncio.sleep(DETECTION_SECONDS)
 
     async def wait_until_decided(self, concerns: Concerns) -> None:
         """Waits while the answer `concerns` a node that has just failed."""
-        while (lost := self._recent()) and concerns(self._follower.image, lost):
+        while (lost := self._recent()) and concerns(self._watcher.image, lost):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:

@@ -51,7 +51,7 @@ class TopicImage:
     name: str
     id: TopicId
     configs: Mapping[str, str]
-    born: tuple[PartitionRecord, ...]
+    initial: tuple[PartitionRecord, ...]
     changed: Mapping[int, PartitionState]
     """Partitions with a key of their own, by index."""
     partitions: tuple[PartitionRecord, ...]
@@ -59,7 +59,7 @@ class TopicImage:
     revision: int
 
     def state(self, index: int) -> PartitionState:
-        return self.changed.get(index) or PartitionState(self.born[index], 0)
+        return self.changed.get(index) or PartitionState(self.initial[index], 0)
 
     @property
     def is_internal(self) -> bool:
@@ -262,10 +262,10 @@ class _Draft:
         for index, state in states.items():
             if state is None:
                 changed.pop(index, None)
-            elif index < len(topic.born):
+            elif index < len(topic.initial):
                 changed[index] = state
         self._put(
-            _assemble(topic.name, topic.id, topic.configs, topic.born, changed, topic.revision)
+            _assemble(topic.name, topic.id, topic.configs, topic.initial, changed, topic.revision)
         )
 
     def _topics(self) -> dict[str, TopicImage]:
@@ -283,17 +283,17 @@ def _assemble(
     name: str,
     topic_id: TopicId,
     configs: Mapping[str, str],
-    born: tuple[PartitionRecord, ...],
+    initial: tuple[PartitionRecord, ...],
     changed: Mapping[int, PartitionState],
     revision: int,
 ) -> TopicImage:
-    partitions = born
+    partitions = initial
     if changed:
         partitions = tuple(
             changed[index].record if index in changed else record
-            for index, record in enumerate(born)
+            for index, record in enumerate(initial)
         )
-    return TopicImage(name, topic_id, configs, born, changed, partitions, revision)
+    return TopicImage(name, topic_id, configs, initial, changed, partitions, revision)
 
 
 def _configs(value: bytes) -> Mapping[str, str]:

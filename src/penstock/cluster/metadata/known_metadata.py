@@ -1,7 +1,7 @@
 """Metadata that a node has seen in the store, and the check for an older store. Pure.
 
 A store restored from a backup hands out producer ids a second time, and lacks the topics created
-since. Its revision does not always tell: a shared etcd keeps counting, and a restored one can be
+since. Its revision does not always tell: a shared etcd keeps probes, and a restored one can be
 told to begin higher (`etcdutl snapshot restore --bump-revision`). So the check compares, key by
 key, what never goes back in one history: the revision that last changed a key, leader epochs, the
 next producer id.
@@ -84,7 +84,7 @@ def has_changed(before: Image, after: Image) -> bool:
 def _rows(image: Image) -> Iterator[tuple[str, int, bytes]]:
     for topic in image.topics.values():
         record = TopicRecord(
-            id=show_topic_id(topic.id), partitions=topic.born, configs=dict(topic.configs)
+            id=show_topic_id(topic.id), partitions=topic.initial, configs=dict(topic.configs)
         )
         yield store_keys.topic_key(topic.name), topic.revision, store_keys.encode(record)
         for index, state in topic.changed.items():
@@ -214,7 +214,7 @@ def has_gone_back(before: Image, after: Image, node_id: int) -> str | None:
     return None
 
 
-def tell(where: str, found: list[str], strays: list[str]) -> str:
+def explain_refusal(where: str, found: list[str], strays: list[str]) -> str:
     """Returns the reason why the node does not start with this store, and the next steps."""
     named = [*found[:FINDINGS_MAX], *([f"{len(found) - FINDINGS_MAX} more"][: len(found) > 5])]
     if strays:

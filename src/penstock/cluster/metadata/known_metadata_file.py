@@ -38,11 +38,11 @@ Remember = Callable[[Image], Awaitable[None]]
 """Returns once the topics of an image are persisted here."""
 
 
-async def trust_the_store(image: Image) -> None:
+async def remember_nothing(image: Image) -> None:
     pass
 
 
-class WentBack(Exception):
+class StoreWentBack(Exception):
     """The store shows an earlier state; the message says which."""
 
 
@@ -86,7 +86,7 @@ class KnownMetadataFile:
         self._next_producer_id = next_producer_id
         self._kept_producer_id = 0
         self._writing = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._gone_back: str | None = None
         self._number = 0
 
@@ -94,11 +94,11 @@ class KnownMetadataFile:
         """Schedules a write if needed; called at every change of the image."""
         self._gone_back = self._gone_back or has_gone_back(before, after, self._node_id)
         if self._gone_back is not None:
-            self._news.set()
+            self._wake.set()
             return
         self._image = after
         if has_changed(before, after):
-            self._news.set()
+            self._wake.set()
 
     async def topics(self, image: Image) -> None:
         """Returns once the topics of this image are on disk. Raises OSError."""
@@ -120,25 +120,25 @@ class KnownMetadataFile:
     async def run(self) -> None:
         """Keeps the file up to date until cancelled; then writes once more."""
         try:
-            await self._follow_news()
+            await self._write_changes()
         except asyncio.CancelledError:
             await self._flush()
             raise
 
-    async def _follow_news(self) -> None:
+    async def _write_changes(self) -> None:
         while True:
-            await self._news.wait()
+            await self._wake.wait()
             if self._gone_back is not None:
-                raise WentBack(self._gone_back)
+                raise StoreWentBack(self._gone_back)
             await asyncio.sleep(PAUSE_SECONDS)
-            self._news.clear()
+            self._wake.clear()
             if not has_changed(self._kept, self._image):
                 continue
             try:
                 await self._write(lambda: not has_changed(self._kept, self._image))
             except (OSError, Refused) as error:
                 log.warning("%s is written later: %s", FILE, error)
-                self._news.set()
+                self._wake.set()
 
     async def _flush(self) -> None:
         try:

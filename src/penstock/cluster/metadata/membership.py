@@ -41,7 +41,7 @@ RETRY_SECONDS = (0.1, 1.0)
 RENEW_AGAIN_SECONDS = 1.0
 """Pause after a failed renewal. Without jitter: a session has time for `RENEWALS_PER_SESSION`, and
 one that is sent sooner, to a store that still does not answer, is wasted."""
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 """Interval of checks while the node id is taken."""
 RENEWALS_PER_SESSION = 3
 """Attempts of a renewal without an answer before the lease can end."""
@@ -56,7 +56,7 @@ NEVER = float("-inf")
 ALWAYS = float("inf")
 
 
-async def at_once(revision: int) -> None:
+async def no_wait(revision: int) -> None:
     pass
 
 
@@ -85,14 +85,14 @@ class ClusterMembership:
         self._is_leased = is_leased
         self._record: BrokerRecord | None = None
         self._wake = asyncio.Event()
-        self._usurper: BrokerRecord | None = None
+        self._successor: BrokerRecord | None = None
         self._retry = Retry(store.random, *RETRY_SECONDS)
-        self._is_troubled = False
+        self._is_failing = False
         self._has_left = False
         self._timer: asyncio.TimerHandle | None = None
         self._when_fenced: list[Callable[[], None]] = []
         self._fenced_s = asyncio.get_running_loop().time()
-        self.reached: Callable[[int], Awaitable[None]] = at_once
+        self.reached: Callable[[int], Awaitable[None]] = no_wait
         """Waits until this node's image shows a revision; see `metadata_watcher`."""
 
     @property
@@ -101,7 +101,7 @@ class ClusterMembership:
         return asyncio.get_running_loop().time() >= self.valid_until
 
     @property
-    def is_misleading(self) -> bool:
+    def may_be_stale(self) -> bool:
         """True while clients should ask another node for leaders: this node's metadata may be out
         of date, and a client that trusts it would not ask another."""
         if not self._is_leased:
@@ -127,7 +127,7 @@ class ClusterMembership:
         is still there, the process is alive, and NodeIdTaken is raised.
         """
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self.session_ms / 1000 + 2 * LOOK_SECONDS
+        deadline_s = loop.time() + self.session_ms / 1000 + 2 * CHECK_SECONDS
         has_said = False
         while True:
             entry = await self._store.get(store_keys.broker_key(self.node_id))
@@ -144,7 +144,7 @@ class ClusterMembership:
                     f"directory; waiting up to {self.session_ms / 1000:g} s for its lease to end"
                 )
                 has_said = True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
     async def vacate(self, directory_id: str) -> None:
         """Removes the earlier process's registration, if it is still there. Raises NodeIdTaken.
@@ -163,7 +163,7 @@ class ClusterMembership:
                 # A commit that lands late deletes the intended registration, or nothing.
                 await self._store.commit([Expect(key, entry.revision)], [Delete(key)])
             except STORE_ERRORS as error:
-                self._trouble(error)
+                self._note_error(error)
                 await self._retry.pause()
 
     async def register(self, record: BrokerRecord) -> int:
@@ -176,7 +176,7 @@ class ClusterMembership:
                 if await self._try_to_register(record):
                     return self.revision
             except STORE_ERRORS as error:
-                self._trouble(error)
+                self._note_error(error)
             await self._retry.pause()
 
     async def _try_to_register(self, record: BrokerRecord) -> bool:
@@ -200,7 +200,7 @@ class ClusterMembership:
             )
             if revision is None:
                 return False
-            self._record, self._usurper = record, None
+            self._record, self._successor = record, None
             self.epoch, self.revision, self.lease = epoch, revision, lease
             await self.reached(revision)
         if not self.revision:
@@ -222,8 +222,8 @@ class ClusterMembership:
         assert self._record is not None, "register comes first"
         while True:
             await self._pause()
-            if self._usurper is not None:
-                raise _taken(self._usurper)
+            if self._successor is not None:
+                raise _taken(self._successor)
             if self._has_left or not self._is_leased:
                 continue
             if self.revision == 0:
@@ -234,7 +234,7 @@ class ClusterMembership:
     async def _pause(self) -> None:
         """Waits until the next renewal is due, or `follow` has seen a change."""
         seconds = self._configs.integer("broker.heartbeat.interval.ms") / 1000
-        if self._is_troubled:
+        if self._is_failing:
             seconds = min(seconds, RENEW_AGAIN_SECONDS)
         try:
             async with asyncio.timeout(seconds if self._is_leased else None):
@@ -249,7 +249,7 @@ class ClusterMembership:
             async with asyncio.timeout(session_ms / 1000 / RENEWALS_PER_SESSION):
                 is_kept = await self._store.renew(lease)
         except STORE_ERRORS as error:
-            self._trouble(error)
+            self._note_error(error)
             return
         if is_kept and self.revision:
             self._extend(began_s, session_ms)
@@ -266,29 +266,29 @@ class ClusterMembership:
         elif record.epoch == self.epoch:
             self.revision = after.broker_revisions[self.node_id]
         elif record.epoch > self.epoch:
-            self._usurper = record
+            self._successor = record
             self._lose("its registration was taken over")
 
     def _extend(self, began_s: float, session_ms: int) -> None:
         self._retry.succeeded()
-        if self._is_troubled:
+        if self._is_failing:
             log.info("the metadata store answers again")
-            self._is_troubled = False
+            self._is_failing = False
         if not self._is_leased:
             self.valid_until = ALWAYS
             return
         self.valid_until = began_s + session_ms / 1000
         if self._timer is None:
-            self._arm()
+            self._set_timer()
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(self.valid_until, self._ring)
+        self._timer = loop.call_at(self.valid_until, self._lease_expired)
 
-    def _ring(self) -> None:
+    def _lease_expired(self) -> None:
         self._timer = None
         if asyncio.get_running_loop().time() < self.valid_until:
-            self._arm()
+            self._set_timer()
             return
         if self.revision and not self._has_left:
             log.warning(
@@ -310,9 +310,9 @@ class ClusterMembership:
         for listener in self._when_fenced:
             listener()
 
-    def _trouble(self, error: Exception) -> None:
-        if not self._is_troubled:
-            self._is_troubled = True
+    def _note_error(self, error: Exception) -> None:
+        if not self._is_failing:
+            self._is_failing = True
             log.warning("the metadata store does not answer: %s", _reason(error))
 
     # -- shutdown ---------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class ClusterMembership:
                     [Expect(key, self.revision)], [Put(key, store_keys.encode(record), self.lease)]
                 )
         except STORE_ERRORS as error:
-            self._trouble(error)
+            self._note_error(error)
             return False
         if revision is not None:
             self.revision = max(self.revision, revision)

@@ -39,7 +39,7 @@ class MetadataWatcher:
 
     async def start(self) -> Image:
         """Loads the range. The image is complete on return."""
-        self._become(load(*await self._store.range(store_keys.ALL)))
+        self._set_image(load(*await self._store.range(store_keys.ALL)))
         return self.image
 
     async def run(self) -> None:
@@ -48,13 +48,13 @@ class MetadataWatcher:
         while True:
             try:
                 async for changes in self._store.watch(store_keys.ALL, self.image.revision):
-                    self._become(self.image.apply(changes))
+                    self._set_image(self.image.apply(changes))
                     retry.succeeded()
             except (WatchLost, UnknownResult, TimeoutError, ConnectionError):
                 pass
             # However the watch ended, the range contains the changes that it missed.
             with contextlib.suppress(UnknownResult, TimeoutError, ConnectionError):
-                self._become(load(*await self._store.range(store_keys.ALL)))
+                self._set_image(load(*await self._store.range(store_keys.ALL)))
             await retry.pause()
 
     async def reached(self, revision: int) -> None:
@@ -65,7 +65,7 @@ class MetadataWatcher:
         heapq.heappush(self._waiters, (revision, next(self._order), future))
         await future
 
-    def _become(self, image: Image) -> None:
+    def _set_image(self, image: Image) -> None:
         before = self.image
         if image.revision <= before.revision and before is not EMPTY:
             return

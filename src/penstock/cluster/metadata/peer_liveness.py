@@ -45,7 +45,7 @@ STEADY_SECONDS = 1.0
 Report = Callable[[int, int], None]
 
 
-class Counting(Protocol):
+class ProbeListener(Protocol):
     """Receiver of the other nodes' answers; see `peer_reachability`."""
 
     def answered(self, node_id: int, broker_epoch: int) -> None: ...
@@ -63,7 +63,7 @@ class PeerLiveness:
         node_id: int,
         report: Report,
         losses: RecentFailures,
-        counting: Counting,
+        probes: ProbeListener,
         random: Random,
         config: ConnectionConfig | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
@@ -76,7 +76,7 @@ class PeerLiveness:
         self._connected: dict[int, None] = {}
         self._random = random
         self._authenticate = authenticate
-        self._counting = counting
+        self._probes = probes
         self._config = replace(
             config or ConnectionConfig(),
             client_id=f"penstock-link-{node_id}",
@@ -96,7 +96,7 @@ class PeerLiveness:
     def watch(self, image: Image) -> None:
         for node_id, (record, task) in list(self._tasks.items()):
             now = image.brokers.get(node_id)
-            if now is None or _life(now) != _life(record):
+            if now is None or now.incarnation != record.incarnation:
                 task.cancel()
                 del self._tasks[node_id]
         for node_id, record in image.brokers.items():
@@ -131,7 +131,7 @@ class PeerLiveness:
         while True:
             began_s = loop.time()
             try:
-                connection = await connect(address, self._hurried(), self._authenticate)
+                connection = await connect(address, self._probe_config(), self._authenticate)
                 await self._watch(record, connection)
             except Unreachable as unreachable:
                 if isinstance(unreachable.__cause__, ConnectionRefusedError):
@@ -144,9 +144,9 @@ class PeerLiveness:
                 continue
             await retry.pause()
 
-    def _hurried(self) -> ConnectionConfig:
+    def _probe_config(self) -> ConnectionConfig:
         """Connection config with a request timeout much shorter than for clients."""
-        timeout_ms = int(self._counting.probe_seconds() * PROBES_PER_ANSWER * 1000)
+        timeout_ms = int(self._probes.probe_seconds() * PROBES_PER_ANSWER * 1000)
         return replace(self._config, request_timeout_ms=timeout_ms)
 
     async def _watch(self, record: BrokerRecord, connection: Connection) -> None:
@@ -168,14 +168,10 @@ class PeerLiveness:
             client_software_name="penstock", client_software_version=__version__
         )
         while True:
-            self._counting.answered(record.node_id, record.epoch)
+            self._probes.answered(record.node_id, record.epoch)
             try:
-                async with asyncio.timeout(self._counting.probe_seconds()):
+                async with asyncio.timeout(self._probes.probe_seconds()):
                     await connection.wait_closed()
                 return
             except TimeoutError:
                 await connection.call(request, ApiVersionsResponse)
-
-
-def _life(record: BrokerRecord) -> tuple[int, str, int]:
-    return record.epoch, record.host, record.port

@@ -64,18 +64,18 @@ def silence_seconds(configs: BrokerConfigs) -> float:
 
 def broken_links_of(reports: Reports, brokers: Brokers) -> BrokenLinks:
     """Broken links by the reports of both nodes. Reports about ended incarnations do not count."""
-    cuts: dict[int, set[int]] = {}
+    links: dict[int, set[int]] = {}
     for node_id, report in reports.items():
-        if not _is_life(brokers.get(node_id), report.broker_epoch):
+        if not _is_current(brokers.get(node_id), report.broker_epoch):
             continue
         for other, epoch in report.unreached.items():
-            if other != node_id and _is_life(brokers.get(other), epoch):
-                cuts.setdefault(node_id, set()).add(other)
-                cuts.setdefault(other, set()).add(node_id)
-    return {node_id: frozenset(others) for node_id, others in cuts.items()}
+            if other != node_id and _is_current(brokers.get(other), epoch):
+                links.setdefault(node_id, set()).add(other)
+                links.setdefault(other, set()).add(node_id)
+    return {node_id: frozenset(others) for node_id, others in links.items()}
 
 
-def _is_life(broker: BrokerRecord | None, epoch: int) -> bool:
+def _is_current(broker: BrokerRecord | None, epoch: int) -> bool:
     return broker is not None and broker.epoch == epoch
 
 
@@ -106,22 +106,22 @@ class PeerReachability:
     def __init__(
         self,
         store: Store,
-        follower: MetadataWatcher,
+        watcher: MetadataWatcher,
         membership: ClusterMembership,
         configs: BrokerConfigs,
         random: Random,
-        give_up: Callable[[int], None],
+        on_unreachable: Callable[[int], None],
     ) -> None:
-        """`give_up` is called with each node that becomes unreachable, to end requests to it."""
+        """`on_unreachable` is called with a node that becomes unreachable, to end its requests."""
         self.node_id = membership.node_id
-        self._give_up = give_up
+        self._on_unreachable = on_unreachable
         self._store = store
-        self._follower = follower
+        self._watcher = watcher
         self._membership = membership
         self._configs = configs
         self._backoff = Backoff(random, base_s=0.2, cap_s=4.0)
         self._known: dict[int, _Known] = {}
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def answered(self, node_id: int, broker_epoch: int) -> None:
         """Records that this incarnation of the node has just answered a probe."""
@@ -129,25 +129,25 @@ class PeerReachability:
         if known is not None and known.epoch == broker_epoch:
             known.has_answered = True
 
-    def hears(self, node_id: int) -> bool:
-        """True while that node answers: becomes False sooner than `away` lists it."""
+    def is_reachable(self, node_id: int) -> bool:
+        """True while that node answers: becomes False sooner than `unreachable` lists it."""
         known = self._known.get(node_id)
         return known is not None and known.silent_ticks < LAPSE_TICKS
 
     def probe_seconds(self) -> float:
         return probe_seconds(self._configs)
 
-    def away(self) -> frozenset[int]:
+    def unreachable(self) -> frozenset[int]:
         """Nodes without a round trip to this one, as either node says."""
         own = {node_id for node_id, known in self._known.items() if known.is_unreached}
-        image = self._follower.image
+        image = self._watcher.image
         return broken_links_of(image.reach, image.brokers).get(self.node_id, frozenset()) | own
 
     async def run(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_time())
-            group.create_task(self._tell())
+            group.create_task(self._publish())
 
     # -- answers ----------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class PeerReachability:
 
     def tick(self) -> None:
         """Counts one tick; to be called `TICKS_PER_PROBE` times per probe interval."""
-        brokers = self._follower.image.brokers
+        brokers = self._watcher.image.brokers
         for node_id in [node_id for node_id in self._known if node_id not in brokers]:
             del self._known[node_id]
         for node_id, broker in brokers.items():
@@ -172,11 +172,11 @@ class PeerReachability:
             if known.is_unreached and not was_unreached:
                 silence_s = silence_seconds(self._configs)
                 log.warning("node %d has not answered for %.1f s", node_id, silence_s)
-                self._give_up(node_id)
+                self._on_unreachable(node_id)
             elif was_unreached and not known.is_unreached:
                 log.info("node %d answers again", node_id)
-        if not self._is_told:
-            self._news.set()
+        if not self._is_published:
+            self._wake.set()
 
     # -- report -----------------------------------------------------------------------------
 
@@ -185,15 +185,15 @@ class PeerReachability:
         return ReachRecord(self._membership.epoch, unreached) if unreached else None
 
     @property
-    def _is_told(self) -> bool:
-        return self._follower.image.reach.get(self.node_id) == self._report()
+    def _is_published(self) -> bool:
+        return self._watcher.image.reach.get(self.node_id) == self._report()
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         attempt = 0
         while True:
-            await self._news.wait()
-            self._news.clear()
-            if self._is_told or self._membership.is_fenced:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._is_published or self._membership.is_fenced:
                 attempt = 0
                 continue
             try:
@@ -207,7 +207,7 @@ class PeerReachability:
     async def _commit(self) -> None:
         report, key = self._report(), store_keys.reach_key(self.node_id)
         own = store_keys.broker_key(self.node_id)
-        revision = self._follower.image.broker_revisions.get(self.node_id, 0)
+        revision = self._watcher.image.broker_revisions.get(self.node_id, 0)
         change = (
             Put(key, store_keys.encode(report), self._membership.lease) if report else Delete(key)
         )
@@ -217,6 +217,6 @@ class PeerReachability:
             raise ConnectionError("this node's registration is another by now")
         try:
             async with asyncio.timeout(SEEN_SECONDS):
-                await self._follower.reached(done)
+                await self._watcher.reached(done)
         except TimeoutError:
             pass

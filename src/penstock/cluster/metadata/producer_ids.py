@@ -16,7 +16,7 @@ from penstock.cluster.metadata.store_keys import ProducerIdsRecord
 BLOCK = 1000
 
 
-async def _trust_the_store(next_id: int) -> None:
+async def _remember_nothing(next_id: int) -> None:
     pass
 
 
@@ -24,7 +24,7 @@ class ProducerIds:
     """Hands out producer ids; asks the store once per thousand."""
 
     def __init__(
-        self, store: Store, remember: Callable[[int], Awaitable[None]] = _trust_the_store
+        self, store: Store, remember: Callable[[int], Awaitable[None]] = _remember_nothing
     ) -> None:
         """`remember(next)` returns once it is persisted that ids below it may be in use."""
         self._store = store
@@ -35,18 +35,18 @@ class ProducerIds:
 
     async def next(self) -> int:
         while (producer_id := self.take()) is None:
-            await self.stock()
+            await self.ensure_available()
         return producer_id
 
     def take(self) -> int | None:
-        """Returns the next id without waiting; None when the block is used up: see `stock`."""
+        """Returns the next id; None when the block is used up: see `ensure_available`."""
         if self._next >= self._end:
             return None
         producer_id = self._next
         self._next += 1
         return producer_id
 
-    async def stock(self) -> None:
+    async def ensure_available(self) -> None:
         """Claims a block if needed; ids are available on return."""
         if self._next >= self._end:
             async with self._claiming:

@@ -136,25 +136,25 @@ class _Planning:
 
     def plan(self) -> RecoveryPlan:
         plan = self._plan
-        self._take_what_is_known()
+        self._take_known_keys()
         self._find_topics_in_logs()
         plan.missing = sorted(self._nodes() - self._reports.keys() - self._given_up)
         if plan.missing:
             return plan
-        self._place()
+        self._set_replicas()
         self._raise_producer_ids()
-        self._tell_what_is_not_known()
+        self._report_unknowns()
         self._settle()
         return plan
 
     # -- topics -----------------------------------------------------------------------------
 
-    def _take_what_is_known(self) -> None:
+    def _take_known_keys(self) -> None:
         """Takes over the newest report's keys: they win over the store's."""
         known = self._known
         if known is None:
             return
-        self._drop_what_was_deleted(known)
+        self._drop_deleted_topics(known)
         for key, kept in known.entries.items():
             value = bytes(kept.value)
             self._wanted[key] = self._with_secrets(key, value)
@@ -166,7 +166,7 @@ class _Planning:
                 else:
                     del self._wanted[key]
 
-    def _drop_what_was_deleted(self, known: KnownMetadata) -> None:
+    def _drop_deleted_topics(self, known: KnownMetadata) -> None:
         """Deletes topics of the store that the newest report does not have."""
         topics = known.topics()
         ids = {record.id for record in topics.values()}
@@ -226,7 +226,7 @@ class _Planning:
                 )
                 continue
             every = sorted({node for by_node in partitions.values() for node in by_node})
-            born = tuple(
+            initial = tuple(
                 PartitionRecord(
                     replicas=tuple(sorted(partitions.get(index, {}))) or tuple(every),
                     leader=store_keys.NO_LEADER,
@@ -235,7 +235,7 @@ class _Planning:
                 for index in range(max(partitions) + 1)
             )
             self._wanted[store_keys.topic_key(name)] = store_keys.encode(
-                TopicRecord(id=text, partitions=born)
+                TopicRecord(id=text, partitions=initial)
             )
             self._plan.check.append(f"the configs of {name} are not known: it gets the defaults")
 
@@ -261,15 +261,15 @@ class _Planning:
 
     # -- partitions -------------------------------------------------------------------------
 
-    def _place(self) -> None:
+    def _set_replicas(self) -> None:
         """Sets leaders and ISRs by the logs."""
         for name, record in sorted(self._topics().items()):
             topic_id = parse_topic_id(record.id)
             for index in range(len(record.partitions)):
                 logs = self._logs.get((topic_id, index), {})
-                self._place_one(name, record, index, logs)
+                self._set_partition(name, record, index, logs)
 
-    def _place_one(
+    def _set_partition(
         self, name: str, topic: TopicRecord, index: int, logs: Mapping[int, LogReport]
     ) -> None:
         key = store_keys.partition_key(parse_topic_id(topic.id), index)
@@ -329,7 +329,7 @@ class _Planning:
             )
             self._plan.done.append(f"producer ids continue from {wanted}")
 
-    def _tell_what_is_not_known(self) -> None:
+    def _report_unknowns(self) -> None:
         check = self._plan.check
         if any(key.startswith(store_keys.USERS) for key in self._store) or self._known is not None:
             check.append(

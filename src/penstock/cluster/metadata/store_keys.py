@@ -32,7 +32,7 @@ nothing, and are removed with `/deleted/<id>`. Fields are added with defaults, n
 removed.
 """
 
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -82,6 +82,10 @@ EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
 """Listen addresses that clients cannot connect to."""
 
 
+Incarnation: TypeAlias = tuple[int, str, int]
+"""Incarnation of a node: epoch, host and port of its registration."""
+
+
 class BrokerRecord(_Record, frozen=True):
     """A live broker: its addresses, and the epoch that fences its earlier processes."""
 
@@ -100,6 +104,10 @@ class BrokerRecord(_Record, frozen=True):
     """True after a start without a clean-shutdown marker: unsynced records may be lost."""
     endpoints: dict[str, tuple[str, int]] = {}
     """Addresses by listener name; `host` and `port` are for other nodes."""
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.epoch, self.host, self.port
 
     def at(self, listener: str) -> tuple[str, int]:
         """Address for a client that came through a listener of this name."""

@@ -286,7 +286,8 @@ async def delete_topic(store: Store, name: str, topic_id: TopicId | None = None)
         if topic_id is not None and present != topic_id:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
         states = [
-            moved.get((record.id, index), born) for index, born in enumerate(record.partitions)
+            moved.get((record.id, index), initial)
+            for index, initial in enumerate(record.partitions)
         ]
         deleted = DeletedRecord(
             name=name, partitions=len(states), replicas=topic_deletion.replicas_of(states)

@@ -16,15 +16,11 @@ from penstock.base.ports import Random, WallClock, Workers
 from penstock.client.errors import check
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
-from penstock.cluster.metadata.store_keys import NO_LEADER
+from penstock.cluster.metadata.store_keys import NO_LEADER, Incarnation
 from penstock.cluster.replication.fetcher import Fetcher
 from penstock.cluster.replication.log_repair import CopyCounters
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.replication.peer_connections import (
-    Incarnation,
-    PeerConnections,
-    incarnation_of,
-)
+from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.cluster.replication.replica_follower import (
     FollowedPartition,
     FollowerStatus,
@@ -61,7 +57,7 @@ class Fetchers:
         epoch: Callable[[], int],
         partitions: Replicas,
         peers: PeerConnections,
-        follower: MetadataWatcher,
+        watcher: MetadataWatcher,
         configs: BrokerConfigs,
         workers: Workers,
         clock: WallClock,
@@ -72,9 +68,9 @@ class Fetchers:
         self._epoch = epoch
         self._partitions = partitions
         self._peers = peers
-        self._follower = follower
+        self._watcher = watcher
         self._configs = configs
-        self._throttle = FollowerThrottle(Throttle("follower", node_id, configs, follower))
+        self._throttle = FollowerThrottle(Throttle("follower", node_id, configs, watcher))
         self._context = ReplicationContext(
             workers, clock, random, self._spawn, self._ask_start, self._ask_end
         )
@@ -151,8 +147,8 @@ class Fetchers:
 
     def _retry_returned(self) -> None:
         """Ends the backoff for leaders that have registered again."""
-        brokers = self._follower.image.brokers
-        incarnations = {node_id: incarnation_of(record) for node_id, record in brokers.items()}
+        brokers = self._watcher.image.brokers
+        incarnations = {node_id: record.incarnation for node_id, record in brokers.items()}
         for leader, (fetcher, _) in self._fetchers.items():
             if incarnations.get(leader) != self._incarnations.get(leader):
                 fetcher.retry_now()

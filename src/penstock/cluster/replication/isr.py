@@ -77,16 +77,16 @@ class IsrMaintenance:
         self,
         node_id: int,
         store: Store,
-        follower: MetadataWatcher,
+        watcher: MetadataWatcher,
         partitions: Partitions,
         configs: BrokerConfigs,
-        away: Callable[[], frozenset[int]] = frozenset,
+        unreachable: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
-        """`away` returns the unreachable nodes; see `peer_reachability`."""
-        self._away = away
+        """`unreachable` returns the unreachable nodes; see `peer_reachability`."""
+        self._unreachable = unreachable
         self._node_id = node_id
         self._store = store
-        self._follower = follower
+        self._watcher = watcher
         self._partitions = partitions
         self._configs = configs
         # Dicts for their order.
@@ -117,22 +117,22 @@ class IsrMaintenance:
     def _lag_seconds(self) -> float:
         return self._configs.integer("replica.lag.time.max.ms") / 1000
 
-    def _absent(self) -> UnreachableNodes:
-        nodes = self._away()
+    def _unreachable_nodes(self) -> UnreachableNodes:
+        nodes = self._unreachable()
         return UnreachableNodes(nodes, silence_seconds(self._configs)) if nodes else ALL_REACHABLE
 
     async def _watch_time(self) -> None:
         while True:
             self.tick(asyncio.get_running_loop().time())
             lag_seconds = self._lag_seconds
-            if self._away():
+            if self._unreachable():
                 lag_seconds = min(lag_seconds, silence_seconds(self._configs))
             tick = min(max(lag_seconds / TICKS_PER_LAG, TICK_SECONDS_MIN), TICK_SECONDS_MAX)
             await asyncio.sleep(tick)
 
     def tick(self, now_s: float) -> None:
         """Checks every partition; to be called several times within the allowed lag."""
-        lag_seconds, away = self._lag_seconds, self._absent()
+        lag_seconds, unreachable = self._lag_seconds, self._unreachable_nodes()
         for partition in tuple(self._partitions.replicas()):
             leader_state = partition.leader_state
             if self._should_withdraw(partition):
@@ -148,14 +148,16 @@ class IsrMaintenance:
                 if leader_state.has_candidates:
                     partition.advance()  # It may have waited for a replica that did not join.
                 high_watermark = partition.high_watermark
-                if leader_state.is_isr_due(high_watermark, end_offset, now_s, lag_seconds, away):
+                if leader_state.is_isr_due(
+                    high_watermark, end_offset, now_s, lag_seconds, unreachable
+                ):
                     self.schedule(partition)
 
     # -- decisions --------------------------------------------------------------------------
 
     def _should_withdraw(self, partition: Partition) -> bool:
         """True while this replica takes no records, for now or for good, and can be spared."""
-        record, brokers = partition.record, self._follower.image.brokers
+        record, brokers = partition.record, self._watcher.image.brokers
         if partition.log.is_lost:
             return elections.must_leave(record, self._node_id)
         is_fit = partition.log.offline is None and not partition.is_unwritable
@@ -178,11 +180,11 @@ class IsrMaintenance:
             record.leader == self._node_id
             and self._node_id in record.isr
             and not partition.is_under_repair
-            and self._node_id in self._follower.image.brokers
+            and self._node_id in self._watcher.image.brokers
         )
 
     def _topic_of(self, partition: Partition) -> TopicImage | None:
-        topic = self._follower.image.topics.get(partition.topic)
+        topic = self._watcher.image.topics.get(partition.topic)
         return topic if topic is not None and topic.id == partition.topic_id else None
 
     def _proposal_for(self, partition: Partition) -> IsrProposal | None:
@@ -215,14 +217,14 @@ class IsrMaintenance:
             partition.log.end_offset,
             now_s,
             self._lag_seconds,
-            self._follower.image.brokers,
-            self._absent(),
+            self._watcher.image.brokers,
+            self._unreachable_nodes(),
         )
         return elections.with_isr(record, wanted, leader_state.min_isr)
 
     def _guards(self, before: PartitionRecord, after: PartitionRecord) -> list[Expect]:
         """Guards a new ISR member, or the leader of a new epoch, by its present registration."""
-        revisions = self._follower.image.broker_revisions
+        revisions = self._watcher.image.broker_revisions
         new = [node for node in after.isr if node not in before.isr]
         if after.leader_epoch != before.leader_epoch:
             new.append(after.leader)
@@ -306,7 +308,7 @@ class IsrMaintenance:
         """Waits until the image shows this node's changes: the next proposals are guarded by it."""
         try:
             async with asyncio.timeout(IMAGE_SECONDS):
-                await self._follower.reached(self._revision)
+                await self._watcher.reached(self._revision)
         except TimeoutError:
             pass
 
@@ -350,7 +352,7 @@ class IsrMaintenance:
         try:
             await partition_updates.leave(
                 self._store,
-                self._follower,
+                self._watcher,
                 self._configs,
                 partition.topic,
                 partition.index,

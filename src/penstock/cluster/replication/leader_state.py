@@ -225,14 +225,14 @@ class LeaderState:
         leader_end: int,
         now_s: float,
         lag_seconds: float,
-        away: UnreachableNodes = ALL_REACHABLE,
+        unreachable: UnreachableNodes = ALL_REACHABLE,
     ) -> bool:
         """True if the ISR needs a check: a member lags, a replica may join, or the ELR is due."""
         isr = self.record.isr
         if self.record.elr and not self.is_under_min:
             return True
         return any(
-            self._lags(node, leader_end, now_s, lag_seconds, away)
+            self._lags(node, leader_end, now_s, lag_seconds, unreachable)
             if node in isr
             else self.may_join(node, high_watermark)
             for node in self.copies
@@ -248,18 +248,18 @@ class LeaderState:
         leader_end: int,
         now_s: float,
         lag_seconds: float,
-        away: UnreachableNodes,
+        unreachable: UnreachableNodes,
     ) -> bool:
         copy = self.copies.get(node_id)
         if copy is None or copy.end_offset >= leader_end:
             return False
-        if node_id in away.nodes:
+        if node_id in unreachable.nodes:
             record = self.record
-            left = sum(node not in away.nodes for node in record.isr)
+            left = sum(node not in unreachable.nodes for node in record.isr)
             is_enough = left >= max(majority(record), effective_min_isr(self.min_isr, record))
             # A replica that never fetched from this leader has been silent for that long already.
             times = 2 if not is_enough else int(copy.end_offset != UNKNOWN)
-            lag_seconds = min(lag_seconds, away.lag_seconds * times)
+            lag_seconds = min(lag_seconds, unreachable.lag_seconds * times)
         return now_s - copy.caught_up_s > lag_seconds
 
     def wanted_isr(
@@ -269,7 +269,7 @@ class LeaderState:
         now_s: float,
         lag_seconds: float,
         brokers: Mapping[int, BrokerRecord],
-        away: UnreachableNodes = ALL_REACHABLE,
+        unreachable: UnreachableNodes = ALL_REACHABLE,
     ) -> tuple[int, ...]:
         """The ISR that the leader wants."""
         return tuple(
@@ -277,7 +277,7 @@ class LeaderState:
             for node in self.record.replicas
             if node == self._node_id
             or (
-                not self._lags(node, leader_end, now_s, lag_seconds, away)
+                not self._lags(node, leader_end, now_s, lag_seconds, unreachable)
                 if node in self.record.isr
                 else self._joins(node, high_watermark, brokers)
             )

@@ -84,7 +84,7 @@ class ReplicaContext:
     """Callback: a log under repair is ready for the role that its record gives it."""
     save_known: Callable[[], Awaitable[None]] = nothing
     """Writes the high watermark checkpoint (`high_watermark_checkpoint`)."""
-    hears: Callable[[int], bool] = always_reachable
+    is_reachable: Callable[[int], bool] = always_reachable
     """True while that node answers; see `peer_reachability`."""
 
 
@@ -286,7 +286,9 @@ class Partition:
         if leader_state is None or not self.is_valid():
             return False
         record = leader_state.record
-        others = sum(node != self.node_id and self._context.hears(node) for node in record.isr)
+        others = sum(
+            node != self.node_id and self._context.is_reachable(node) for node in record.isr
+        )
         return others + 1 >= min(majority(record), len(record.isr))
 
     # -- appends as leader ------------------------------------------------------------------

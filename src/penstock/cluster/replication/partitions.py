@@ -24,7 +24,7 @@ from penstock.base.ports import Disk, Store, WallClock, Workers
 from penstock.cluster.configs.configs import BrokerConfigs, TopicConfig, resolve_topic
 from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
-from penstock.cluster.metadata.known_metadata_file import Remember, trust_the_store
+from penstock.cluster.metadata.known_metadata_file import Remember, remember_nothing
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarkCheckpoint, name_of
 from penstock.cluster.replication.partition import (
@@ -74,7 +74,7 @@ class Partitions:
         *,
         validity: Validity = ALWAYS,
         keyring: Keyring | None = None,
-        remember: Remember = trust_the_store,
+        remember: Remember = remember_nothing,
     ) -> None:
         self._remember = remember
         self._node_id = node_id
@@ -86,7 +86,7 @@ class Partitions:
             self._isr_due,
             self._role_due,
             self._save_known,
-            lambda node: self.hears(node),
+            lambda node: self.is_reachable(node),
         )
         self._configs = configs
         self._directories = LogDirectories(disk, clock, root, keyring)
@@ -116,7 +116,7 @@ class Partitions:
         self._listeners: list[Callable[[], None]] = []
         self.isr_due: Callable[[Partition], None] = ignore_partition
         """Callback: the ISR of a partition needs a check; see `isr`."""
-        self.hears: Callable[[int], bool] = always_reachable
+        self.is_reachable: Callable[[int], bool] = always_reachable
         """True while that node answers; see `peer_reachability`."""
         self.pressure = WritePressure()
         """Reasons to refuse writes: a disk nearly full, backlogs."""
@@ -130,7 +130,7 @@ class Partitions:
 
     @write_refusal.setter
     def write_refusal(self, why: str | None) -> None:
-        self.pressure.tell_disk(why)
+        self.pressure.set_disk(why)
 
     def get(self, topic: str, index: int) -> Partition | None:
         """The partition, if this node leads it."""
@@ -176,7 +176,7 @@ class Partitions:
                 if self._node_id in record.replicas
             }
         )
-        await self._orphans.look(image)
+        await self._orphans.find_moved(image)
         await self._reconcile(image)
         self._clean.clear()
         await self._workers.run(self._directories.report_strays, image)
@@ -224,7 +224,7 @@ class Partitions:
         self._generation = self._configs.generation
         self._drop_gone(image)
         accepted = await self._accept_losses()
-        self._is_unfinished |= not await self._orphans.clear_moved(image)
+        self._is_unfinished |= not await self._orphans.remove_moved(image)
         retried = {name for name, _ in self._unopened}
         missing: list[Opening] = []
         for name, topic in image.topics.items():
@@ -237,7 +237,7 @@ class Partitions:
             await self._workers.run(accepted_losses.done, self._disk, self._data_dir, accepted)
         self._is_unfinished |= any(one.log.is_lost for one in self._partitions.values())
         self._done(image.revision)
-        self._is_unfinished |= not await self._orphans.clear_deleted(image)
+        self._is_unfinished |= not await self._orphans.remove_deleted(image)
 
     def _apply(self, topic: TopicImage) -> list[Opening]:
         """Applies a topic's state to open partitions; returns the replicas to open."""
@@ -460,7 +460,7 @@ class Partitions:
         del self._partitions[key]
         partition.close("the replica was moved away", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._checkpoint.forget(name_of(partition))
-        self._orphans.leave(partition.topic_id, partition.index)
+        self._orphans.schedule(partition.topic_id, partition.index)
 
     # -- failures ---------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ and `RequestTimeout`: outcome unknown), a PeerError or a Refused.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from penstock.base.errors import PeerError, Refused
 from penstock.base.ports import Random, Workers
@@ -27,11 +27,9 @@ from penstock.client.connection import Address, Connection, ConnectionConfig, co
 from penstock.client.errors import Unreachable
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
-from penstock.cluster.metadata.store_keys import BrokerRecord
+from penstock.cluster.metadata.store_keys import Incarnation
 
 Answer = TypeVar("Answer")
-Incarnation: TypeAlias = tuple[int, str, int]
-"""Incarnation of a node: epoch, host and port of its registration."""
 
 PEER_ERRORS = (OSError, PeerError, Refused)
 """Errors of a request to another node."""
@@ -41,22 +39,18 @@ REUSED_BYTES_MAX = 16 << 20
 GENERAL = "general"
 
 
-def incarnation_of(record: BrokerRecord) -> Incarnation:
-    return record.epoch, record.host, record.port
-
-
 class PeerConnections:
     """Connections of this node to its peers. Runs on the event loop."""
 
     def __init__(
         self,
         node_id: int,
-        follower: MetadataWatcher,
+        watcher: MetadataWatcher,
         config: ConnectionConfig | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
         self.node_id = node_id
-        self._follower = follower
+        self._watcher = watcher
         self._config = replace(
             config or ConnectionConfig(),
             client_id=f"penstock-node-{node_id}",
@@ -74,19 +68,19 @@ class PeerConnections:
 
     async def dial(self, node_id: int, *, timeout_ms: int | None = None) -> Connection:
         """Opens a connection for the caller alone, who closes it. `timeout_ms`: per request."""
-        record = self._follower.image.brokers.get(node_id)
+        record = self._watcher.image.brokers.get(node_id)
         if record is None:
             raise Unreachable(f"node {node_id} is not registered")
         config = self._config
         if timeout_ms is not None:
             config = replace(config, request_timeout_ms=timeout_ms)
         connection = await connect(Address(record.host, record.port), config, self._authenticate)
-        known = self._follower.image.brokers.get(node_id)
-        if known is None or incarnation_of(known) != incarnation_of(record):
+        known = self._watcher.image.brokers.get(node_id)
+        if known is None or known.incarnation != record.incarnation:
             connection.close()
             raise Unreachable(f"node {node_id} has registered again")
         self._forget_closed()
-        self._open[connection] = node_id, incarnation_of(record)
+        self._open[connection] = node_id, record.incarnation
         return connection
 
     async def connection(self, node_id: int, lane: str = GENERAL) -> Connection:
@@ -120,7 +114,7 @@ class PeerConnections:
         For work on a user's behalf: the caller must have checked the user's permissions. Fetched
         batches are decoded by `workers`, not on the node's loop.
         """
-        brokers = self._follower.image.brokers.values()
+        brokers = self._watcher.image.brokers.values()
         addresses = [Address(record.host, record.port) for record in brokers]
         if not addresses:
             raise Unreachable("no node is registered")
@@ -136,11 +130,11 @@ class PeerConnections:
             return
         for connection, (node_id, incarnation) in list(self._open.items()):
             record = after.brokers.get(node_id)
-            if record is None or incarnation_of(record) != incarnation:
+            if record is None or record.incarnation != incarnation:
                 connection.close()
         self._forget_closed()
 
-    def give_up(self, node_id: int) -> None:
+    def close_node(self, node_id: int) -> None:
         """Closes the connections to an unreachable node, so no request waits for TCP to notice."""
         for connection, (other, _) in list(self._open.items()):
             if other == node_id:

@@ -28,21 +28,21 @@ class Throttle:
     """One side of replication on this node: `leader` or `follower`."""
 
     def __init__(
-        self, side: str, node_id: int, configs: BrokerConfigs, follower: MetadataWatcher
+        self, side: str, node_id: int, configs: BrokerConfigs, watcher: MetadataWatcher
     ) -> None:
         assert side in ("leader", "follower")
         self._rate_name = f"{side}.replication.throttled.rate"
         self._replicas_name = f"{side}.replication.throttled.replicas"
         self._node_id = node_id
         self._configs = configs
-        self._follower = follower
+        self._watcher = watcher
         self._bucket = TokenBucket(0, 0)
 
     def names(self, topic: str, index: int) -> bool:
         """True if this node's replica of the partition is throttled."""
         if self._configs.integer(self._rate_name) == UNLIMITED:
             return False
-        known = self._follower.image.topics.get(topic)
+        known = self._watcher.image.topics.get(topic)
         if known is None:
             return False
         text = known.configs.get(self._replicas_name)

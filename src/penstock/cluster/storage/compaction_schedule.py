@@ -1,22 +1,22 @@
-"""Compaction on a node: which log is next, how many at a time, and when one is given up.
+"""Compaction on a node: order, concurrency and abandoning of compactions.
 
-It has a loop and workers of its own, so that a log that takes minutes keeps nobody else waiting:
-neither retention (`upkeep`) nor whoever reads from a cold disk.
+It has a loop and workers of its own, so that a log that takes minutes delays neither retention
+(`housekeeping`) nor reads from a cold disk.
 
 - At most `log.cleaner.threads` logs are compacted at once (0: none), never more than
-  `COMPACTIONS_MAX`. They share the room for keys that one alone would have, as in Kafka.
+  `COMPACTIONS_MAX`. They share the capacity for keys that a single one would have, as in Kafka.
 - The dirtiest log goes first; of equals, the one that was opened first.
-- A failure is one log's, and is never in the way of others: it is reported, and that log has its
-  next turn later, each time twice as late, up to `RETRY_SECONDS_MAX`.
-- A log of which nobody needs the result any more is given up between two batches: the node stops,
-  the topic was deleted, the replica moved away, its segments were cut. So a stop waits for a batch
-  and perhaps a sync, not for the rest of the log.
+- A failure concerns one log and never delays others: it is reported, and the log is retried later,
+  each time after twice the pause, up to `RETRY_SECONDS_MAX`.
+- A compaction is abandoned between two batches once its result is useless: the node stops, the
+  topic was deleted, the replica moved away, its segments were truncated. So a stop waits for a
+  batch and perhaps a sync, not for the rest of the log.
 
-Nobody else changes the segments that are being compacted. Retention waits for the end of it, and
-has its turn right then (`Partition.is_compacting`). A cut does not wait: what was compacted is
-thrown away if the log is another one by then (`compaction.is_current`). Both, and flushes, keep
-out while files are put in place (`Partition.hold`), which is finished once it has begun.
-DeleteRecords only moves the start. Two compactions never share a directory.
+No other code changes segments that are being compacted. Retention waits for the end, and runs right
+after it (`Partition.is_compacting`). A truncation does not wait: the result is discarded if the log
+has changed by then (`compaction.is_current`). Neither they nor flushes run while files are put in
+place (`Partition.hold`), and that is always completed. DeleteRecords only moves the start. Two
+compactions never share a directory.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from penstock.log.cleanup.compaction_filter import KEYS_MAX
 from penstock.log.log import Log
 
 COMPACTIONS_MAX = 8
-"""At once, whatever `log.cleaner.threads` says: each has a thread, and a share of the keys."""
+"""Limit above `log.cleaner.threads`: each compaction has a thread and a share of the keys."""
 PAUSE_SECONDS_MIN = 1.0
-"""Between two looks when nothing ends, whatever `log.cleaner.backoff.ms` says."""
+"""Lower limit of the pause between two rounds, below `log.cleaner.backoff.ms`."""
 RETRY_SECONDS_MAX = 600.0
 FLUSHED_SECONDS_MAX = 1.0
 REST_SECONDS = 0.001
@@ -53,7 +53,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Trouble:
+class CompactionFailure:
     """A log whose compaction failed."""
 
     tries: int
@@ -61,7 +61,7 @@ class Trouble:
 
 
 class Compactor:
-    """Compacts the logs of this node that have earned it."""
+    """Schedules compaction of the logs on this node."""
 
     def __init__(
         self,
@@ -69,31 +69,31 @@ class Compactor:
         configs: BrokerConfigs,
         disk: Disk,
         workers: Workers,
-        lane: Workers,
+        slow_workers: Workers,
         clock: WallClock,
-        upkeep: Housekeeping,
+        housekeeping: Housekeeping,
     ) -> None:
-        """`lane` is for what takes long; `workers` for what does not."""
+        """`slow_workers` run compactions; `workers` run short tasks."""
         self._partitions = partitions
         self._configs = configs
         self._disk = disk
         self._workers = workers
-        self._lane = lane
+        self._slow_workers = slow_workers
         self._clock = clock
-        self._upkeep = upkeep
+        self._housekeeping = housekeeping
         # Both by the log's directory.
         self._jobs: dict[str, Job] = {}
-        self._troubles: dict[str, Trouble] = {}
-        self._news = asyncio.Event()
+        self._failures: dict[str, CompactionFailure] = {}
+        self._wake = asyncio.Event()
         self._bug: BaseException | None = None
         self._is_stopping = False
         self.waiting = 0
-        """Logs that had earned it at the last look, and for which there was no room."""
+        """Logs that were due for compaction in the last round, but exceeded the limit."""
         self.compactions = 0
         self.failures = 0
         self.abandoned = 0
         self.last_ms = 0
-        """When a compaction was last put in place; 0: never in this life."""
+        """Time at which a result was last put in place; 0: never in this process."""
 
     @property
     def running(self) -> int:
@@ -101,60 +101,60 @@ class Compactor:
 
     @property
     def longest_s(self) -> float:
-        """How long the oldest compaction under way has taken so far."""
+        """Duration of the oldest compaction under way, in seconds."""
         now_s = asyncio.get_running_loop().time()
         return max((now_s - job.since_s for job in self._jobs.values()), default=0.0)
 
     async def run(self) -> None:
-        """Until cancelled; then nothing of it is under way any more."""
+        """Runs until cancelled; on return no compaction is under way."""
         try:
             while True:
-                await self.look()
+                await self.run_round()
                 pause_s = self._configs.integer("log.cleaner.backoff.ms") / 1000
                 try:
                     async with asyncio.timeout(max(pause_s, PAUSE_SECONDS_MIN)):
-                        await self._news.wait()
+                        await self._wake.wait()
                 except TimeoutError:
                     pass
-                self._news.clear()
+                self._wake.clear()
                 if self._bug is not None:
                     raise self._bug
         finally:
             await self.stop()
 
     async def stop(self) -> None:
-        """Gives up what is under way, and waits until nobody touches a file any more."""
+        """Abandons compactions under way, and waits until none touches a file any more."""
         self._is_stopping = True
         if self._jobs:
             await asyncio.wait([job.task for job in self._jobs.values()])
 
-    async def look(self) -> None:
-        """Begins with the dirtiest logs, as far as there is room."""
+    async def run_round(self) -> None:
+        """Starts compactions of the dirtiest logs, up to the limit."""
         if not self._configs.flag("log.cleaner.enable"):
             return
         threads = min(self._configs.integer("log.cleaner.threads"), COMPACTIONS_MAX)
         now_ms = self._clock.now_ms()
-        earned = await self._earned(now_ms)
-        earned.sort(key=lambda one: -one[0])
+        due = await self._due_logs(now_ms)
+        due.sort(key=lambda one: -one[0])
         self.waiting = 0
-        for _, partition in earned:
+        for _, partition in due:
             if self.running >= threads:
                 self.waiting += 1
             elif self._may(partition):
                 self._begin(partition, now_ms, KEYS_MAX // threads)
 
-    async def _earned(self, now_ms: int) -> list[tuple[float, Partition]]:
-        """Every log that may be compacted and has earned it, and how dirty it is."""
-        breath = CooperativeYield(REST_SECONDS)
+    async def _due_logs(self, now_ms: int) -> list[tuple[float, Partition]]:
+        """All logs that are due for compaction, with their dirty ratio."""
+        yielding = CooperativeYield(REST_SECONDS)
         found = []
         replicas = tuple(self._partitions.replicas())
         known = {partition.log.path for partition in replicas}
-        self._troubles = {path: one for path, one in self._troubles.items() if path in known}
+        self._failures = {path: one for path, one in self._failures.items() if path in known}
         for partition in replicas:
             if not self._may(partition):
                 continue
             try:
-                await self._upkeep.load_summaries(partition)
+                await self._housekeeping.load_summaries(partition)
                 bound = partition.last_stable_offset
                 ratio = compaction.dirtiness(partition.log, now_ms, bound)
             except (OSError, Corrupt, Refused) as error:
@@ -162,18 +162,18 @@ class Compactor:
                 continue
             if ratio is not None:
                 found.append((ratio, partition))
-            await breath.draw()
+            await yielding.draw()
         return found
 
     def _may(self, partition: Partition) -> bool:
-        """Whether nothing speaks against a compaction now."""
+        """True if the log may be compacted now."""
         held = partition.log
         if not held.config.cleanup_compact or held.offline is not None or held.path in self._jobs:
             return False
         if partition.is_under_repair or held.held:
             return False
-        trouble = self._troubles.get(held.path)
-        return trouble is None or trouble.until_s <= asyncio.get_running_loop().time()
+        failure = self._failures.get(held.path)
+        return failure is None or failure.until_s <= asyncio.get_running_loop().time()
 
     def _begin(self, partition: Partition, now_ms: int, keys_max: int) -> None:
         held = partition.log
@@ -192,7 +192,7 @@ class Compactor:
 
     def _ended(self, path: str, task: "asyncio.Task[None]") -> None:
         del self._jobs[path]
-        self._news.set()
+        self._wake.set()
         if not task.cancelled():
             self._bug = self._bug or task.exception()
 
@@ -201,14 +201,14 @@ class Compactor:
             return self._is_stopping or held.offline is not None
 
         try:
-            done = await self._lane.run(compaction.execute, plan, is_over)
+            done = await self._slow_workers.run(compaction.execute, plan, is_over)
             is_done = await self._swap(partition, held, done)
         except Abandoned:
             self.abandoned += 1
         except (OSError, Corrupt, Refused) as error:
             self._failed(partition, held, error, plan)
         else:
-            self._troubles.pop(held.path, None)
+            self._failures.pop(held.path, None)
             if is_done:
                 self.compactions += 1
                 self.last_ms = self._clock.now_ms()
@@ -219,21 +219,21 @@ class Compactor:
             await self._retain(partition)
 
     async def _retain(self, partition: Partition) -> None:
-        """Retention may have come meanwhile, and found that it had to wait: this is its turn.
+        """Runs the retention that may have been skipped during the compaction.
 
-        What was put in place is not touched before the flush that makes it known. To a log that is
-        written to all the time there is always a flush due: that one waits for the next round of
-        retention, and others are compacted meanwhile.
+        It does not touch the new files before the flush that records them. A log with constant
+        writes always has a flush due: it waits for the next round of retention, so that other logs
+        can be compacted meanwhile.
         """
         try:
             async with asyncio.timeout(FLUSHED_SECONDS_MAX):
                 await partition.flushed()
         except TimeoutError:
             return
-        self._upkeep.retain(partition, self._clock.now_ms())
+        self._housekeeping.retain(partition, self._clock.now_ms())
 
     async def _swap(self, partition: Partition, held: Log, done: Compacted) -> bool:
-        """Puts what was compacted in place, if the log is still the one that it was."""
+        """Puts the result in place, if the log has not changed meanwhile."""
         async with partition.hold():
             if not compaction.is_current(held, done):
                 await self._workers.run(compaction.discard, done, self._disk)
@@ -248,7 +248,7 @@ class Compactor:
             if held.offline is not None:
                 return False  # Deleted meanwhile.
             now_ms = self._clock.now_ms()
-            self._upkeep.remove_later(compaction.adopt(held, done, paths, now_ms))
+            self._housekeeping.remove_later(compaction.adopt(held, done, paths, now_ms))
             return True
 
     def _failed(
@@ -256,12 +256,12 @@ class Compactor:
     ) -> None:
         is_valid = plan is None or compaction.is_valid(held, plan)
         if partition.log is not held or partition.is_under_repair or not is_valid:
-            self.abandoned += 1  # Segments went while they were read: the log itself is sound.
+            self.abandoned += 1  # Segments were removed while they were read: the log is sound.
             return
         self.failures += 1
-        known = self._troubles.get(held.path)
+        known = self._failures.get(held.path)
         tries = 0 if known is None else known.tries + 1
         pause_s = max(self._configs.integer("log.cleaner.backoff.ms") / 1000, PAUSE_SECONDS_MIN)
         until_s = asyncio.get_running_loop().time() + bound_s(pause_s, RETRY_SECONDS_MAX, tries)
-        self._troubles[held.path] = Trouble(tries, until_s)
-        self._upkeep.failed("compaction", partition, error)
+        self._failures[held.path] = CompactionFailure(tries, until_s)
+        self._housekeeping.failed("compaction", partition, error)

@@ -1,23 +1,22 @@
-"""The housekeeping of a node: retention, idle producers, how full the disk is, and the high
-watermarks for the next life.
+"""Housekeeping of a node: retention, idle producers, disk usage, and the high watermark checkpoint.
 
-Deciding is cheap and happens on the loop; unlinking and reading files happen on workers. One log
-at a time: housekeeping must not compete with what clients wait for. What takes long is not done
-here: compaction has a loop of its own (`compacting`).
+Decisions are cheap and are made on the loop; files are read and unlinked on workers. One log at a
+time: housekeeping must not compete with clients' requests. Compaction takes longer, and has a loop
+of its own (`compaction_schedule`).
 
-Leaders decide by age and size what goes, from the second round on that they lead: by then queues
-have said what they wait for (`kept_from`); and followers begin where their leader does: they remove
-what lies below that, and nothing else. A log whose segments somebody else is changing is left
-alone until the next round: one that is brought in line with its leader's, and one that is being
-compacted, which has its turn right after that.
+Leaders decide on retention by age and size, from the second round of their leadership on: by then
+queues have reported the records that they still need (`kept_from`). Followers remove what lies
+below their leader's log start, and nothing else. A log whose segments are being changed by other
+code is left alone until the next round: a log under repair, and one that is being compacted, which
+is handled right after that.
 
-Disk nearly full: from `disk.watermark.slow.percent` on producers are slowed; from
+Disk nearly full: from `disk.watermark.slow.percent` on, producers are slowed. From
 `disk.watermark.refuse.percent` on, or below `disk.reserve.bytes` of free space, they are refused
-with KAFKA_STORAGE_ERROR, which clients retry (`pressure`). Retention and the node's own small
-writes go on, and writes are taken again as soon as there is room.
+with KAFKA_STORAGE_ERROR, which clients retry (`write_pressure`). Retention and the node's own small
+writes continue, and writes are accepted again as soon as there is space.
 
-Whatever fails here fails for one partition or one file, is reported, and is tried again later; all
-others have their turn in the same round. Housekeeping is no reason to stop a node.
+A failure concerns one partition or one file, is reported and retried later; the others are handled
+in the same round. A failure of housekeeping never stops a node.
 """
 
 import asyncio
@@ -37,14 +36,14 @@ log = logging.getLogger("penstock.upkeep")
 
 TICK_SECONDS = 1.0
 RETRY_MS = 15_000
-"""Between two tries to remove a file that the disk does not let go."""
+"""Pause between two attempts to remove a file that the disk refuses to remove."""
 MIB = 1024 * 1024
 FULL_PERCENT = 100.0
-"""A watermark at 100 is none."""
+"""A watermark of 100 is disabled."""
 
 
 class Housekeeping:
-    """Goes round all partitions, at the intervals that the configs give."""
+    """Periodic work on all partitions, at the configured intervals."""
 
     def __init__(
         self,
@@ -64,17 +63,17 @@ class Housekeeping:
         self._removals: list[Removal] = []
         self.segments_removed = 0
         self.kept_from: Callable[[Partition, int], int | None] = lambda partition, now_ms: None
-        """First offset that retention by age and size must leave: a queue still needs it."""
+        """First offset that retention by age and size must keep: a queue still needs it."""
         self._led: dict[Partition, int] = {}
         self.last_ms = 0
-        """When retention last came to the end of a round; 0: never in this life."""
+        """Time at which the last round of retention ended; 0: never in this process."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         loop = asyncio.get_running_loop()
         retain_at = expire_at = save_at = loop.time()
         while True:
-            await self._look_at_disk()
+            await self._check_disk()
             if loop.time() >= expire_at:
                 self._expire_producers()
                 expire_at = loop.time() + self._seconds("producer.id.expiration.check.interval.ms")
@@ -92,11 +91,11 @@ class Housekeeping:
     def _seconds(self, name: str) -> float:
         return self._configs.integer(name) / 1000
 
-    async def _look_at_disk(self) -> None:
+    async def _check_disk(self) -> None:
         try:
             free, used = await self._workers.run(self._measure_disk)
         except (OSError, Refused) as error:
-            log.warning("cannot tell how full the disk is: %s", error)
+            log.warning("cannot measure disk usage: %s", error)
             return
         reserve = self._configs.integer("disk.reserve.bytes")
         slow, refuse = (
@@ -112,20 +111,20 @@ class Housekeeping:
             why = f"the disk is {used:.1f} % full, disk.watermark.refuse.percent is {refuse:g}"
         elif slow < FULL_PERCENT:
             delay_s = slowness(used, slow, refuse)
-        self._tell_disk(why, delay_s, used)
+        self._set_disk(why, delay_s, used)
 
     def _measure_disk(self) -> tuple[int, float]:
         return self._disk.free_bytes(self._data_dir), self._disk.used_percent(self._data_dir)
 
-    def _tell_disk(self, why: str | None, delay_s: float, used: float) -> None:
+    def _set_disk(self, why: str | None, delay_s: float, used: float) -> None:
         pressure = self._partitions.pressure
         was, was_slow = pressure.refusal, pressure.delay_s > 0
-        pressure.tell_disk(why, delay_s)
+        pressure.set_disk(why, delay_s)
         if why is not None:
             if was is None:
                 log.error("writes are refused: %s", why)
         elif was is not None:
-            log.warning("there is room on the disk again: writes are taken")
+            log.warning("the disk has space again: writes are accepted")
         elif was_slow != (delay_s > 0):
             log.warning(
                 "the disk is %.1f %% full: producers are %s",
@@ -152,7 +151,7 @@ class Housekeeping:
         self.last_ms = self._clock.now_ms()
 
     async def _purge(self) -> None:
-        """Renames what is out of use, and unlinks what has been for long enough."""
+        """Renames retired files, and unlinks those that were renamed long enough ago."""
         now_ms = self._clock.now_ms()
         for removal in [one for one in self._removals if one.is_due(now_ms)]:
             try:
@@ -167,24 +166,24 @@ class Housekeeping:
                 self._removals.remove(removal)
 
     def remove_later(self, removals: list[Removal]) -> None:
-        """Files that are out of use; they go when readers have had their time."""
+        """Schedules the removal of retired files, once reads of them have had time to end."""
         self._removals += removals
 
     async def load_summaries(self, partition: Partition) -> None:
-        """Reads what retention and compaction ask of segments, so that they need not wait."""
+        """Reads the segment summaries that retention and compaction need, on workers."""
         unknown = [one for one in partition.log.segments.sealed if not one.is_summed_up]
         if not unknown:
             return
         try:
             await self._workers.run(retention.sum_up, unknown)
         except (OSError, Corrupt):
-            # Of one that was cut or removed while it was read, nothing is known and nothing lost.
+            # A segment that was truncated or removed meanwhile may fail; nothing is lost.
             if not any(segment.retired for segment in unknown):
                 raise
 
     def retain(self, partition: Partition, now_ms: int, *, is_settled: bool = True) -> None:
-        """Takes expired segments of one partition out of use; their files go later. By age and size
-        only what `is_settled`: else its queues may not have said yet what they wait for."""
+        """Retires expired segments of one partition; their files are removed later. By age and size
+        only if `is_settled`: else its queues may not have reported what they need."""
         if partition.log.offline is not None or partition.log.held:
             return
         if partition.is_under_repair or partition.is_compacting:
@@ -212,12 +211,12 @@ class Housekeeping:
             partition.log.producers.expire(now_ms)
 
     def failed(self, what: str, partition: Partition, error: Exception) -> None:
-        """Reports what went wrong with one partition, and takes it offline if it is damaged."""
+        """Reports an error of one partition, and takes it offline if it is damaged."""
         if partition.is_under_repair:
-            return  # Segments went while they were read: the next round finds what is left.
+            return  # Segments were removed while they were read: the next round reads the rest.
         if isinstance(error, Corrupt):
             self._partitions.read_failed(partition, error)
         elif partition.log.offline is None:
             log.error("%s of %s-%d failed: %s", what, partition.topic, partition.index, error)
         else:
-            partition.advance()  # Those who wait for an offline log must hear of it.
+            partition.advance()  # Requests that wait for the offline log must fail.

@@ -1,11 +1,11 @@
 """The data directory's `logs` folder: `<topic name>.<topic id>/<partition>/`.
 
-The id tells a topic from an earlier one of the same name; the name is there for people. Everything
-here waits for the disk, so it runs on workers; which partitions there should be is for
-`partitions` to say.
+The id distinguishes a topic from an earlier one of the same name; the name is for operators.
+Everything here waits for the disk, so it runs on workers; `partitions` decides which partitions
+there should be.
 
-A directory that belongs to no topic and to no recorded deletion is left alone and reported: it is
-somebody's data.
+A directory that belongs neither to a topic nor to a recorded deletion is left unchanged and
+reported: it may hold a user's data.
 """
 
 import enum
@@ -27,9 +27,9 @@ log = logging.getLogger("penstock.partitions")
 
 NAME_CHARACTERS_MAX = 200
 NAMED_MAX = 10
-"""Partitions that one line of the log names; the others are counted."""
+"""Partitions named in one log message; the others are counted."""
 MOVED = ".moved"
-"""Ends the name of a partition's directory that is being removed."""
+"""Suffix of a partition's directory that is being removed."""
 
 
 def directory_of(topic: str, topic_id: TopicId) -> str:
@@ -38,17 +38,17 @@ def directory_of(topic: str, topic_id: TopicId) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A partition that is to be opened."""
+    """A replica to open."""
 
     topic: TopicImage
     index: int
     config: TopicConfig
     leads: bool = False
-    """Whether this node is to lead it."""
+    """True if this node is to lead it."""
     known_end: int = NEVER_OPENED
-    """Up to where it is known to have been committed and on this disk (`watermarks`)."""
+    """End of the records known to be committed and on this disk (`high_watermark_checkpoint`)."""
     begins_at: int = 0
-    """First offset of a new log: no offset is given twice to consumers that read what was lost."""
+    """First offset of a new log: after a loss, offsets that consumers have read are not reused."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -60,12 +60,12 @@ class Opening:
 
     @property
     def name(self) -> str:
-        """Of the partition's own directory, below the root."""
+        """Path of the partition's own directory, below the root."""
         return f"{self.directory}/{self.index}"
 
 
 class LogDirectories:
-    """The folder's only user. Every method blocks."""
+    """The `logs` folder. Every method blocks."""
 
     def __init__(
         self, disk: Disk, clock: WallClock, root: str, keyring: Keyring | None = None
@@ -76,14 +76,14 @@ class LogDirectories:
         self._keyring = keyring
 
     def make_root(self) -> None:
-        """Without the sync a power cut could take the whole folder."""
+        """Creates the folder. Without the sync a power cut could remove all of it."""
         self._disk.mkdir(self._root)
         self._disk.sync_dir(self._root.rpartition("/")[0])
 
     def open_all(
         self, share: Sequence[Opening], clean: Mapping[str, CleanState]
     ) -> list[Log | OSError]:
-        """A log for each, or why the disk does not give it."""
+        """Opens a log for each replica, or returns the disk's error instead."""
         opened: list[Log | OSError] = []
         parents: dict[str, None] = {}
         for opening in share:
@@ -102,7 +102,7 @@ class LogDirectories:
         return opened
 
     def _make_durable(self, opened: Sequence[Log | OSError], parents: Iterable[str]) -> None:
-        """The files of new logs, and the names of all: what is missing later was taken away."""
+        """Syncs new logs and all names: a log that is missing later was removed from outside."""
         new = [one for one in opened if isinstance(one, Log) and one.dir_dirty]
         if len(new) > SYNC_ALL_FILES:
             self._disk.sync_all(self._root)
@@ -120,7 +120,7 @@ class LogDirectories:
         now_ms = self._clock.now_ms()
         known_end = opening.known_end
         if clean is not None:
-            known_end = max(known_end, clean.end_offset)  # All of it was on disk.
+            known_end = max(known_end, clean.end_offset)  # All records were on disk.
         opened = Log.open(
             self._disk,
             path,
@@ -134,46 +134,46 @@ class LogDirectories:
             opened.start_over(opening.begins_at)
         state = opening.topic.partitions[opening.index]
         if opened.offline is None and opening.leads and state.leader_epoch > opened.epochs.latest:
-            # The first append would do it, too, but on the event loop.
+            # The first append would do this, too, but on the event loop.
             opened.begin_epoch(state.leader_epoch)
         return opened
 
     def remove(self, topic_id: TopicId) -> None:
-        """Renamed first, so that a crash never leaves half a topic; then its keys are destroyed,
-        so that what may be left of an encrypted one tells nobody anything."""
+        """Removes a topic's directory. It is renamed first, so that a crash never leaves half a
+        topic. Then its keys are destroyed, so that remains of an encrypted log are unreadable."""
         disk, suffix = self._disk, f".{show_topic_id(topic_id)}"
-        doomed = f"{self._root}/{suffix}.deleted"
+        retired = f"{self._root}/{suffix}.deleted"
         for name in disk.listdir(self._root):
             if name.endswith(suffix):
-                disk.rename(f"{self._root}/{name}", doomed)
+                disk.rename(f"{self._root}/{name}", retired)
                 disk.sync_dir(self._root)
-        for index in disk.listdir(doomed):
-            key_file.shred(disk, f"{doomed}/{index}")
-        for index in disk.listdir(doomed):
-            for file in disk.listdir(f"{doomed}/{index}"):
-                disk.unlink(f"{doomed}/{index}/{file}")
-            disk.rmdir(f"{doomed}/{index}")
-        if disk.exists(doomed):
-            disk.rmdir(doomed)
+        for index in disk.listdir(retired):
+            key_file.shred(disk, f"{retired}/{index}")
+        for index in disk.listdir(retired):
+            for file in disk.listdir(f"{retired}/{index}"):
+                disk.unlink(f"{retired}/{index}/{file}")
+            disk.rmdir(f"{retired}/{index}")
+        if disk.exists(retired):
+            disk.rmdir(retired)
             disk.sync_dir(self._root)
 
     def remove_partition(self, topic: TopicImage, index: int) -> None:
-        """One partition of a topic that lives on elsewhere. Renamed first, as a topic is."""
+        """Removes one partition of a topic that exists elsewhere. Renamed first, as a topic is."""
         disk, parent = self._disk, f"{self._root}/{directory_of(topic.name, topic.id)}"
-        doomed = f"{parent}/.{index}{MOVED}"
-        self._empty(doomed)
+        retired = f"{parent}/.{index}{MOVED}"
+        self._empty(retired)
         if disk.exists(f"{parent}/{index}"):
-            disk.rename(f"{parent}/{index}", doomed)
+            disk.rename(f"{parent}/{index}", retired)
             disk.sync_dir(parent)
-        self._empty(doomed)
+        self._empty(retired)
 
     def find_moved(self, image: Image, node_id: int) -> list[tuple[TopicId, int]]:
-        """Partitions here of which the image says that others have them."""
+        """Partitions with a directory here that have no replica on this node by the image."""
         moved = []
         for topic in image.topics.values():
             parent = f"{self._root}/{directory_of(topic.name, topic.id)}"
             for name in self._disk.listdir(parent):
-                if name.endswith(MOVED):  # A crash came between renaming and removing.
+                if name.endswith(MOVED):  # Left by a crash between renaming and removing.
                     self._empty(f"{parent}/{name}")
                 elif name.isdecimal():
                     record = image.partition(topic.name, int(name))
@@ -181,19 +181,19 @@ class LogDirectories:
                         moved.append((topic.id, int(name)))
         return moved
 
-    def _empty(self, doomed: str) -> None:
-        if self._disk.exists(doomed):
-            key_file.shred(self._disk, doomed)
-            for file in self._disk.listdir(doomed):
-                self._disk.unlink(f"{doomed}/{file}")
-            self._disk.rmdir(doomed)
+    def _empty(self, retired: str) -> None:
+        if self._disk.exists(retired):
+            key_file.shred(self._disk, retired)
+            for file in self._disk.listdir(retired):
+                self._disk.unlink(f"{retired}/{file}")
+            self._disk.rmdir(retired)
 
     def report_strays(self, image: Image) -> None:
         known = {directory_of(topic.name, topic.id) for topic in image.topics.values()}
         for name in self._disk.listdir(self._root):
             if name not in known and not name.startswith("."):
                 log.warning(
-                    "%s/%s belongs to no topic and is left alone. If the metadata was restored "
+                    "%s/%s belongs to no topic and is left unchanged. If the metadata was restored "
                     "from a backup, see docs/how-to/restore-metadata.md",
                     self._root,
                     name,
@@ -201,7 +201,7 @@ class LogDirectories:
 
 
 class Advice(enum.Enum):
-    """Advice to the operator about logs that are offline: for one, and for several."""
+    """Advice to the operator on offline logs: for one, and for several."""
 
     WAIT = (
         "It is copied anew from another replica once one leads.",
@@ -212,17 +212,17 @@ class Advice(enum.Enum):
         "Stop the node and restore the directories from a copy, or delete the topics.",
     )
     ACCEPT = (
-        "Stop the node and restore the directory from a copy; or delete the topic; or go on "
-        "without what is lost: penstock cluster accept-loss {name} {index} --data {data_dir}",
-        "Stop the node and restore the directories from a copy; or delete the topics; or go on "
-        "without what is lost: penstock cluster accept-loss --all --data {data_dir} for those "
+        "Stop the node and restore the directory from a copy; or delete the topic; or continue "
+        "without the lost records: penstock cluster accept-loss {name} {index} --data {data_dir}",
+        "Stop the node and restore the directories from a copy; or delete the topics; or continue "
+        "without the lost records: penstock cluster accept-loss --all --data {data_dir} for those "
         "whose files are missing, and with topic and partition for each that is damaged",
     )
 
 
 def report_offline(offline: Iterable[tuple[Opening, Log]], data_dir: str) -> None:
-    """Tells the operator which logs are offline and what to do: one line for each kind of advice,
-    however many they are."""
+    """Logs which replicas are offline and what the operator can do: one message per kind of advice,
+    for any number of replicas."""
     by_advice: dict[Advice, list[tuple[Opening, Log]]] = {}
     for opening, opened in offline:
         by_advice.setdefault(_advice(opening, opened), []).append((opening, opened))
@@ -234,8 +234,8 @@ def report_offline(offline: Iterable[tuple[Opening, Log]], data_dir: str) -> Non
         )
         if len(found) == 1:
             log.error(
-                "%s-%d is offline: %s. Its files are kept as they are; other partitions "
-                "serve on. %s",
+                "%s-%d is offline: %s. Its files are kept unchanged; other partitions "
+                "remain available. %s",
                 name,
                 index,
                 opened.offline,
@@ -244,8 +244,8 @@ def report_offline(offline: Iterable[tuple[Opening, Log]], data_dir: str) -> Non
             continue
         names = listed([f"{each.topic.name}-{each.index}" for each, _ in found])
         log.error(
-            "%d replicas are offline: %s. The reason of the first: %s. Their files are kept as "
-            "they are; other partitions serve on. %s",
+            "%d replicas are offline: %s. The reason of the first: %s. Their files are kept "
+            "unchanged; other partitions remain available. %s",
             len(found),
             names,
             opened.offline,
@@ -260,6 +260,6 @@ def _advice(opening: Opening, opened: Log) -> Advice:
 
 
 def listed(names: Sequence[str], named_max: int = NAMED_MAX) -> str:
-    """Text with the first of these names, and how many more there are."""
+    """Joins the first of these names, and adds the number of the others."""
     shown, more = ", ".join(names[:named_max]), len(names) - named_max
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -1,10 +1,10 @@
-"""The keys of the logs of one node: whether they can be used, and under which key they lie.
+"""Encryption keys of a node's logs: their check at the start, and rotation.
 
-`check` runs before anything of a data directory is touched: a node that lacks a key says so and
-does not start, instead of taking logs offline that would then be copied anew. `rotate` puts logs
-under the key in use, some at a time, so that whoever asks can show how far it is; nothing else
-stops meanwhile, because root keys stay what they are. A key-encryption key that no log uses any
-more can be thrown away.
+`check` runs before a data directory is changed: a node that lacks a key reports it and does not
+start, instead of taking logs offline that would then be copied anew. `rotate` wraps the logs' keys
+with the current key-encryption key, some at a time, so that the caller can show progress. Nothing
+else is interrupted, because the logs' own keys do not change. A key-encryption key that no log
+uses can be discarded.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ ROTATED_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class RotationProgress:
-    """What a step of a rotation did, and what is left to do."""
+    """Logs done in one step of a rotation, and logs left to do."""
 
     rewrapped: int
     remaining: int
 
 
 def check(disk: Disk, root: str, keyring: Keyring | None) -> int:
-    """How many logs below `root` have a key; raises KeyTrouble if one cannot be used. Blocks.
+    """Counts the logs below `root` with a key; raises KeyTrouble if one is unusable. Blocks.
 
-    A damaged file is not looked into here: it takes its own log offline.
+    A damaged key file is ignored here: it takes its own log offline.
     """
     found = 0
     for topic in disk.listdir(root):
@@ -50,14 +50,14 @@ def check(disk: Disk, root: str, keyring: Keyring | None) -> int:
             found += 1
             if keyring is None:
                 raise KeyTrouble(
-                    f"{directory} is encrypted, and there is no encryption.kek.source. Set it to "
-                    f"where the key {wrapped.kek_id} is, and start again; nothing was changed."
+                    f"{directory} is encrypted, and encryption.kek.source is not set. Set it to "
+                    f"the location of key {wrapped.kek_id}, and start again; nothing was changed."
                 )
             try:
                 keyring.unwrap(wrapped)
             except UnknownKek as trouble:
                 raise KeyTrouble(
-                    f"{directory}: {trouble}. Put the missing key back, after the one in use, and "
+                    f"{directory}: {trouble}. Add the missing key back, after the one in use, and "
                     "start again; nothing was changed."
                 ) from trouble
             except KeyTrouble:
@@ -66,7 +66,7 @@ def check(disk: Disk, root: str, keyring: Keyring | None) -> int:
 
 
 class LogEncryption:
-    """Of a running node that has keys."""
+    """Log encryption of a running node with keys."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class LogEncryption:
         keyring: Keyring,
         read_keks: Callable[[], tuple[Kek, ...]],
     ) -> None:
-        """`read_keks` reads the keys anew; it blocks, and raises KeyTrouble."""
+        """`read_keks` reads the keys again; it blocks, and raises KeyTrouble."""
         self._partitions = partitions
         self._disk = disk
         self._workers = workers
@@ -85,30 +85,30 @@ class LogEncryption:
         self._rotating = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Takes over the keys as they are written down now. Raises KeyTrouble, with nothing
-        changed, when one that is in use would be missing."""
+        """Applies the keys of the present configuration. Raises KeyTrouble, with nothing changed,
+        if it lacks one that is in use."""
         keks = await self._workers.run(self._read_keks)
         missing = self.uses().keys() - {kek.id for kek in keks}
         if missing:
             raise KeyTrouble(
-                f"the key {min(missing)} is still in use, and encryption.kek.source does not hold "
-                "it any more; put it back after the new one until nothing uses it"
+                f"the key {min(missing)} is still in use, but missing in encryption.kek.source; "
+                "add it back after the new one until no log uses it"
             )
         self.keyring.replace(keks)
 
     def uses(self) -> Counter[str]:
-        """By key-encryption key: how many logs lie under it."""
+        """Number of logs by the key-encryption key that they use."""
         return Counter(
             log.cipher.wrapped.kek_id for log in self._logs() if log.cipher.wrapped is not None
         )
 
     @property
     def plain(self) -> int:
-        """How many logs have no key."""
+        """Number of logs without a key."""
         return sum(not log.cipher.has_key for log in self._logs())
 
     async def rotate(self, logs_max: int) -> RotationProgress:
-        """Puts up to so many logs under the key in use. Raises OSError, KeyTrouble."""
+        """Rewraps up to `logs_max` logs with the current key. Raises OSError, KeyTrouble."""
         async with self._rotating:
             old = [log for log in self._logs() if self._is_old(log)]
             share = old[: max(0, min(logs_max, ROTATED_MAX))]

@@ -1,14 +1,14 @@
-"""Removing files that this node should no longer have: of deleted topics, of replicas moved away.
+"""Orphan cleanup: removes files of deleted topics and of replicas that moved away.
 
-Both happen with the image that says so, or when the node returns, if it was away: then the folder
-is compared with the image. Removing waits for the disk, so it runs on workers, one thing at a
-time; what the disk refuses is tried again.
+Both happen with the image that says so, or after a restart, when the folder is compared with the
+image. Removal waits for the disk, so it runs on workers, one at a time; what the disk refuses is
+retried.
 
-Invariants: only a directory whose topic the image knows, as living or as deleted, is touched, and
-of a living topic only partitions that the image gives to others. A replica that came back before
-its files were gone keeps them. A deletion is confirmed when our part of it is off the disk.
-Leaves to others: whether anybody still reads or writes there (`partitions` closes first), the
-record of the deletion (`removals`).
+Invariants: only directories of topics are touched that the image knows, as existing or as deleted;
+of an existing topic only partitions without a replica here by the image. A replica that returns
+before its files are removed keeps them. A deletion is confirmed once this node's files are removed.
+Elsewhere: ending reads and writes first (`partitions`), the record of the deletion
+(`topic_deletion`).
 """
 
 import logging
@@ -32,39 +32,39 @@ class OrphanCleanup:
         self._workers = workers
         self._directories = directories
         self._moved: dict[tuple[TopicId, int], None] = {}
-        """Not ours any more; their files are to go."""
+        """Replicas that moved away, with files to remove."""
         self._removed: dict[TopicId, None] = {}
-        """Deleted topics whose files are gone from here."""
+        """Deleted topics whose files are removed here."""
 
-    def leave(self, topic_id: TopicId, index: int) -> None:
-        """This replica has moved to another node, and nobody uses its files."""
+    def schedule(self, topic_id: TopicId, index: int) -> None:
+        """Schedules the removal of a moved replica's files, which are no longer in use."""
         self._moved[topic_id, index] = None
 
-    async def look(self, image: Image) -> None:
-        """Finds what moved away while this node was not there."""
+    async def find_moved(self, image: Image) -> None:
+        """Finds replicas that moved away while this node was down."""
         for topic_id, index in await self._workers.run(
             self._directories.find_moved, image, self._node_id
         ):
-            self.leave(topic_id, index)
+            self.schedule(topic_id, index)
 
-    async def clear_moved(self, image: Image) -> bool:
-        """Removes the files of replicas that moved away; False: some are still there."""
+    async def remove_moved(self, image: Image) -> bool:
+        """Removes the files of replicas that moved away; False if some are left."""
         moved, self._moved = self._moved, {}
         for topic_id, index in moved:
             topic = image.topics_by_id.get(topic_id)
             if topic is None or self._node_id in topic.partitions[index].replicas:
-                continue  # It goes with its topic, or it is ours again.
+                continue  # It is removed with its topic, or has a replica here again.
             try:
                 await self._workers.run(self._directories.remove_partition, topic, index)
             except (OSError, Refused) as error:
-                log.warning("files of %s-%d stay for now: %s", topic.name, index, error)
-                self.leave(topic_id, index)
+                log.warning("files of %s-%d are removed later: %s", topic.name, index, error)
+                self.schedule(topic_id, index)
         return not self._moved
 
-    async def clear_deleted(self, image: Image) -> bool:
-        """Removes the files of deleted topics and says so; False: some are still there.
+    async def remove_deleted(self, image: Image) -> bool:
+        """Removes the files of deleted topics and confirms it; False if some are left.
 
-        The record of a deleted topic may stay for others' sake long after our files went.
+        The record of a deleted topic may wait for other nodes long after that.
         """
         self._removed = {one: None for one in self._removed if one in image.deleted}
         for topic_id, record in image.deleted.items():
@@ -74,7 +74,7 @@ class OrphanCleanup:
                 await self._workers.run(self._directories.remove, topic_id)
                 await topic_deletion.confirm(self._store, topic_id, self._node_id)
             except (UnknownResult, OSError, Refused) as error:
-                # The record stays, and the next round or the next start tries again.
+                # The record stays, and the next round or the next start retries.
                 log.warning("the files of a deleted topic are removed later: %s", error)
                 return False
             self._removed[topic_id] = None

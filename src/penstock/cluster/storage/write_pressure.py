@@ -1,16 +1,16 @@
-"""What keeps this node from taking every write at the moment: its disk, and full backlogs.
+"""Backpressure on writes from a nearly full disk and from full backlogs.
 
-Owns: whether a write is refused, and for how long its producer is put off. `is_on` is all that a
-write costs while there is neither.
+Owns: the decision to refuse a write, and the delay of its producer. Without either, a write costs
+only the check of `is_on`.
 
-The disk (`upkeep` looks at it): from `disk.watermark.slow.percent` on producers are put off a
-little after each request, more the fuller it is; from `disk.watermark.refuse.percent` on, and below
+The disk (`housekeeping` measures it): from `disk.watermark.slow.percent` on, producers are delayed
+after each request, longer the fuller it is; from `disk.watermark.refuse.percent` on, and below
 `disk.reserve.bytes`, they are refused with KAFKA_STORAGE_ERROR, which clients retry.
 
 A partition's backlog (`coordinator.queues.backlog_limits` measures it): above `max.backlog.bytes`
-its producers are refused, with POLICY_VIOLATION if `max.backlog.policy` is reject, so that they
-hear of it at once; if it is block, with KAFKA_STORAGE_ERROR and a pause, so that clients try again
-until their own time is up and go on when consumers have caught up.
+its producers are refused. With `max.backlog.policy=reject` the error is POLICY_VIOLATION, which
+fails at once. With `block` it is KAFKA_STORAGE_ERROR after a delay, so that clients retry until
+their own timeout, and continue when consumers have caught up.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from typing import NamedTuple
 from penstock.base.errors import ErrorCode, Refused
 
 SLOW_SECONDS_MAX = 1.0
-"""How long a producer is put off after each request when the disk is about to refuse it."""
+"""Delay of a producer after each request when the disk is about to refuse writes."""
 BLOCKED_SECONDS = 1.0
 
 
 class Policy(StrEnum):
-    """What a producer of a topic with a full backlog is told."""
+    """Response to producers of a topic with a full backlog."""
 
     BLOCK = "block"
     REJECT = "reject"
@@ -42,27 +42,27 @@ PartitionKey = tuple[str, int]
 
 
 class WritePressure:
-    """What weighs on the writes of one node."""
+    """Present backpressure on the writes of one node."""
 
     __slots__ = ("_full", "delay_s", "is_on", "refusal")
 
     def __init__(self) -> None:
         self.refusal: str | None = None
-        """Why no write is taken at all."""
+        """Reason why all writes are refused."""
         self.delay_s = 0.0
-        """For how long a producer is put off after each write that is taken."""
+        """Delay of a producer after each accepted write."""
         self._full: Mapping[PartitionKey, Full] = {}
         self.is_on = False
 
-    def tell_disk(self, refusal: str | None, delay_s: float = 0.0) -> None:
+    def set_disk(self, refusal: str | None, delay_s: float = 0.0) -> None:
         self.refusal, self.delay_s = refusal, delay_s
-        self._look()
+        self._update()
 
-    def tell_backlogs(self, full: Mapping[PartitionKey, Full]) -> None:
+    def set_full_backlogs(self, full: Mapping[PartitionKey, Full]) -> None:
         self._full = full
-        self._look()
+        self._update()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         self.is_on = self.refusal is not None or self.delay_s > 0 or bool(self._full)
 
     @property
@@ -73,7 +73,7 @@ class WritePressure:
         return self._full.get((topic, index))
 
     def check(self, topic: str, index: int) -> None:
-        """Raises Refused for a write that is not taken."""
+        """Raises Refused for a write that is not accepted."""
         if self.refusal is not None:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, self.refusal)
         found = self._full.get((topic, index))
@@ -84,7 +84,7 @@ class WritePressure:
 
 
 def slowness(used_percent: float, slow_percent: float, refuse_percent: float) -> float:
-    """Seconds that producers are put off, by how full the disk is; none below the watermark."""
+    """Delay of producers in seconds, by disk usage; none below the watermark."""
     if used_percent < slow_percent:
         return 0.0
     span = refuse_percent - slow_percent

@@ -45,14 +45,14 @@ class AckRetention:
         queues: QueueCoordinator,
         positions: Positions,
         configs: BrokerConfigs,
-        upkeep: Housekeeping,
+        housekeeping: Housekeeping,
         clock: WallClock,
     ) -> None:
         self._queues = queues
         self._positions = positions
         self._configs = configs
-        self._upkeep = upkeep
-        upkeep.kept_from = queues.kept_from
+        self._housekeeping = housekeeping
+        housekeeping.kept_from = queues.kept_from
         self._clock = clock
         self.records_deleted = 0
 
@@ -60,9 +60,9 @@ class AckRetention:
         """Until cancelled."""
         while True:
             await asyncio.sleep(self._configs.integer("log.retention.ack.interval.ms") / 1000)
-            await self.look()
+            await self.run_round()
 
-    async def look(self) -> None:
+    async def run_round(self) -> None:
         """One round over all partitions that it concerns."""
         led = [partition for partition in self._led() if _has_something(partition)]
         if not led:
@@ -85,7 +85,7 @@ class AckRetention:
                 log.info("%s-%d is looked at later: %s", partition.topic, partition.index, error)
 
     def _led(self) -> Iterable[Partition]:
-        image = self._queues.around.follower.image
+        image = self._queues.around.watcher.image
         for partition in list(self._queues.around.partitions.led()):
             topic = image.topics_by_id.get(partition.topic_id)
             if topic is not None and self._is_acked(topic):
@@ -96,7 +96,7 @@ class AckRetention:
         return is_asked and not topic.is_internal
 
     async def _delete(self, partition: Partition, there: list[GroupPosition]) -> None:
-        topic = self._queues.around.follower.image.topics_by_id.get(partition.topic_id)
+        topic = self._queues.around.watcher.image.topics_by_id.get(partition.topic_id)
         if topic is None:
             return
         named = topic_value("retention.ack.groups", topic.configs, self._configs)
@@ -110,7 +110,7 @@ class AckRetention:
             return
         await partition.delete_before(offset)
         self.records_deleted += offset - before
-        self._upkeep.retain(partition, self._clock.now_ms())
+        self._housekeeping.retain(partition, self._clock.now_ms())
 
 
 async def first_needed(

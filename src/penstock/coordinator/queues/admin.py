@@ -67,7 +67,7 @@ class QueueAdmin:
 
     async def _tell(self, calls: Sequence[QueueCall]) -> list[Told]:
         """One answer for each call; every node is asked before the first answer is waited for."""
-        image = self._around.follower.image
+        image = self._around.watcher.image
         return await scatter(
             calls,
             lambda call: leader_of(image, TopicId(call.topic_id), call.partition),

@@ -1,7 +1,7 @@
 """How far behind their producers the groups of a topic are, where that has a maximum.
 
 For topics with `max.backlog.bytes` this node measures the partitions it leads every
-`LOOK_SECONDS`: the bytes from the first record that some group still needs up to the end of the
+`ROUND_SECONDS`: the bytes from the first record that some group still needs up to the end of the
 log, all of them where no group has a position. Which groups count is as for retention `ack`
 (`ack_retention`). What is above the maximum is told to `cluster.storage.write_pressure`, which
 holds producers up until groups have caught up or retention has taken the rest.
@@ -26,7 +26,7 @@ from penstock.log.log import Log
 
 log = logging.getLogger("penstock.backlogs")
 
-LOOK_SECONDS = 1.0
+ROUND_SECONDS = 1.0
 
 
 class BacklogLimits:
@@ -43,10 +43,10 @@ class BacklogLimits:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            await asyncio.sleep(ROUND_SECONDS)
+            await self.run_round()
 
-    async def look(self) -> None:
+    async def run_round(self) -> None:
         """One round over all partitions that it concerns."""
         large = list(self._large())
         if not large:
@@ -70,7 +70,7 @@ class BacklogLimits:
 
     def _large(self) -> Iterable[tuple[Partition, int]]:
         """Partitions whose whole log is above the maximum: others need no look."""
-        topics = self._queues.around.follower.image.topics_by_id
+        topics = self._queues.around.watcher.image.topics_by_id
         for partition in list(self._queues.around.partitions.led()):
             topic = topics.get(partition.topic_id)
             if topic is None or topic.is_internal or "max.backlog.bytes" not in topic.configs:
@@ -81,7 +81,7 @@ class BacklogLimits:
                 yield partition, bytes_max
 
     def _policy(self, partition: Partition) -> Policy:
-        topic = self._queues.around.follower.image.topics_by_id.get(partition.topic_id)
+        topic = self._queues.around.watcher.image.topics_by_id.get(partition.topic_id)
         configs = topic.configs if topic is not None else {}
         return Policy(str(topic_value("max.backlog.policy", configs, self._configs)))
 
@@ -100,7 +100,7 @@ class BacklogLimits:
         for key in self._full.keys() - full.keys():
             log.warning("producers of %s-%d may go on", *key)
         self._full = full
-        self._queues.around.partitions.pressure.tell_backlogs(full)
+        self._queues.around.partitions.pressure.set_full_backlogs(full)
 
 
 def bytes_since(held: Log, offset: int) -> int:

@@ -216,24 +216,24 @@ class DeadLetterWriter:
     async def _ensure(self, queue: OpenQueue, name: str) -> TopicImage:
         """The dead-letter topic, created if it does not exist; once for all queues of this node
         that need it now."""
-        if name not in self._around.follower.image.topics:
+        if name not in self._around.watcher.image.topics:
             async with self._creating:
                 return await self._create(queue, name)
-        return self._around.follower.image.topics[name]
+        return self._around.watcher.image.topics[name]
 
     async def _create(self, queue: OpenQueue, name: str) -> TopicImage:
-        follower = self._around.follower
-        there = follower.image.topics.get(name)
+        watcher = self._around.watcher
+        there = watcher.image.topics.get(name)
         if there is not None:
             return there
-        source = follower.image.topics.get(queue.partition.topic)
+        source = watcher.image.topics.get(queue.partition.topic)
         if source is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         config = resolve_topic(source.configs, self._configs)
         new = NewTopic(
             name,
             len(source.partitions),
-            min(len(source.partitions[0].replicas), len(follower.image.brokers)),
+            min(len(source.partitions[0].replicas), len(watcher.image.brokers)),
             configs={
                 LIMIT: str(config.log.message_bytes_max + HEADER_BYTES),
                 "min.insync.replicas": str(config.min_insync_replicas),
@@ -242,16 +242,16 @@ class DeadLetterWriter:
             },
         )
         try:
-            plan = topics.plan_topic(new, follower.image, self._configs, self._random)
+            plan = topics.plan_topic(new, watcher.image, self._configs, self._random)
             revision = await topics.create_topic(self._store, plan)
         except Refused as refused:
             if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             revision = 0
         log.info("%s: made %s for the letters of %s", queue.key.group, name, source.name)
-        await follower.reached(revision)
+        await watcher.reached(revision)
         await self._around.partitions.reached(revision)
-        there = follower.image.topics.get(name)
+        there = watcher.image.topics.get(name)
         if there is None:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is not known here yet")
         return there
@@ -259,7 +259,7 @@ class DeadLetterWriter:
     async def _widen(self, queue: OpenQueue, burial: DeadLetterBatch, size: int) -> None:
         """Has the dead-letter topic take what its source takes, and the headers on top: the
         topic may be a user's own, or its source took less when it was made."""
-        image = self._around.follower.image
+        image = self._around.watcher.image
         there = image.topics_by_id.get(TopicId(burial.topic_id))
         source = image.topics.get(queue.partition.topic)
         if there is None or source is None:
@@ -277,7 +277,7 @@ class DeadLetterWriter:
         raised = config_changes.Alteration(LIMIT, config_changes.Op.SET, str(limit))
         change = config_changes.altering(Scope.TOPIC, [raised])
         revision = await config_changes.alter_topic(self._store, there.name, change)
-        await self._around.follower.reached(revision)
+        await self._around.watcher.reached(revision)
 
     # -- writing ----------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class DeadLetterWriter:
         """Writes the batch wherever its partition is led; returns when it is committed."""
         if not batch:
             return ErrorCode.NONE
-        image = self._around.follower.image
+        image = self._around.watcher.image
         topic = image.topics_by_id.get(TopicId(burial.topic_id))
         if topic is None or burial.partition >= len(topic.partitions):
             return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, and what it had with it.

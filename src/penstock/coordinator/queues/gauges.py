@@ -1,6 +1,6 @@
 """Keeps an eye on queues and dead letters, for those who watch the node's metrics.
 
-Every `LOOK_SECONDS` it looks at the queues that are open here and at the topics of dead letters
+Every `ROUND_SECONDS` it looks at the queues that are open here and at the topics of dead letters
 whose partitions are led here, and adds them up: by group and topic, and by topic. A queue that was
 closed because nobody reads from it is the one to worry about: it is remembered for as long as its
 partition is led here, and what has been written since counts.
@@ -22,7 +22,7 @@ from penstock.coordinator.queues.open_queues import QueueCoordinator
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX, DEAD_LETTERS
 from penstock.state.queues.state_shard import QueueKey
 
-LOOK_SECONDS = 10.0
+ROUND_SECONDS = 10.0
 QUEUES_MAX = 20_000
 CLOSED_AT_ONCE = 50
 """Their state must be read: an administrator may have changed it."""
@@ -90,10 +90,10 @@ class QueueWatch:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            await self.run_round()
+            await asyncio.sleep(ROUND_SECONDS)
 
-    async def look(self) -> None:
+    async def run_round(self) -> None:
         """One round."""
         for key in self._due():
             seen = await self._inspect(key)
@@ -144,7 +144,7 @@ class QueueWatch:
 
     def _letter_boxes(self) -> Iterator[tuple[str, QueueKey]]:
         around = self._coordinator.around
-        image = around.follower.image
+        image = around.watcher.image
         for topic in letter_topics(image):
             for index in range(len(topic.partitions)):
                 if around.partitions.get(topic.name, index) is not None:

@@ -109,13 +109,13 @@ class QueueCoordinator:
             yield opened.queue
 
     def settings(self, group: str, topic: TopicImage) -> QueueSettings:
-        return settings_of(self.around.follower.image, self._configs, group, topic)
+        return settings_of(self.around.watcher.image, self._configs, group, topic)
 
     def lease_settings(self, group: str) -> LeaseSettings:
         """Asked at every fetch, so it is worked out once for each change of configs."""
         known = self._leases.get(group)
         if known is None:
-            image = self.around.follower.image
+            image = self.around.watcher.image
             known = self._leases[group] = lease_settings_of(image, self._configs, group)
         return known
 
@@ -168,7 +168,7 @@ class QueueCoordinator:
         return partition
 
     def topic_of(self, key: QueueKey) -> TopicImage:
-        topic = self.around.follower.image.topics_by_id.get(TopicId(key.topic_id))
+        topic = self.around.watcher.image.topics_by_id.get(TopicId(key.topic_id))
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic
@@ -349,7 +349,7 @@ class QueueCoordinator:
     async def look_up(self, key: QueueKey) -> QueueState | None:
         """What is kept of a queue that is not open, if anything is."""
         partition = self.led_partition(key)
-        if self.keeping.host.topic not in self.around.follower.image.topics:
+        if self.keeping.host.topic not in self.around.watcher.image.topics:
             return None  # Nobody has ever kept anything.
         kept, _ = await self._load(key, partition)
         return kept

@@ -148,7 +148,7 @@ class QueueRouter:
         return by_node, nobody
 
     def _leader_of(self, key: QueueKey) -> int:
-        return leader_of(self._around.follower.image, TopicId(key.topic_id), key.partition)
+        return leader_of(self._around.watcher.image, TopicId(key.topic_id), key.partition)
 
     def _take_at(
         self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest

@@ -153,7 +153,7 @@ class QueueStateStore:
             number=number,
             payload=payload,
         )
-        image = self._around.follower.image
+        image = self._around.watcher.image
         index = self.host.index_of(shard_key(key))
         record = image.partition(STATES.name, index)
         if record is not None and record.leader == self._around.peers.node_id:
@@ -221,7 +221,7 @@ class QueueStateStore:
         if seat.shard is None:
             return set()
         topics = {TopicId(key.topic_id) for key in seat.shard.queues()}
-        return topics - self._around.follower.image.topics_by_id.keys()
+        return topics - self._around.watcher.image.topics_by_id.keys()
 
     def _forget(self, seat: ShardRuntime[StateShard], topics: set[TopicId]) -> None:
         """Some at a time: there may be many."""

@@ -85,7 +85,7 @@ class QueueWakeup:
         return due
 
     def _reign_of(self, key: QueueKey) -> Reign | None:
-        topic = self._around.follower.image.topics_by_id.get(TopicId(key.topic_id))
+        topic = self._around.watcher.image.topics_by_id.get(TopicId(key.topic_id))
         if topic is None or key.partition >= len(topic.partitions):
             return None
         record = topic.partitions[key.partition]

@@ -62,7 +62,7 @@ class InternalTopics:
     def __init__(
         self,
         store: Store,
-        follower: MetadataWatcher,
+        watcher: MetadataWatcher,
         partitions: Partitions,
         configs: BrokerConfigs,
         random: Random,
@@ -72,7 +72,7 @@ class InternalTopics:
         """`is_alone`: this node has no others beside it, now or later."""
         self._is_alone = is_alone
         self._store = store
-        self._follower = follower
+        self._watcher = watcher
         self._partitions = partitions
         self._configs = configs
         self._random = random
@@ -82,16 +82,16 @@ class InternalTopics:
         """Returns when the topic exists and its partitions here are open; else refuses."""
         try:
             async with asyncio.timeout(CREATE_SECONDS_MAX):
-                while (known := self._follower.image.topics.get(topic.name)) is None:
+                while (known := self._watcher.image.topics.get(topic.name)) is None:
                     async with self._creating:
-                        if topic.name not in self._follower.image.topics:
+                        if topic.name not in self._watcher.image.topics:
                             await self._create(topic)
                 await self._partitions.reached(known.revision)
         except (TimeoutError, UnknownResult, ConnectionError) as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     async def _create(self, topic: InternalTopic) -> None:
-        image = self._follower.image
+        image = self._watcher.image
         configs = self._configs
         factor = configs.integer(topic.replication_factor)
         if self._is_alone:
@@ -118,4 +118,4 @@ class InternalTopics:
             # Another node was first.
             entry = await self._store.get(store_keys.topic_key(topic.name))
             revision = entry.revision if entry is not None else 0
-        await self._follower.reached(revision)
+        await self._watcher.reached(revision)

@@ -41,7 +41,7 @@ class HostContext:
     """What every host needs of the node."""
 
     partitions: Partitions
-    follower: MetadataWatcher
+    watcher: MetadataWatcher
     workers: Workers
     time: SteadyTime
     peers: PeerConnections
@@ -91,7 +91,7 @@ class ShardHost(Generic[S]):
 
     def index_of(self, key: str) -> int:
         """The partition that coordinates `key`; refuses while the topic does not exist."""
-        topic = self._around.follower.image.topics.get(self.topic)
+        topic = self._around.watcher.image.topics.get(self.topic)
         if topic is None:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return shard_of(key, len(topic.partitions))
@@ -130,7 +130,7 @@ class ShardHost(Generic[S]):
     def follow(self) -> None:
         """Brings the seats in line with the partitions that are open here now."""
         partitions = self._around.partitions
-        topic = self._around.follower.image.topics.get(self.topic)
+        topic = self._around.watcher.image.topics.get(self.topic)
         count = len(topic.partitions) if topic is not None else 0
         for index, seat in list(self.seats.items()):
             partition = partitions.get(self.topic, index)

@@ -22,7 +22,7 @@ class Watching:
     def __init__(self, around: HostContext, groups: GroupCoordinator, loop_lag: Histogram) -> None:
         self.attention = ScrapeActivity()
         self.groups = GroupWatch(around, groups)
-        self.heat = PartitionSkew(around.partitions)
+        self.skew = PartitionSkew(around.partitions)
         self._loop_lag = loop_lag
 
     async def run(self) -> None:
@@ -32,14 +32,14 @@ class Watching:
     async def _look_at_groups(self) -> None:
         while True:
             await self.attention.wait()
-            await self.groups.look()
-            await asyncio.sleep(group_lag.LOOK_SECONDS)
+            await self.groups.run_round()
+            await asyncio.sleep(group_lag.ROUND_SECONDS)
 
     async def _look_at_topics(self) -> None:
         while True:
             await self.attention.wait()
-            await self.heat.look()
-            await asyncio.sleep(partition_skew.LOOK_SECONDS)
+            await self.skew.run_round()
+            await asyncio.sleep(partition_skew.ROUND_SECONDS)
 
     async def _time_loop(self) -> None:
         loop = asyncio.get_running_loop()

@@ -236,13 +236,13 @@ NODE_READINGS = (
         "penstock_segments_removed_total",
         "counter",
         "Segments that retention took out of use: by age, by size, or below the start of the log.",
-        lambda node: node.upkeep.segments_removed,
+        lambda node: node.housekeeping.segments_removed,
     ),
     GaugeReading(
         "penstock_retention_last_timestamp_seconds",
         "gauge",
         "When retention last came to the end of a round over all partitions; 0 before the first.",
-        lambda node: node.upkeep.last_ms / 1000,
+        lambda node: node.housekeeping.last_ms / 1000,
     ),
     GaugeReading(
         "penstock_compactions_running",

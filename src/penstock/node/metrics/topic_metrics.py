@@ -90,7 +90,7 @@ def group_trends(node: "Node") -> Iterable[Sample]:
 
 
 def warmth(what: str) -> Callable[["Node"], Iterable[Sample]]:
-    return lambda node: [((t,), getattr(w, what)) for t, w in node.watching.heat.topics.items()]
+    return lambda node: [((t,), getattr(w, what)) for t, w in node.watching.skew.topics.items()]
 
 
 TOPIC_READINGS = (

@@ -94,14 +94,14 @@ class Logins:
     def __init__(
         self,
         configs: BrokerConfigs,
-        follower: MetadataWatcher,
+        watcher: MetadataWatcher,
         workers: Workers,
         clock: WallClock,
         random: Random,
         secret: bytes,
     ) -> None:
         self._configs = configs
-        self._follower = follower
+        self._watcher = watcher
         self._workers = workers
         self._clock = clock
         self._random = random
@@ -142,7 +142,7 @@ class Logins:
             return self._node_credential(mechanism)
         if nodes_only:
             return None
-        return users.credential(self._follower.image, name, mechanism)
+        return users.credential(self._watcher.image, name, mechanism)
 
     def _node_credential(self, mechanism: str) -> Credential:
         known = self._nodes.get(mechanism)
@@ -157,7 +157,7 @@ class Logins:
     async def verify(self, name: str, password: str, peer: str) -> bool:
         """Whether a user at an address has this password; refuses when too many ask. An unknown
         user takes as long as a known one."""
-        image = self._follower.image
+        image = self._watcher.image
         for mechanism in scram.MECHANISMS:
             credential = users.credential(image, name, mechanism)
             if credential is not None:

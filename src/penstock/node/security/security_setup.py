@@ -39,7 +39,7 @@ async def secure(
     config: NodeConfig,
     configs: BrokerConfigs,
     store: Store,
-    follower: MetadataWatcher,
+    watcher: MetadataWatcher,
     ports: Ports,
 ) -> NodeSecurity:
     """Raises InvalidConfig, saying what does not do."""
@@ -52,26 +52,26 @@ async def secure(
     is_guarded = bool(configs.text("authorizer.class.name"))
     if is_guarded or any(endpoint.protocol.has_login for endpoint in found):
         secret = await cluster_secret(store, ports.random)
-        logins = Logins(configs, follower, ports.workers, ports.clock, ports.random, secret)
-        await _ensure_admin(configs, store, follower, ports)
+        logins = Logins(configs, watcher, ports.workers, ports.clock, ports.random, secret)
+        await _ensure_admin(configs, store, watcher, ports)
     certificates = node_certificates(configs, found[0])
     return NodeSecurity(
         found,
         logins,
         introduction(configs, found[0], secret, ports.random, certificates),
         certificates,
-        Authorizer(configs, follower.image),
+        Authorizer(configs, watcher.image),
     )
 
 
 async def _ensure_admin(
-    configs: BrokerConfigs, store: Store, follower: MetadataWatcher, ports: Ports
+    configs: BrokerConfigs, store: Store, watcher: MetadataWatcher, ports: Ports
 ) -> None:
     path = configs.text("admin.password.file")
-    admin = follower.image.users.get(ADMIN)
+    admin = watcher.image.users.get(ADMIN)
     if path is None or (admin is not None and admin.scram):
         return
     try:
-        await make_admin(store, follower.image, ports.random, path)
+        await make_admin(store, watcher.image, ports.random, path)
     except (OSError, Refused) as error:
         raise InvalidConfig(f"admin.password.file: {error}") from error

@@ -183,39 +183,39 @@ class Node:
         partitions = Partitions(
             NODE, self.disk, self.workers, clock, self.store, flusher, self.configs, "data/logs"
         )
-        follower = MetadataWatcher(self.store)
-        await partitions.start(await follower.start(), None)
-        follower.on_change(self._configure)
-        follower.on_change(partitions.follow)
+        watcher = MetadataWatcher(self.store)
+        await partitions.start(await watcher.start(), None)
+        watcher.on_change(self._configure)
+        watcher.on_change(partitions.follow)
         producer_ids = ProducerIds(self.store)
         random = SimRandom(loop.seed)
-        peers = PeerConnections(NODE, follower)
+        peers = PeerConnections(NODE, watcher)
         self.around = around = HostContext(
-            partitions, follower, self.workers, SteadyTime(clock), peers, random
+            partitions, watcher, self.workers, SteadyTime(clock), peers, random
         )
-        internal = InternalTopics(self.store, follower, partitions, self.configs, random)
+        internal = InternalTopics(self.store, watcher, partitions, self.configs, random)
         self.rights = Rights()
         groups = GroupCoordinator(around, self.configs, internal, self.rights.shows)
         txns = TxnCoordinator(around, self.configs, internal, producer_ids, groups)
         burials = DeadLetterWriter(around, self.configs, self.store, random, producer_ids)
         queues = QueueCoordinator(around, self.configs, internal, burials)
         registry = RegistryCoordinator(around, internal)
-        follower.on_change(groups.follow)
-        follower.on_change(queues.follow)
+        watcher.on_change(groups.follow)
+        watcher.on_change(queues.follow)
         partitions.on_change(groups.host.follow)
         partitions.on_change(txns.host.follow)
         partitions.on_change(queues.keeping.host.follow)
         partitions.on_change(registry.host.follow)
         hosts = (groups.host.run(), txns.run(), queues.run(), registry.run())
-        work = (follower.run(), partitions.run(), *hosts)
+        work = (watcher.run(), partitions.run(), *hosts)
         self._tasks = [asyncio.ensure_future(each) for each in work]
         metrics = Metrics()
         self.ctx = make_context(
             node_id=NODE,
             configs=self.configs,
             partitions=partitions,
-            follower=follower,
-            losses=RecentFailures(follower),
+            watcher=watcher,
+            losses=RecentFailures(watcher),
             membership=membership,
             store=self.store,
             clock=clock,
@@ -232,10 +232,10 @@ class Node:
             audit=AuditLog(around, internal, self.configs),
             metrics=metrics,
             directory=DataDirectory(self.disk, "data"),
-            meter=Meter(metrics, self.configs, follower.image),
+            meter=Meter(metrics, self.configs, watcher.image),
             authorizer=self.rights,
         )
-        follower.on_change(self.ctx.meter.follow)
+        watcher.on_change(self.ctx.meter.follow)
         return self
 
     def _configure(self, before: Image, after: Image) -> None:

@@ -29,11 +29,11 @@ async def test_writes_to_a_disk_that_fills_up_are_taken_and_their_producers_put_
 ) -> None:
     await node.create("t", 1)
     assert await write(node) == ([0], 0, 0.0)
-    node.ctx.partitions.pressure.tell_disk(None, 0.25)
+    node.ctx.partitions.pressure.set_disk(None, 0.25)
     assert await write(node) == ([0], 250, 0.25)
     assert await write(node, acks=0) == ([], 0, 0.25)
     assert throttles(node, "disk") == 2
-    node.ctx.partitions.pressure.tell_disk(None)
+    node.ctx.partitions.pressure.set_disk(None)
     assert await write(node) == ([0], 0, 0.0)
 
 
@@ -41,7 +41,7 @@ async def test_writes_to_a_disk_that_fills_up_are_taken_and_their_producers_put_
 async def test_a_full_backlog_that_blocks_is_told_to_wait_and_try_again(node: Node) -> None:
     await node.create("t", 1)
     await node.create("u", 1)
-    node.ctx.partitions.pressure.tell_backlogs({("t", 0): Full(Policy.BLOCK, "full")})
+    node.ctx.partitions.pressure.set_full_backlogs({("t", 0): Full(Policy.BLOCK, "full")})
     storage = ErrorCode.KAFKA_STORAGE_ERROR
     assert await write(node, "t", "u") == ([storage, 0], 1000, BLOCKED_SECONDS)
     assert await write(node, "u") == ([0], 0, 0.0)
@@ -54,7 +54,7 @@ async def test_a_full_backlog_that_blocks_is_told_to_wait_and_try_again(node: No
 @run_with(on_node)
 async def test_a_full_backlog_that_rejects_says_so_at_once(node: Node) -> None:
     await node.create("t", 1)
-    node.ctx.partitions.pressure.tell_backlogs({("t", 0): Full(Policy.REJECT, "full")})
+    node.ctx.partitions.pressure.set_full_backlogs({("t", 0): Full(Policy.REJECT, "full")})
     assert await write(node) == ([ErrorCode.POLICY_VIOLATION], 0, 0.0)
-    node.ctx.partitions.pressure.tell_backlogs({})
+    node.ctx.partitions.pressure.set_full_backlogs({})
     assert await write(node) == ([0], 0, 0.0)

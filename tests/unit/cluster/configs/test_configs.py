@@ -26,12 +26,12 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("zookeeper.connect", "Kafka 4 has it no longer"),
-        ("inter.broker.protocol.version", "Kafka 4 has it no longer"),
+        ("zookeeper.connect", "Kafka 4 no longer has it"),
+        ("inter.broker.protocol.version", "Kafka 4 no longer has it"),
         ("controller.quorum.election.timeout.ms", "no KRaft quorum"),
         ("metadata.log.segment.bytes", "no KRaft quorum"),
         ("remote.log.manager.thread.pool.size", "no tiered storage"),
-        ("ssl.cipher.suites", "OpenSSL's own ciphers"),
+        ("ssl.cipher.suites", "OpenSSL's ciphers"),
         ("sasl.kerberos.service.name", "Kerberos"),
         ("sasl.login.class", "Kerberos"),
         ("config.providers", "Java classes"),

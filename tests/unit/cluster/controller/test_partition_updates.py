@@ -209,19 +209,19 @@ async def test_a_replica_leaves_before_it_throws_its_copy_away(
     for node in (1, 2, 3):
         broker = store_keys.encode(BrokerRecord(node, "h", node))
         await store.commit([], [Put(store_keys.broker_key(node), broker)])
-    follower = MetadataWatcher(store)
-    await follower.start()
+    watcher = MetadataWatcher(store)
+    await watcher.start()
     # The image is old: another change has been made since.
     now = replace(initial_record((1, 2, 3)), isr=(1, 2), elr=(3,), partition_epoch=1)
     await store.commit([], [Put(store_keys.partition_key(TOPIC, 0), store_keys.encode(now))])
     configs = BrokerConfigs({"min.insync.replicas": "3"})
-    await partition_updates.leave(store, follower, configs, "t", 0, 3)
+    await partition_updates.leave(store, watcher, configs, "t", 0, 3)
     record = (await image_of(store)).topics["t"].partitions[0]
     assert (record.isr, record.elr, record.leader) == ((1, 2), (), 1)
-    await partition_updates.leave(store, follower, configs, "t", 0, 1)
+    await partition_updates.leave(store, watcher, configs, "t", 0, 1)
     record = (await image_of(store)).topics["t"].partitions[0]
     assert (record.isr, record.elr, record.leader) == ((2,), (), 2)
-    await partition_updates.leave(store, follower, configs, "gone", 0, 1)
+    await partition_updates.leave(store, watcher, configs, "gone", 0, 1)
     etcd.down = True
     with pytest.raises(Refused):
-        await partition_updates.leave(store, follower, configs, "t", 0, 2)
+        await partition_updates.leave(store, watcher, configs, "t", 0, 2)

@@ -25,8 +25,8 @@ class World:
 
     def __init__(self, loop: SimLoop) -> None:
         self.store = SimStore(SimEtcd(loop.seed))
-        self.follower = MetadataWatcher(self.store)
-        self.losses = RecentFailures(self.follower)
+        self.watcher = MetadataWatcher(self.store)
+        self.losses = RecentFailures(self.watcher)
 
     async def register(self, node_id: int) -> None:
         record = BrokerRecord(node_id, f"node-{node_id}", 9092, 1)
@@ -50,8 +50,8 @@ def in_world(test: Test) -> None:
         world = World(loop)
         for node_id in (1, 2, 3):
             await world.register(node_id)
-        await world.follower.start()
-        following = asyncio.ensure_future(world.follower.run())
+        await world.watcher.start()
+        following = asyncio.ensure_future(world.watcher.run())
         try:
             await test(world)
         finally:

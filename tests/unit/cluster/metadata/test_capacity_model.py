@@ -16,7 +16,7 @@ def test_the_target_load_needs_space_before_anything_else() -> None:
     assert made.why == "disk space"
     stored_gb = 100_000 * 1024 / 1e9 * 86_400 * 7 * 3
     assert made.nodes * 2_000 * 0.75 >= stored_gb
-    assert any("only the disks ask" in note for note in made.notes)
+    assert any("only the disks need" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_cpu_is_bytes_in_every_role_and_requests() -> None:
 def test_what_was_not_measured_is_said() -> None:
     made = plan(replace(TARGET, disk_gb=1e6, consume_ms=100.0, replication=2, batch_bytes=100))
     said = " ".join(made.notes)
-    for word in ("extrapolated", "more than was measured", "min.insync.replicas", "small batches"):
+    for word in ("extrapolated", "exceed the measured", "min.insync.replicas", "small batches"):
         assert word in said
 
 

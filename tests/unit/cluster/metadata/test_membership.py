@@ -35,8 +35,8 @@ class World:
         self.etcd = SimEtcd(loop.seed)
         self.store = SimStore(self.etcd)
         self.membership = ClusterMembership(1, self.store, BrokerConfigs(), is_leased=is_leased)
-        self.follower = MetadataWatcher(self.store)
-        self.follower.on_change(self.membership.follow)
+        self.watcher = MetadataWatcher(self.store)
+        self.watcher.on_change(self.membership.follow)
         self.fenced = 0
         self.membership.on_fenced(self._count)
         self.said: list[str] = []
@@ -49,9 +49,9 @@ class World:
         # A cluster's id is always there before its first broker.
         await self.put(store_keys.CLUSTER_ID, store_keys.ClusterRecord("c"))
         await self.membership.register(RECORD)
-        await self.follower.start()
+        await self.watcher.start()
         self.tasks = [
-            asyncio.ensure_future(self.follower.run()),
+            asyncio.ensure_future(self.watcher.run()),
             asyncio.ensure_future(self.membership.run()),
         ]
 

@@ -15,7 +15,7 @@ async def test_a_new_registration_counts_when_the_image_shows_it(world: World) -
 
     async def reached(revision: int) -> None:
         await shown.wait()
-        await world.follower.reached(revision)
+        await world.watcher.reached(revision)
 
     await world.join()
     assert not world.membership.is_fenced
@@ -37,20 +37,20 @@ async def test_clients_are_sent_away_while_the_node_is_fenced_and_not_for_ever(
     world: World,
 ) -> None:
     membership = world.membership
-    assert membership.is_misleading, "it has no place yet"
+    assert membership.may_be_stale, "it has no place yet"
     await world.join()
-    assert not membership.is_misleading
+    assert not membership.may_be_stale
     world.etcd.down = True
     await asyncio.sleep(SESSION_S + 1)
     assert membership.is_fenced
-    assert membership.is_misleading
+    assert membership.may_be_stale
     await asyncio.sleep(AVOIDED_SECONDS)
     assert membership.is_fenced
-    assert not membership.is_misleading
+    assert not membership.may_be_stale
     world.etcd.down = False
     await asyncio.sleep(SESSION_S)
     assert not membership.is_fenced
-    assert not membership.is_misleading
+    assert not membership.may_be_stale
 
 
 @run_with(in_world)
@@ -59,11 +59,11 @@ async def test_a_node_that_slept_sends_clients_away_before_anything_else_is_noti
 ) -> None:
     await world.join()
     world.membership.valid_until = world.loop.time()
-    assert world.membership.is_misleading
+    assert world.membership.may_be_stale
 
 
 @run_with(in_world, is_leased=False)
 async def test_a_node_by_itself_never_sends_clients_away(world: World) -> None:
-    assert not world.membership.is_misleading
+    assert not world.membership.may_be_stale
     await world.membership.register(RECORD)
-    assert not world.membership.is_misleading
+    assert not world.membership.may_be_stale

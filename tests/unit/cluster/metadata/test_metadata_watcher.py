@@ -30,18 +30,18 @@ async def ended(task: "asyncio.Task[None]") -> None:
 async def test_the_image_is_complete_after_start(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     revision = await write(store, 1)
-    follower = MetadataWatcher(store)
-    image = await follower.start()
+    watcher = MetadataWatcher(store)
+    image = await watcher.start()
     assert image.revision == revision
     assert image.cluster_configs == {"n": "1"}
-    await follower.reached(revision)
+    await watcher.reached(revision)
 
 
 @run_with(run)
 async def test_an_empty_store_gives_an_image_too(loop: SimLoop) -> None:
-    follower = MetadataWatcher(SimStore(SimEtcd(loop.seed)))
-    assert (await follower.start()).topics == {}
-    await follower.reached(0)
+    watcher = MetadataWatcher(SimStore(SimEtcd(loop.seed)))
+    assert (await watcher.start()).topics == {}
+    await watcher.reached(0)
 
 
 @run_with(run)
@@ -49,15 +49,15 @@ async def test_every_image_is_told_in_order_with_the_one_before(loop: SimLoop) -
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (0.0, 0.5)
     store = SimStore(etcd)
-    follower = MetadataWatcher(store)
-    await follower.start()
+    watcher = MetadataWatcher(store)
+    await watcher.start()
     told: list[tuple[Image, Image]] = []
-    follower.on_change(lambda before, after: told.append((before, after)))
-    task = asyncio.ensure_future(follower.run())
+    watcher.on_change(lambda before, after: told.append((before, after)))
+    task = asyncio.ensure_future(watcher.run())
     revision = 0
     for number in range(10):
         revision = await write(store, number)
-    await follower.reached(revision)
+    await watcher.reached(revision)
     assert [after.cluster_configs["n"] for _, after in told] == [str(n) for n in range(10)]
     assert all(told[i][1] is told[i + 1][0] for i in range(9))
     await ended(task)
@@ -68,16 +68,16 @@ async def test_whoever_waits_is_woken_after_the_callbacks(loop: SimLoop) -> None
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (1.0, 1.0)
     store = SimStore(etcd)
-    follower = MetadataWatcher(store)
-    await follower.start()
+    watcher = MetadataWatcher(store)
+    await watcher.start()
     seen: list[str] = []
-    follower.on_change(lambda before, after: seen.append("callback"))
-    task = asyncio.ensure_future(follower.run())
+    watcher.on_change(lambda before, after: seen.append("callback"))
+    task = asyncio.ensure_future(watcher.run())
     first, second = await write(store, 1), await write(store, 2)
 
     async def wait(revision: int) -> None:
-        await follower.reached(revision)
-        assert follower.image.revision >= revision
+        await watcher.reached(revision)
+        assert watcher.image.revision >= revision
         seen.append(f"waiter {revision}")
 
     late = asyncio.ensure_future(wait(second))
@@ -94,21 +94,21 @@ async def test_a_lost_watch_is_made_good_by_reading_everything(loop: SimLoop) ->
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (5.0, 5.0)
     store = SimStore(etcd)
-    follower = MetadataWatcher(store)
-    await follower.start()
+    watcher = MetadataWatcher(store)
+    await watcher.start()
     told: list[Image] = []
-    follower.on_change(lambda before, after: told.append(after))
-    task = asyncio.ensure_future(follower.run())
+    watcher.on_change(lambda before, after: told.append(after))
+    task = asyncio.ensure_future(watcher.run())
     revision = 0
     for number in range(5):
         revision = await write(store, number)
     etcd.compact()
-    await follower.reached(revision)
-    assert follower.image.cluster_configs == {"n": "4"}
+    await watcher.reached(revision)
+    assert watcher.image.cluster_configs == {"n": "4"}
     assert len(told) == 1
     after = await write(store, 9)
-    await follower.reached(after)
-    assert follower.image.cluster_configs == {"n": "9"}
+    await watcher.reached(after)
+    assert watcher.image.cluster_configs == {"n": "9"}
     await ended(task)
 
 
@@ -117,14 +117,14 @@ async def test_a_store_that_is_down_is_asked_again(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (5.0, 5.0)
     store = SimStore(etcd)
-    follower = MetadataWatcher(store)
-    await follower.start()
-    task = asyncio.ensure_future(follower.run())
+    watcher = MetadataWatcher(store)
+    await watcher.start()
+    task = asyncio.ensure_future(watcher.run())
     revision = await write(store, 1)
     etcd.compact()
     etcd.down = True
     await asyncio.sleep(60)
     assert not task.done()
     etcd.down = False
-    await follower.reached(revision)
+    await watcher.reached(revision)
     await ended(task)

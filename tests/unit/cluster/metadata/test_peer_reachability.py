@@ -32,22 +32,22 @@ class World:
         self.loop = loop
         self.etcd = SimEtcd(loop.seed)
         self.store = SimStore(self.etcd)
-        self.follower = MetadataWatcher(self.store)
+        self.watcher = MetadataWatcher(self.store)
         configs = BrokerConfigs()
         self.membership = ClusterMembership(1, self.store, configs, is_leased=True)
-        self.follower.on_change(self.membership.follow)
+        self.watcher.on_change(self.membership.follow)
         self.given_up: list[int] = []
         random = SimRandom(loop.seed)
         self.reach = PeerReachability(
-            self.store, self.follower, self.membership, configs, random, self.given_up.append
+            self.store, self.watcher, self.membership, configs, random, self.given_up.append
         )
         self.silence_s = silence_seconds(configs)
         self.silent: set[int] = set()
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        await self.follower.start()
-        self._begin(self.follower.run())
+        await self.watcher.start()
+        self._begin(self.watcher.run())
         await self.membership.register(BrokerRecord(1, "h", 1, directory_id="d"))
         self._begin(self.membership.run())
         self._begin(self.reach.run())
@@ -60,7 +60,7 @@ class World:
 
     async def _answer(self) -> None:
         while True:
-            for node, broker in self.follower.image.brokers.items():
+            for node, broker in self.watcher.image.brokers.items():
                 if node not in self.silent:
                     self.reach.answered(node, broker.epoch)
             await asyncio.sleep(ROUND_TRIP_S)
@@ -101,7 +101,7 @@ async def test_nothing_is_written_while_everybody_answers(world: World) -> None:
     revision = world.etcd.space.revision
     await asyncio.sleep(100)
     assert world.etcd.space.revision == revision
-    assert world.reach.away() == frozenset()
+    assert world.reach.unreachable() == frozenset()
 
 
 @run_with(in_world)
@@ -113,7 +113,7 @@ async def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later(wo
     await asyncio.sleep(2 * ROUND_TRIP_S)
     assert await world.told() == {2: 12}
     assert world.given_up == [2]
-    assert world.reach.away() == {2}
+    assert world.reach.unreachable() == {2}
     revision = world.etcd.space.revision
     await asyncio.sleep(60)
     assert world.etcd.space.revision == revision, "it is written when it changes"
@@ -122,18 +122,18 @@ async def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later(wo
     assert await world.told() == {2: 12}, "one answer is not enough"
     await asyncio.sleep(2)
     assert await world.told() == {}
-    assert world.reach.away() == frozenset()
+    assert world.reach.unreachable() == frozenset()
 
 
 @run_with(in_world)
 async def test_silent_node_is_not_heard_before_it_counts_as_unreached(world: World) -> None:
     await asyncio.sleep(5)
-    assert world.reach.hears(2)
-    assert not world.reach.hears(4), "no such node"
+    assert world.reach.is_reachable(2)
+    assert not world.reach.is_reachable(4), "no such node"
     world.silent.add(2)
     await asyncio.sleep(world.silence_s / 2)
-    assert not world.reach.hears(2)
-    assert world.reach.hears(3)
+    assert not world.reach.is_reachable(2)
+    assert world.reach.is_reachable(3)
     assert await world.told() == {}
 
 
@@ -155,21 +155,21 @@ async def test_a_pause_of_ones_own_is_not_the_silence_of_others(world: World) ->
     await asyncio.sleep(5)
     # One tick, however long it took: what has come meanwhile is read before the next.
     world.reach.tick()
-    assert world.reach.away() == frozenset()
+    assert world.reach.unreachable() == frozenset()
     for _ in range(7):
         world.reach.tick()
-    assert world.reach.away() == frozenset()
+    assert world.reach.unreachable() == frozenset()
 
 
 @run_with(in_world)
 async def test_another_life_begins_anew_and_answers_of_the_last_do_not_count(world: World) -> None:
     world.silent.add(2)
     await asyncio.sleep(5)
-    assert world.reach.away() == {2}
+    assert world.reach.unreachable() == {2}
     again = store_keys.encode(BrokerRecord(2, "h", 2, epoch=99))
     await world.put(store_keys.broker_key(2), again)
     await asyncio.sleep(1)
-    assert world.reach.away() == frozenset()
+    assert world.reach.unreachable() == frozenset()
     assert await world.told() == {}
     for _ in range(10):
         world.reach.answered(2, 12)
@@ -210,7 +210,7 @@ async def test_what_the_other_side_says_counts_here(world: World) -> None:
     report = ReachRecord(13, {1: world.membership.epoch})
     await world.put(store_keys.reach_key(3), store_keys.encode(report))
     await asyncio.sleep(0.1)
-    assert world.reach.away() == {3}
+    assert world.reach.unreachable() == {3}
 
 
 def test_a_cut_is_what_either_side_says_of_lives_that_are_there() -> None:

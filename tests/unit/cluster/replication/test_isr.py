@@ -23,7 +23,7 @@ class Leader:
     def __init__(self, node: Node) -> None:
         self.node = node
         ctx = node.ctx
-        self.isr = IsrMaintenance(1, node.store, ctx.follower, ctx.partitions, node.configs)
+        self.isr = IsrMaintenance(1, node.store, ctx.watcher, ctx.partitions, node.configs)
         node.background(self.isr.run())
 
     @property
@@ -257,7 +257,7 @@ async def test_when_fewer_are_asked_for_the_elr_is_cleared(leader: Leader) -> No
         store_keys.CLUSTER_CONFIGS, store_keys.ConfigsRecord({"min.insync.replicas": "1"})
     )
     stored = store_keys.TopicRecord(
-        store_keys.decode(store_keys.TopicRecord, (await _entry(node, "t"))).id, topic.born, {}
+        store_keys.decode(store_keys.TopicRecord, (await _entry(node, "t"))).id, topic.initial, {}
     )
     await node.put(store_keys.topic_key("t"), stored)
     await asyncio.sleep(2)

@@ -46,7 +46,7 @@ class Bench:
             self.validity,
             self.due.append,
             self.ready.append,
-            hears=lambda node: node not in self.silent,
+            is_reachable=lambda node: node not in self.silent,
         )
         self.log = Log.open(self.disk, "data/t-0", config, 0)
         follower = PartitionRecord((1, 2, 3), 2, (1, 2, 3), 3, 9)

@@ -65,14 +65,14 @@ class Bench:
             self.configs,
             self.root,
         )
-        self.follower = MetadataWatcher(self.store)
-        await self.partitions.start(await self.follower.start(), clean)
-        self.follower.on_change(
+        self.watcher = MetadataWatcher(self.store)
+        await self.partitions.start(await self.watcher.start(), clean)
+        self.watcher.on_change(
             lambda before, after: void(self.configs.follow(after.cluster_configs, {}))
         )
-        self.follower.on_change(self.partitions.follow)
+        self.watcher.on_change(self.partitions.follow)
         self.tasks = [
-            asyncio.ensure_future(self.follower.run()),
+            asyncio.ensure_future(self.watcher.run()),
             asyncio.ensure_future(self.partitions.run()),
         ]
 
@@ -84,13 +84,13 @@ class Bench:
         return self.partitions.close()
 
     async def reached(self, revision: int) -> None:
-        await self.follower.reached(revision)
+        await self.watcher.reached(revision)
         await self.partitions.reached(revision)
 
     async def create(self, name: str, count: int = 1, **configs: str) -> None:
         own = {key.replace("_", "."): value for key, value in configs.items()}
         new = topics.NewTopic(name, count, configs=own)
-        plan = topics.plan_topic(new, self.follower.image, self.configs, self.random)
+        plan = topics.plan_topic(new, self.watcher.image, self.configs, self.random)
         await self.reached(await topics.create_topic(self.store, plan))
 
     async def delete(self, name: str) -> None:
@@ -142,7 +142,7 @@ async def test_a_created_topic_is_served_when_its_revision_is_reached(bench: Ben
     assert len(bench.partitions) == 7
     assert [key for key, _ in bench.partitions.items()] == [("t", n) for n in range(7)]
     await bench.write("t", 3)
-    directory = directory_of("t", bench.follower.image.topics["t"].id)
+    directory = directory_of("t", bench.watcher.image.topics["t"].id)
     assert bench.disk.listdir(f"data/logs/{directory}") == [str(n) for n in range(7)]
 
 
@@ -193,7 +193,7 @@ async def test_a_new_leader_epoch_is_written_down_before_the_first_append(bench:
 async def test_partitions_that_are_added_are_opened(bench: Bench) -> None:
     await bench.create("t", 1)
     first = bench.get("t")
-    image = bench.follower.image
+    image = bench.watcher.image
     await bench.reached(
         await topics.create_partitions(bench.store, image, bench.random, "t", 3, None)
     )
@@ -300,12 +300,12 @@ async def test_a_deleted_topic_is_not_served_and_its_files_go(bench: Bench) -> N
     await bench.create("t", 2)
     await bench.create("kept")
     await bench.write("t", 3)
-    topic_id = bench.follower.image.topics["t"].id
+    topic_id = bench.watcher.image.topics["t"].id
     await bench.delete("t")
     assert bench.partitions.get("t", 0) is None
     await asyncio.sleep(1)
     assert not [p for p in sim_disk(bench).files() if show_topic_id(topic_id) in p]
-    assert not bench.follower.image.deleted
+    assert not bench.watcher.image.deleted
     assert len(bench.disk.listdir("data/logs")) == 1
 
 
@@ -317,27 +317,27 @@ async def test_a_topic_stops_being_served_with_the_image_that_says_so(bench: Ben
     opening = asyncio.ensure_future(bench.create("slow"))  # It keeps the reconciliation busy.
     await asyncio.sleep(1)
     deleted = await topics.delete_topic(bench.store, "t")
-    await bench.follower.reached(deleted)
+    await bench.watcher.reached(deleted)
     new = topics.NewTopic("t", 1)
-    plan = topics.plan_topic(new, bench.follower.image, bench.configs, bench.random)
+    plan = topics.plan_topic(new, bench.watcher.image, bench.configs, bench.random)
     revision = await topics.create_topic(bench.store, plan)
-    await bench.follower.reached(revision)
+    await bench.watcher.reached(revision)
     assert not opening.done()
     # Clients may know of the new topic by now: nothing of theirs may go to the old log.
     assert bench.partitions.get("t", 0) is None
     assert old.log.offline is not None
     await opening
     await bench.partitions.reached(revision)
-    assert bench.get("t").topic_id == bench.follower.image.topics["t"].id != old.topic_id
+    assert bench.get("t").topic_id == bench.watcher.image.topics["t"].id != old.topic_id
 
 
 @run_with(on_bench)
 async def test_a_topic_deleted_while_it_is_being_opened_is_never_served(bench: Bench) -> None:
     bench.workers.delay_s = (5.0, 5.0)
     new = topics.NewTopic("t", 1)
-    plan = topics.plan_topic(new, bench.follower.image, bench.configs, bench.random)
+    plan = topics.plan_topic(new, bench.watcher.image, bench.configs, bench.random)
     created = await topics.create_topic(bench.store, plan)
-    await bench.follower.reached(created)
+    await bench.watcher.reached(created)
     await asyncio.sleep(1)
     deleted = await topics.delete_topic(bench.store, "t")
     await bench.partitions.reached(created)
@@ -356,7 +356,7 @@ async def test_files_that_cannot_be_removed_are_tried_again(bench: Bench) -> Non
     await bench.create("other")
     await asyncio.sleep(RETRY_SECONDS * 4)
     assert len(bench.disk.listdir("data/logs")) == 1
-    assert not bench.follower.image.deleted
+    assert not bench.watcher.image.deleted
     assert not any(task.done() for task in bench.tasks)
 
 

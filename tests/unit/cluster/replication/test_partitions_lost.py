@@ -22,7 +22,7 @@ from tests.unit.cluster.replication.test_partitions_roles import OURS, become
 
 
 def name_of(bench: Bench, topic: str = "t", index: int = 0) -> str:
-    return f"{directory_of(topic, bench.follower.image.topics[topic].id)}/{index}"
+    return f"{directory_of(topic, bench.watcher.image.topics[topic].id)}/{index}"
 
 
 def disk_of(bench: Bench) -> SimDisk:

@@ -21,7 +21,7 @@ THEIRS = PartitionRecord((1, 2, 3), 2, (1, 2, 3), 2, 2)
 
 
 async def put(bench: Bench, record: PartitionRecord, index: int = 0) -> int:
-    topic = bench.follower.image.topics["t"]
+    topic = bench.watcher.image.topics["t"]
     key = store_keys.partition_key(topic.id, index)
     revision = await bench.store.commit([], [Put(key, store_keys.encode(record))])
     assert revision is not None
@@ -68,12 +68,12 @@ async def test_roles_change_with_the_image_and_listeners_hear_of_it(bench: Bench
     waiter = Waiter()
     partition.when_committed(append(partition), waiter, "row")
     revision = await put(bench, THEIRS)
-    await bench.follower.reached(revision)
+    await bench.watcher.reached(revision)
     assert bench.partitions.get("t", 0) is None, "before anything else was done about it"
     assert told[0] == (False, 2)
     assert waiter.told == [("row", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     revision = await put(bench, replace(OURS, leader_epoch=3, partition_epoch=3))
-    await bench.follower.reached(revision)
+    await bench.watcher.reached(revision)
     assert bench.get("t") is partition
     assert told[-1] == (True, 3)
 
@@ -101,7 +101,7 @@ async def test_a_replica_that_moved_away_goes_with_its_files_and_may_come_back_e
     await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
     assert bench.partitions.replica("t", 0) is None
     await asyncio.sleep(1)
-    directory = directory_of("t", bench.follower.image.topics["t"].id)
+    directory = directory_of("t", bench.watcher.image.topics["t"].id)
     assert bench.disk.listdir(f"data/logs/{directory}") == ["1"]
     await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
     replica = bench.partitions.replica("t", 0)
@@ -129,7 +129,7 @@ async def test_such_a_leader_asks_for_a_new_epoch_once_it_is_registered(bench: B
     await bench.create("t")
     await become(bench, replace(OURS, isr=(1, 2)))
     later = await again(bench, clean=False)
-    isr = IsrMaintenance(1, later.store, later.follower, later.partitions, later.configs)
+    isr = IsrMaintenance(1, later.store, later.watcher, later.partitions, later.configs)
     later.tasks.append(asyncio.ensure_future(isr.run()))
     await asyncio.sleep(3)
     partition = later.get("t")

@@ -25,13 +25,13 @@ class World:
 
     def __init__(self) -> None:
         self.others = {number: ModelBroker(number, f"node-{number}") for number in (2, 3)}
-        self.follower = MetadataWatcher(SimStore(SimEtcd(1)))
-        self.peers = PeerConnections(1, self.follower)
+        self.watcher = MetadataWatcher(SimStore(SimEtcd(1)))
+        self.peers = PeerConnections(1, self.watcher)
 
     def show(self, *records: BrokerRecord) -> None:
-        before = self.follower.image
+        before = self.watcher.image
         after = replace(EMPTY, brokers={record.node_id: record for record in records})
-        self.follower.image = after
+        self.watcher.image = after
         self.peers.follow(before, after)
 
     def record(self, number: int, epoch: int = 1) -> BrokerRecord:

@@ -52,22 +52,22 @@ async def test_a_rate_of_nothing_lets_nothing_through(loop: SimLoop) -> None:
 )
 @run_with(in_new_loop)
 async def test_a_list_names_the_replicas_of_this_node(*, text: str, named: set[int]) -> None:
-    follower = MetadataWatcher(SimStore(SimEtcd(1)))
+    watcher = MetadataWatcher(SimStore(SimEtcd(1)))
     configs = {"leader.replication.throttled.replicas": text}
     topic = TopicImage("t", topic_id("t"), configs, (), {}, (), 1)
-    follower.image = replace(EMPTY, topics={"t": topic})
+    watcher.image = replace(EMPTY, topics={"t": topic})
     limited = BrokerConfigs({"leader.replication.throttled.rate": "5"})
-    throttle = Throttle("leader", 9, limited, follower)
+    throttle = Throttle("leader", 9, limited, watcher)
     assert {index for index in (0, 1) if throttle.names("t", index)} == named
     assert not throttle.names("unknown", 0)
-    free = Throttle("leader", 9, BrokerConfigs({}), follower)
+    free = Throttle("leader", 9, BrokerConfigs({}), watcher)
     assert not any(free.names("t", index) for index in (0, 1)), "no rate, no throttle"
 
 
 def throttled(node: Node) -> None:
     configs = {"follower.replication.throttled.replicas": "0:9"}
     topic = TopicImage("t", topic_id("t"), configs, (), {}, (), 1)
-    node.follower.image = replace(node.follower.image, topics={"t": topic})
+    node.watcher.image = replace(node.watcher.image, topics={"t": topic})
 
 
 @run_with(replicate, configs=RATE)

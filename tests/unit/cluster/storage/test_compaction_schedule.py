@@ -92,7 +92,7 @@ async def test_compaction_never_touches_the_disk_on_the_loop() -> None:
 async def test_what_is_appended_during_a_swap_is_acknowledged_after_it() -> None:
     house = House(COMPACT)
     await house.fill(40)
-    await house.compactor.look()
+    await house.compactor.run_round()
     while not house.log.held:
         await asyncio.sleep(0.00005)
     house.put(b"meanwhile")
@@ -149,8 +149,8 @@ def test_as_many_logs_are_compacted_at_once_as_the_config_says(threads: str, at_
     async def story() -> None:
         house = House(COMPACT, count=10, cleaning_s=LONG_S, log_cleaner_threads=threads)
         await house.fill(10)
-        await house.compactor.look()
-        await house.compactor.look()
+        await house.compactor.run_round()
+        await house.compactor.run_round()
         assert house.compactor.running == len(compacting(house)) == at_once
         assert house.compactor.waiting == 10 - at_once
         await asyncio.sleep(1)
@@ -217,7 +217,7 @@ async def test_retention_goes_on_while_a_log_is_compacted_for_hours(kept: Kept) 
     assert kept.get("c").is_compacting
     assert kept.get().log.start_offset == 2
     assert not kept.files(".deleted")
-    assert kept.upkeep.last_ms > 0
+    assert kept.housekeeping.last_ms > 0
 
 
 @run_with(on_kept)
@@ -261,8 +261,8 @@ async def test_retention_waits_for_the_end_of_a_compaction_and_comes_right_then(
     house = House(BOTH, cleaning_s=LONG_S)
     await house.fill(40)
     segments = list(house.log.segments)
-    await house.compactor.look()
-    house.upkeep.retain(house.partition, house.clock.now_ms())
+    await house.compactor.run_round()
+    house.housekeeping.retain(house.partition, house.clock.now_ms())
     assert list(house.log.segments) == segments
     # Most of the log does not fit: without the wait nothing of this would be put in place.
     house.log.config = dataclasses.replace(BOTH, retention_bytes=0)
@@ -280,17 +280,17 @@ async def test_retention_during_a_swap_takes_nothing_that_is_being_replaced() ->
         house.log.roll()
     house.partition.flush()
     await house.flusher.drain()
-    await house.compactor.look()
+    await house.compactor.run_round()
     while not house.log.held:
         await asyncio.sleep(0.00005)
     # The first segment may go, and the second may not: they are becoming one.
     house.log.delete_before(house.log.segments[1].base_offset)
     house.partition.is_compacting = False
-    house.upkeep.retain(house.partition, house.clock.now_ms())
+    house.housekeeping.retain(house.partition, house.clock.now_ms())
     await house.settle()
     for _ in range(3):
         await house.flusher.drain()
-        await house.upkeep._purge()
+        await house.housekeeping._purge()
     keys = keys_in(house.log)
     assert keys == [b"key-%d" % at for at in range(1, 20)]
     again = Log.open(house.disk, PATH, COMPACT, house.clock.now_ms())
@@ -302,14 +302,14 @@ async def test_retention_during_a_swap_takes_nothing_that_is_being_replaced() ->
 async def test_records_deleted_during_a_compaction_stay_deleted() -> None:
     house = House(COMPACT, cleaning_s=LONG_S)
     await house.fill(40)
-    await house.compactor.look()
+    await house.compactor.run_round()
     await house.partition.delete_before(39)
     await house.settle()
     assert house.compactor.compactions == 1
     for _ in range(3):
         await house.flusher.drain()
-        house.upkeep.retain(house.partition, house.clock.now_ms())
-        await house.upkeep._purge()
+        house.housekeeping.retain(house.partition, house.clock.now_ms())
+        await house.housekeeping._purge()
     assert house.log.start_offset == 39
     assert len(keys_in(house.log)) == 1
     again = Log.open(house.disk, PATH, COMPACT, house.clock.now_ms())
@@ -326,7 +326,7 @@ async def test_a_log_that_is_cut_during_a_compaction_is_as_it_was_cut(
 
     house = House(COMPACT, cleaning_s=LONG_S)
     await house.fill(40)
-    await house.compactor.look()
+    await house.compactor.run_round()
     async with house.partition.hold():
         await asyncio.sleep(2 * LONG_S[1] if is_rewritten else 0)
         house.partition.is_under_repair = True
@@ -346,7 +346,7 @@ async def test_a_cut_in_the_middle_of_a_compaction_is_no_damage() -> None:
     house = House(COMPACT)
     await house.fill(40)
     meanwhile(house, lambda: house.log.truncate_to(3, house.clock.now_ms()))
-    await house.compactor.look()
+    await house.compactor.run_round()
     await house.settle()
     assert house.compactor.abandoned == 1
     assert house.compactor.failures == 0
@@ -358,9 +358,9 @@ async def test_a_cut_in_the_middle_of_a_compaction_is_no_damage() -> None:
 async def test_a_directory_is_compacted_by_one_at_a_time() -> None:
     house = House(COMPACT, cleaning_s=LONG_S, log_cleaner_threads="4")
     await house.fill(40)
-    await house.compactor.look()
+    await house.compactor.run_round()
     house.partition.is_compacting = False
-    await house.compactor.look()
+    await house.compactor.run_round()
     assert house.compactor.running == 1
 
 
@@ -372,7 +372,7 @@ async def test_a_deleted_topic_is_given_up_between_two_batches() -> None:
     house = House(COMPACT)
     await house.fill(400)
     after = meanwhile(house, lambda: house.log.fail("the topic was deleted"))
-    await house.compactor.look()
+    await house.compactor.run_round()
     await house.settle()
     assert len(after) < 6
     assert (house.compactor.abandoned, house.compactor.failures) == (1, 0)

@@ -102,9 +102,9 @@ class House:
         self.log = self.partition.log
         broker = BrokerConfigs({key.replace("_", "."): value for key, value in configs.items()})
         some = cast("Partitions", SomePartitions(self.partitions))
-        self.upkeep = Housekeeping(some, broker, self.disk, self.workers, self.clock, "data")
+        self.housekeeping = Housekeeping(some, broker, self.disk, self.workers, self.clock, "data")
         self.compactor = Compactor(
-            some, broker, self.disk, self.workers, self.lane, self.clock, self.upkeep
+            some, broker, self.disk, self.workers, self.lane, self.clock, self.housekeeping
         )
         self.on_loop: list[str] = []
 
@@ -138,7 +138,7 @@ class House:
     async def compact(self) -> bool:
         """One look of the compactor and what comes of it; whether it put something in place."""
         before = self.compactor.compactions
-        await self.compactor.look()
+        await self.compactor.run_round()
         await self.settle()
         return self.compactor.compactions > before
 
@@ -160,19 +160,19 @@ def test_retention_never_touches_the_disk_on_the_loop() -> None:
         await house.fill(40)
         files = len(names(house, ".log"))
         house.watch()
-        await house.upkeep._retain_all()
-        assert not house.upkeep._removals, "its queues may not have said what they wait for"
-        await house.upkeep._retain_all()
-        await house.upkeep._purge()
+        await house.housekeeping._retain_all()
+        assert not house.housekeeping._removals, "its queues may not have said what they wait for"
+        await house.housekeeping._retain_all()
+        await house.housekeeping._purge()
         assert len(names(house, ".log")) == files, "the start offset is not durable yet"
         await house.flusher.drain()
-        await house.upkeep._purge()
-        await house.upkeep._purge()
+        await house.housekeeping._purge()
+        await house.housekeeping._purge()
         assert house.on_loop == []
         assert house.log.start_offset > 0
         assert len(names(house, ".log")) == len(house.log.segments) < files
         assert names(house, ".deleted") == []
-        assert house.upkeep._removals == []
+        assert house.housekeeping._removals == []
 
     SimLoop(1).run(story())
 
@@ -186,7 +186,7 @@ class Kept:
     def __init__(self, node: Node) -> None:
         self.node = node
         ctx = node.ctx
-        self.upkeep = Housekeeping(
+        self.housekeeping = Housekeeping(
             ctx.partitions,
             node.configs,
             node.disk,
@@ -202,9 +202,11 @@ class Kept:
             node.workers,
             self.lane,
             ctx.clock,
-            self.upkeep,
+            self.housekeeping,
         )
-        self.tasks = [asyncio.ensure_future(one.run()) for one in (self.upkeep, self.compactor)]
+        self.tasks = [
+            asyncio.ensure_future(one.run()) for one in (self.housekeeping, self.compactor)
+        ]
 
     def get(self, topic: str = "t", index: int = 0) -> Partition:
         partition = self.node.ctx.partitions.get(topic, index)
@@ -304,7 +306,7 @@ async def test_old_segments_go_and_their_files_after_the_delay(kept: Kept) -> No
     await kept.fill([b"d"])
     await asyncio.sleep(32 * MINUTE)
     assert kept.get().log.start_offset == 3
-    assert kept.upkeep.segments_removed == 3
+    assert kept.housekeeping.segments_removed == 3
     assert not kept.files(".deleted")
     assert len(kept.files(".log")) == 2
 
@@ -413,7 +415,7 @@ async def test_a_failure_that_took_the_log_offline_is_told_to_those_who_wait(kep
     woken: list[str] = []
     kept.get().watch(lambda: woken.append("reader"))
     kept.get().log.fail("a rename failed half way")
-    kept.upkeep.failed("retention", kept.get(), OSError(errno.EIO, "rename"))
+    kept.housekeeping.failed("retention", kept.get(), OSError(errno.EIO, "rename"))
     assert woken == ["reader"]
-    kept.upkeep.failed("retention", kept.get(), Corrupt("no batch"))
+    kept.housekeeping.failed("retention", kept.get(), Corrupt("no batch"))
     assert woken == ["reader", "reader"]

@@ -16,10 +16,10 @@ async def test_a_follower_does_not_remove_by_age_or_size(loop: object) -> None:
     await house.fill(40)
     segments = len(house.log.segments)
     house.partition.follow(FOLLOWS)
-    house.upkeep.retain(house.partition, house.clock.now_ms())
+    house.housekeeping.retain(house.partition, house.clock.now_ms())
     assert len(house.log.segments) == segments
     house.partition.lead(PartitionRecord((1,), 1, (1,), 3, 6), 1, 0.0)
-    house.upkeep.retain(house.partition, house.clock.now_ms())
+    house.housekeeping.retain(house.partition, house.clock.now_ms())
     assert len(house.log.segments) < segments, "as a leader it does"
 
 
@@ -30,9 +30,9 @@ async def test_a_follower_removes_what_lies_below_its_leaders_start(loop: object
     house.partition.follow(FOLLOWS)
     first = house.log.segments[0].base_offset
     house.log.delete_before(house.log.segments[2].base_offset)
-    house.upkeep.retain(house.partition, house.clock.now_ms())
+    house.housekeeping.retain(house.partition, house.clock.now_ms())
     await house.flusher.drain()
-    await house.upkeep._purge()
+    await house.housekeeping._purge()
     assert house.log.segments[0].base_offset == house.log.start_offset > first
 
 
@@ -42,7 +42,7 @@ async def test_a_log_that_is_being_cut_is_left_alone(loop: object) -> None:
     await house.fill(40)
     house.partition.is_under_repair = True
     segments = len(house.log.segments)
-    house.upkeep.retain(house.partition, house.clock.now_ms())
+    house.housekeeping.retain(house.partition, house.clock.now_ms())
     assert len(house.log.segments) == segments
 
 

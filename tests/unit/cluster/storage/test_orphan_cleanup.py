@@ -28,7 +28,7 @@ class Bench:
         self.disk = SimDisk(loop.seed)
         self.etcd = SimEtcd(loop.seed)
         self.store = SimStore(self.etcd)
-        self.clearing = self.again(loop)
+        self.orphans = self.again(loop)
         self.loop = loop
 
     def again(self, loop: SimLoop) -> OrphanCleanup:
@@ -65,8 +65,8 @@ def on_bench(work: Callable[[Bench], Awaitable[None]]) -> None:
 async def test_a_replica_that_moved_away_is_removed(bench: Bench) -> None:
     parent = bench.fill()
     image = await bench.put(initial_record((1, 2)), initial_record((2, 3)), initial_record((1,)))
-    bench.clearing.leave(TOPIC, 1)
-    assert await bench.clearing.clear_moved(image)
+    bench.orphans.schedule(TOPIC, 1)
+    assert await bench.orphans.remove_moved(image)
     assert bench.disk.listdir(parent) == ["0", "2"]
 
 
@@ -74,8 +74,8 @@ async def test_a_replica_that_moved_away_is_removed(bench: Bench) -> None:
 async def test_a_replica_that_came_back_meanwhile_keeps_its_files(bench: Bench) -> None:
     parent = bench.fill()
     image = await bench.put(initial_record((1, 2)), initial_record((1, 3)), initial_record((1,)))
-    bench.clearing.leave(TOPIC, 1)
-    assert await bench.clearing.clear_moved(image)
+    bench.orphans.schedule(TOPIC, 1)
+    assert await bench.orphans.remove_moved(image)
     assert bench.disk.listdir(parent) == ["0", "1", "2"]
 
 
@@ -86,8 +86,8 @@ async def test_what_moved_while_the_node_was_away_is_found(bench: Bench) -> None
     bench.disk.mkdir(f"{parent}/notes")
     bench.disk.mkdir(f"{parent}/77")
     image = await bench.put(initial_record((2,)), initial_record((1,)), initial_record((3,)))
-    await bench.clearing.look(image)
-    assert await bench.clearing.clear_moved(image)
+    await bench.orphans.find_moved(image)
+    assert await bench.orphans.remove_moved(image)
     # What is not known to be ours to remove stays.
     assert bench.disk.listdir(parent) == ["1", "77", "notes"]
     assert bench.disk.listdir(stranger) == ["0", "1", "2"]
@@ -97,10 +97,10 @@ async def test_what_moved_while_the_node_was_away_is_found(bench: Bench) -> None
 async def test_what_the_disk_refuses_is_tried_again(bench: Bench) -> None:
     parent = bench.fill()
     image = await bench.put(initial_record((2,)), initial_record((1,)), initial_record((1,)))
-    bench.clearing.leave(TOPIC, 0)
+    bench.orphans.schedule(TOPIC, 0)
     bench.disk.inject(Fault("unlink", errno.EIO))
-    assert not await bench.clearing.clear_moved(image)
-    assert await bench.clearing.clear_moved(image)
+    assert not await bench.orphans.remove_moved(image)
+    assert await bench.orphans.remove_moved(image)
     assert bench.disk.listdir(parent) == ["1", "2"]
 
 
@@ -111,7 +111,7 @@ async def test_a_removal_that_a_crash_cut_short_is_finished_by_the_next_start(be
     # The replica was on its way out, and has come back since.
     bench.disk.mkdir(f"{parent}/.0.moved")
     bench.disk.open(f"{parent}/.0.moved/0.log", create=True).close()
-    await bench.again(bench.loop).look(image)
+    await bench.again(bench.loop).find_moved(image)
     assert bench.disk.listdir(parent) == ["0", "1", "2"]
 
 
@@ -121,13 +121,13 @@ async def test_a_deleted_topic_is_removed_once_and_confirmed(bench: Bench) -> No
     note = store_keys.encode(DeletedRecord("t", 3, (1, 2)))
     await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
     image = await bench.image()
-    assert await bench.clearing.clear_deleted(image)
+    assert await bench.orphans.remove_deleted(image)
     assert bench.disk.listdir(parent) == []
     image = await bench.image()
     assert image.deleted[TOPIC].confirmed == (1,)
     before = bench.etcd.space.revision
-    assert await bench.clearing.clear_deleted(image)
-    assert await bench.again(bench.loop).clear_deleted(image)
+    assert await bench.orphans.remove_deleted(image)
+    assert await bench.again(bench.loop).remove_deleted(image)
     assert bench.etcd.space.revision == before
 
 
@@ -138,7 +138,7 @@ async def test_a_deletion_that_cannot_be_confirmed_is_tried_again(bench: Bench) 
     await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
     image = await bench.image()
     bench.etcd.down = True
-    assert not await bench.clearing.clear_deleted(image)
+    assert not await bench.orphans.remove_deleted(image)
     bench.etcd.down = False
-    assert await bench.clearing.clear_deleted(image)
+    assert await bench.orphans.remove_deleted(image)
     assert (await bench.image()).deleted == {}

@@ -1,6 +1,6 @@
 """How evenly partitions are written to, from one round to the next."""
 
-from penstock.cluster.storage.partition_skew import PartitionSkew, Warmth
+from penstock.cluster.storage.partition_skew import PartitionSkew, TopicSkew
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
@@ -10,22 +10,22 @@ async def test_what_is_appended_between_rounds_counts_and_nothing_older(node: No
     await node.create("t", 3)
     await node.create("idle", 1)
     await node.produce("t", 4, index=0)
-    heat = PartitionSkew(node.ctx.partitions)
-    await heat.look()
-    assert heat.topics == {"idle": Warmth(1), "t": Warmth(3)}
+    skew = PartitionSkew(node.ctx.partitions)
+    await skew.run_round()
+    assert skew.topics == {"idle": TopicSkew(1), "t": TopicSkew(3)}
     before = node.ctx.partitions.get("t", 1)
     assert before is not None
     await node.produce("t", 5, index=1)
     await node.produce("t", 1, index=2)
-    await heat.look()
-    assert heat.topics["t"] == Warmth(3, 6, 5)
-    await heat.look()
-    assert heat.topics["t"] == Warmth(3, 0, 0)
+    await skew.run_round()
+    assert skew.topics["t"] == TopicSkew(3, 6, 5)
+    await skew.run_round()
+    assert skew.topics["t"] == TopicSkew(3, 0, 0)
 
 
 @run_with(on_node, configs={"offsets.topic.num.partitions": "2"})
 async def test_topics_of_the_broker_are_left_out(node: Node) -> None:
     await node.ctx.group.groups.ensure()
-    heat = PartitionSkew(node.ctx.partitions)
-    await heat.look()
-    assert heat.topics == {}
+    skew = PartitionSkew(node.ctx.partitions)
+    await skew.run_round()
+    assert skew.topics == {}

@@ -23,26 +23,28 @@ def refusal(pressure: WritePressure, topic: str = "t") -> ErrorCode | None:
 def test_nothing_is_asked_while_nothing_weighs() -> None:
     pressure = WritePressure()
     assert not pressure.is_on
-    pressure.tell_disk(None, 0.5)
+    pressure.set_disk(None, 0.5)
     assert pressure.is_on
     assert refusal(pressure) is None
-    pressure.tell_disk(None)
+    pressure.set_disk(None)
     assert not pressure.is_on
 
 
 def test_a_full_disk_refuses_everything() -> None:
     pressure = WritePressure()
-    pressure.tell_disk("full")
+    pressure.set_disk("full")
     assert refusal(pressure) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_full_backlog_refuses_its_own_producers_by_its_policy() -> None:
     pressure = WritePressure()
-    pressure.tell_backlogs({("t", 0): Full(Policy.BLOCK, "?"), ("u", 0): Full(Policy.REJECT, "?")})
+    pressure.set_full_backlogs(
+        {("t", 0): Full(Policy.BLOCK, "?"), ("u", 0): Full(Policy.REJECT, "?")}
+    )
     assert refusal(pressure, "t") is ErrorCode.KAFKA_STORAGE_ERROR
     assert refusal(pressure, "u") is ErrorCode.POLICY_VIOLATION
     assert refusal(pressure, "v") is None
-    pressure.tell_backlogs({})
+    pressure.set_full_backlogs({})
     assert not pressure.is_on
 
 

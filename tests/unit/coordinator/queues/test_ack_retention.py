@@ -36,11 +36,11 @@ class Room:
     def __init__(self, node: Node) -> None:
         self.node = node
         ctx = node.ctx
-        self.upkeep = Housekeeping(
+        self.housekeeping = Housekeeping(
             ctx.partitions, ctx.configs, ctx.admin.directory.disk, ctx.workers, ctx.clock, "data"
         )
         self.keeper = AckRetention(
-            ctx.queue.queues, ctx.queue.positions, ctx.configs, self.upkeep, ctx.clock
+            ctx.queue.queues, ctx.queue.positions, ctx.configs, self.housekeeping, ctx.clock
         )
 
     @property
@@ -80,7 +80,7 @@ class Room:
         assert reply.topics[0].partitions[0].error_code == 0
 
     async def start_after_a_look(self) -> int:
-        await self.keeper.look()
+        await self.keeper.run_round()
         return self.partition.log.start_offset
 
 
@@ -195,7 +195,7 @@ async def test_the_disk_is_freed_when_all_is_finished(room: Room) -> None:
     assert await room.start_after_a_look() == 10
     # The last segment was rolled, and goes once its successor is durable.
     await asyncio.sleep(1)
-    room.upkeep.retain(room.partition, 0)
+    room.housekeeping.retain(room.partition, 0)
     assert room.partition.log.size_bytes == 0
     assert room.partition.log.end_offset == 10
 

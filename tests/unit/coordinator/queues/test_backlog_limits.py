@@ -28,7 +28,7 @@ class Watched(Room):
         return self.node.ctx.partitions.pressure
 
     async def is_full(self) -> bool:
-        await self.backlogs.look()
+        await self.backlogs.run_round()
         return self.pressure.full("t", 0) is not None
 
 

@@ -31,7 +31,7 @@ async def test_open_queues_are_counted_by_group_and_topic(node: Node) -> None:
     await take(queue, count=2)
     await change(queue, lambda m, now: m.accept("a", 0, 0, now))
     watch = QueueWatch(node.ctx.queue.queues)
-    await watch.look()
+    await watch.run_round()
     assert watch.queues == {("g", "t"): QueueGauge(5, 4, 1, 0, 1_000)}
     assert watch.letters == {}
 
@@ -40,14 +40,14 @@ async def test_open_queues_are_counted_by_group_and_topic(node: Node) -> None:
 async def test_a_queue_that_nobody_reads_is_not_forgotten(node: Node) -> None:
     queue = await opened(node, 3)
     watch = QueueWatch(node.ctx.queue.queues)
-    await watch.look()
+    await watch.run_round()
     queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     await node.produce("t", 4)
-    await watch.look()
+    await watch.run_round()
     depth = watch.queues["g", "t"]
     assert (depth.unfinished, depth.oldest_ms) == (queue.partition.high_watermark, 1_000)
     await node.ctx.queue.queues.forget(queue.key)
-    await watch.look()
+    await watch.run_round()
     assert watch.queues == {}
 
 
@@ -57,11 +57,11 @@ async def test_letters_count_until_they_are_settled(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t.dlq", 4)
     watch = QueueWatch(node.ctx.queue.queues)
-    await watch.look()
+    await watch.run_round()
     assert watch.letters == {"t.dlq": QueueGauge(4, 4, 0, 0, 1_000)}
     key = await key_of(node, DEAD_LETTERS, "t.dlq")
     await inspection.finish(node.ctx.queue.queues, key, [(0, 3)])
-    await watch.look()
+    await watch.run_round()
     assert watch.letters == {"t.dlq": QueueGauge()}
     assert watch.queues == {}
 

@@ -144,7 +144,7 @@ def led_elsewhere(node: RealNode) -> tuple[QueueKey, int]:
     """A queue whose state another node keeps, and which."""
     for key in keys(100):
         index = node.queues.keeping.host.index_of(shard_key(key))
-        record = node.follower.image.partition(STATES.name, index)
+        record = node.watcher.image.partition(STATES.name, index)
         assert record is not None
         if record.leader != node.config.node_id:
             return key, record.leader

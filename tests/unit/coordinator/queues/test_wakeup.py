@@ -10,7 +10,7 @@ from tests.unit.coordinator.queueing import CONFIGS, Node, change, on_node, open
 
 def waking_on(node: Node) -> None:
     waking = QueueWakeup(node.around, node.ctx.queue.queues.keeping, node.ctx.queue.queue_admin)
-    node.ctx.follower.on_change(waking.follow)
+    node.ctx.watcher.on_change(waking.follow)
     node.background(waking.run())
 
 

@@ -66,7 +66,7 @@ async def test_in_a_cluster_topics_wait_for_as_many_brokers_as_they_have_replica
 ) -> None:
     ctx = node.ctx
     internal = InternalTopics(
-        ctx.admin.store, ctx.follower, ctx.partitions, ctx.configs, ctx.random, is_alone=False
+        ctx.admin.store, ctx.watcher, ctx.partitions, ctx.configs, ctx.random, is_alone=False
     )
     for number in (2, 3):
         with pytest.raises(Refused, match="when there are 3 brokers") as refused:

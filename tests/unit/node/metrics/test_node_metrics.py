@@ -57,7 +57,7 @@ async def test_a_scrape_sets_going_what_is_watched(*, tmp_path: Path) -> None:
         # The first look counts those that are open by then; the next one is a minute later.
         while len(list(node.partitions.led())) < 3:
             await asyncio.sleep(0.01)
-        assert node.watching.heat.topics == {}
+        assert node.watching.skew.topics == {}
         scrape(node)
         await asyncio.sleep(0)
         while "penstock_topic_partitions_led" not in scrape(node):

@@ -59,7 +59,7 @@ def contents(path: Path) -> dict[str, bytes]:
         (NEW, f"{OLD_ID}, which encryption.kek.source does not contain; it has {NEW_ID}"),
         ("sesame", "line 1 is not a key"),
         ("", "no key found"),
-        (None, "is encrypted, and there is no encryption.kek.source"),
+        (None, "is encrypted, and encryption.kek.source is not set"),
     ],
 )
 def test_a_node_with_a_wrong_key_does_not_start_and_touches_nothing(

@@ -30,7 +30,7 @@ def with_logins(test: Callable[[Node, Logins], Awaitable[None]], configs: dict[s
     async def scene(node: Node) -> None:
         ctx = node.ctx
         logins = Logins(
-            BrokerConfigs(configs), ctx.follower, ctx.workers, ctx.clock, ctx.random, b"secret"
+            BrokerConfigs(configs), ctx.watcher, ctx.workers, ctx.clock, ctx.random, b"secret"
         )
         await test(node, logins)
 

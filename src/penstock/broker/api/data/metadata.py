@@ -61,7 +61,7 @@ Found: TypeAlias = TopicImage | MetadataResponseTopic
 def metadata(
     ctx: MetadataContext, call: Call, request: MetadataRequest
 ) -> Awaitable[MetadataResponse] | None:
-    if ctx.membership.is_misleading:
+    if ctx.membership.may_be_stale:
         call.hang_up()
         return None
     return _answer(ctx, call, request)

@@ -48,7 +48,7 @@ async def init_producer_id(
 async def _init_transactional(
     ctx: TransactionContext, call: Call, request: InitProducerIdRequest, transactional_id: str
 ) -> InitProducerIdResponse:
-    await ctx.producer_ids.stock()
+    await ctx.producer_ids.ensure_available()
     response = await ctx.txns.handle(
         transactional_id, "InitProducerId", request, caller_of(ctx, call)
     )

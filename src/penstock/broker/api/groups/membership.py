@@ -113,7 +113,7 @@ def consumer_group_heartbeat(
 def find_coordinator(
     ctx: GroupContext, call: Call, request: FindCoordinatorRequest
 ) -> Awaitable[FindCoordinatorResponse] | None:
-    if ctx.membership.is_misleading:
+    if ctx.membership.may_be_stale:
         call.hang_up()  # As Metadata does.
         return None
     return _find_all(ctx, call, request)

@@ -305,7 +305,7 @@ async def test_a_follower_that_hangs_up_is_not_answered(node: Node) -> None:
 
 @run_with(on_node, configs={"leader.replication.throttled.rate": "1000"})
 async def test_a_replication_throttle_holds_back_those_that_are_not_in_sync(node: Node) -> None:
-    node.ctx.fetch.replicas.throttle = Throttle("leader", 1, node.configs, node.ctx.follower)
+    node.ctx.fetch.replicas.throttle = Throttle("leader", 1, node.configs, node.ctx.watcher)
     await replicate(node, isr=(1, 3), leader_replication_throttled_replicas="*")
     for _ in range(3):
         append(node, 1000)

@@ -26,7 +26,7 @@ SECRET = b"the cluster's own"
 
 def stranger(node: Node) -> Client:
     ctx = node.ctx
-    logins = Logins(BrokerConfigs({}), ctx.follower, ctx.workers, ctx.clock, ctx.random, SECRET)
+    logins = Logins(BrokerConfigs({}), ctx.watcher, ctx.workers, ctx.clock, ctx.random, SECRET)
     client = Client()
     client.principal, client.login = ANONYMOUS, logins.node_login()
     return client
