@@ -142,6 +142,7 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "encryption.enable", BOOLEAN, "false", None,
         "Encrypts records on disk as they are appended. Existing records stay as they are until "
         "retention or compaction reaches them. Needs encryption.kek.source. Penstock's own.",
+        "encryption.enable",
     ),
     _topic(
         "file.delete.delay.ms", LONG, "60000", at_least(0),

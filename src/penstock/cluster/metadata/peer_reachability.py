@@ -213,8 +213,8 @@ class PeerReachability:
         )
         async with asyncio.timeout(COMMIT_SECONDS):
             done = await self._store.commit([Expect(own, revision)], [change])
+        if done is None:
             raise ConnectionError("this node has registered again meanwhile")
-            raise ConnectionError("this node's registration is another by now")
         try:
             async with asyncio.timeout(SEEN_SECONDS):
                 await self._watcher.reached(done)
