@@ -14,7 +14,7 @@ from penstock.app import dedup_stores
 from penstock.app.dedup import ID_HEADERS
 from penstock.app.dedup_stores import SqliteDedup
 from penstock.app.outbox import Inbox, Outbox
-from penstock.app.outbox.claims import Lanes
+from penstock.app.outbox.claims import LaneStore
 from penstock.app.outbox.enqueue import unpack_headers
 from penstock.app.outbox.sender import LEDGER, _record
 from penstock.app.outbox.tables import RowState
@@ -56,7 +56,7 @@ def _rows(metadata: MetaData, outbox: Outbox) -> Iterator[Sample]:
     with engine.begin() as session:
         outbox.enqueue(session, "orders", MESSAGE, "key", HEADERS, message_id="once", delay="1s")
         outbox.enqueue(session, "orders", None)
-    Lanes(engine, outbox.tables, FixedClock(), SimRandom(2), 1_000).create_missing()
+    LaneStore(engine, outbox.tables, FixedClock(), SimRandom(2), 1_000).create_missing()
     with engine.begin() as session:
         for table in (outbox.tables.messages, outbox.tables.lanes):
             for number, row in enumerate(session.execute(table.select()).mappings()):

@@ -1,6 +1,6 @@
-"""What applications use: `penstock.Client`, its synchronous twin, the worker, what goes with it.
+"""Application API: `penstock.Client`, `SyncClient`, `Worker`, dedup, rate limits, outbox.
 
-Built on `penstock.client` alone, so all of it works against any Kafka broker as far as that goes.
-Here is where the real clock, the real randomness and threads are chosen, unless the caller brings
+Built on `penstock.client` alone, so it works against any Kafka broker, within that broker's
+features. This package selects the real clock, randomness and threads unless the caller passes
 others.
 """

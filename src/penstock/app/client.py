@@ -1,8 +1,9 @@
 """`penstock.Client`: publish, queues, logs and topics, for asyncio.
 
-Owns the producer and the readers that it hands out, and closes them. Each reader has connections of
-its own, so that no publish waits behind a long poll. Works against Penstock, and against Kafka 4.2
-and newer; delays, priorities and the like are Penstock's, and Kafka delivers such messages at once.
+Owns the producer and the readers that it returns, and closes them. Each reader has its own
+connections, so that no publish waits behind a long poll. Works against Penstock, and against Kafka
+4.2 and newer. Delays, priorities and similar options are Penstock's: Kafka delivers such messages
+at once.
 
     async with Client("localhost:9092") as client:
         await client.publish("jobs", {"id": 1}, key="alice", delay="15m")
@@ -48,20 +49,20 @@ Topics: TypeAlias = str | Sequence[str]
 Reader = TypeVar("Reader", QueueReader, LogReader)
 
 _POLLED_MAX = 100
-"""Queues that `poll` keeps a member in."""
+"""Maximum queues in which `poll` keeps a group member; the oldest is closed beyond it."""
 
 
 class Client:
-    """One application's way to a cluster; use it as `async with Client("host:9092") as client`.
+    """Client of a cluster; use it as `async with Client("host:9092") as client`.
 
-    `linger_ms`, `batch_bytes` and `compression` shape the batches that are sent. What waits to be
-    sent is bounded by `buffer_bytes`; when that is full, `on_full` decides: "block" has publish
+    `linger_ms`, `batch_bytes` and `compression` shape the batches that are sent. Unsent messages
+    are bounded by `buffer_bytes`. When the buffer is full, `on_full` decides: "block" makes publish
     wait, "drop" drops the message (and counts it in `dropped`), "raise" raises `BufferFull`.
-    `partitioner(topic, key, partitions)` chooses a partition, or None to leave it to the key.
-    `security` has Kafka's settings by their names: `{"sasl.username": "ann", "sasl.password":
-    "...", "ssl.ca.location": "ca.pem"}`; a TLS context may be given as `tls` instead.
-    `tracing=True` traces what is published and handled with the application's OpenTelemetry; a
-    provider may be given instead.
+    `partitioner(topic, key, partitions)` returns a partition, or None to hash the key.
+    `security` takes Kafka's settings by name: `{"sasl.username": "ann", "sasl.password": "...",
+    "ssl.ca.location": "ca.pem"}`; pass a TLS context as `tls` instead if you have one.
+    `tracing=True` traces publishing and handling with the application's OpenTelemetry; a tracer
+    provider may be passed instead.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class Client:
     ) -> None:
         self._tracer = tracer_of(tracing)
         if compression not in COMPRESSIONS:
-            raise ValueError(f"compression={compression!r}: one of {', '.join(COMPRESSIONS)}")
+            raise ValueError(
+                f"compression={compression!r}: choose one of {', '.join(COMPRESSIONS)}"
+            )
         self._addresses = parse_brokers(brokers)
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
@@ -117,7 +120,7 @@ class Client:
         await self.close(drain=kind is None)
 
     async def connect(self) -> None:
-        """Reaches some broker. Raises `Unreachable`, with what to do about it, if there is none."""
+        """Connects to a broker. Raises `Unreachable`, with a remedy, if no address answers."""
         if self._cluster is None:
             cluster = self._new_cluster()
             await cluster.bootstrap()
@@ -127,7 +130,7 @@ class Client:
             )
 
     async def close(self, *, drain: bool = True) -> None:
-        """Delivers what is buffered (unless told not to), and closes every reader."""
+        """Sends buffered messages (unless `drain` is False), and closes every reader."""
         for reader in list(self._readers):
             if isinstance(reader, LogReader):
                 await reader.close(is_handled=drain)
@@ -147,7 +150,7 @@ class Client:
 
     @property
     def cluster(self) -> Cluster:
-        """The connections underneath, for what this class does not offer."""
+        """The connections to the brokers, for requests that this class does not offer."""
         if self._cluster is None:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
@@ -157,7 +160,7 @@ class Client:
 
     @property
     def admin(self) -> Admin:
-        """Topics, configs and records, as an administrator sees them."""
+        """Administration: topics, configs, groups and records."""
         return Admin(self.cluster)
 
     def _open_publisher(self) -> Publisher:
@@ -220,7 +223,7 @@ class Client:
         return self._open_publisher().dropped
 
     async def flush(self) -> None:
-        """Waits until everything that was published has its outcome."""
+        """Waits until every published message is acknowledged or has failed."""
         await self._open_publisher().flush()
 
     # Topics.
@@ -236,7 +239,7 @@ class Client:
         configs: Mapping[str, str] | None = None,
         exist_ok: bool = True,
     ) -> None:
-        """Creates a topic; -1 leaves a number to the broker. `order` is that of its queues.
+        """Creates a topic; -1 means the broker's default. `order` is the order of its queues.
 
         >>> await client.create_topic("jobs", partitions=6, order="key")
         """
@@ -258,7 +261,7 @@ class Client:
         await self.admin.alter_configs(TOPIC, name, configs)
 
     async def configure_group(self, group: str, configs: Mapping[str, str]) -> None:
-        """Sets configs of a group: `share.record.lock.duration.ms`, `share.retry.backoff.ms`..."""
+        """Sets group configs, such as `share.record.lock.duration.ms`."""
         await self.admin.alter_configs(GROUP_CONFIGS, group, configs)
 
     # Queues.
@@ -276,15 +279,18 @@ class Client:
     ) -> QueueReader:
         """A queue to iterate over; each message goes to one reader of the group.
 
-        `prefetch` messages are fetched ahead (0: none), and no more than `in_flight_max` are
-        without a verdict. A message is renewed for `renew_for`, then given up for somebody else.
-        `start` says where a group begins that nobody has used yet: "earliest" or "latest".
+        `prefetch` messages are fetched ahead (0: none). At most `in_flight_max` messages are
+        unacknowledged. Leases are renewed for `renew_for`, then the message is redelivered.
+        `start` is the position of a new group: "earliest" or "latest".
         """
         check_delivery(delivery)
         if start not in ("earliest", "latest"):
             raise ValueError(f"start={start!r}: choose 'earliest' or 'latest'")
         if prefetch < 0 or in_flight_max < 1:
-            raise ValueError("prefetch is 0 or more, in_flight_max 1 or more")
+            raise ValueError(
+                f"prefetch={prefetch}, in_flight_max={in_flight_max}: "
+                "pass a prefetch of 0 or more and an in_flight_max of 1 or more"
+            )
         config = ShareConfig(
             prefetch=prefetch, held_max=in_flight_max, renew_for_s=seconds_of(renew_for)
         )
@@ -308,7 +314,7 @@ class Client:
         *,
         start: str = "earliest",
     ) -> list[Message]:
-        """Up to `max` messages of a queue; waits for the first one up to `wait`.
+        """Returns up to `max` messages of a queue; waits up to `wait` for the first one.
 
         >>> for message in await client.poll("jobs", "workers", max=10, wait="5s"):
         ...     await message.ack()
@@ -318,7 +324,7 @@ class Client:
         if reader is None:
             if len(self._polled) >= _POLLED_MAX:
                 await self._polled.pop(next(iter(self._polled))).close()
-            # What is fetched is asked for: nothing lies here while nobody polls.
+            # No prefetch: between polls this member must not hold messages.
             reader = self._polled[name] = self.queue(topic, group, prefetch=0, start=start)
         return await reader.receive(max, wait)
 
@@ -337,9 +343,10 @@ class Client:
     ) -> LogReader:
         """A log to iterate over, in order within each partition.
 
-        With a group, its members share the partitions and positions are kept: when a message was
-        handled ("at-least-once"), before it is handed out ("at-most-once"), or in one transaction
-        with what `reader.publish` wrote ("exactly-once"). Without one, all of it is read.
+        With a group, its members share the partitions and offsets are committed: after a message
+        was handled ("at-least-once"), before it is returned ("at-most-once"), or in one transaction
+        with the messages of `reader.publish` ("exactly-once"). Without a group, every partition is
+        read from `start`.
 
         >>> async with client.consume("orders", "billing", delivery="exactly-once") as orders:
         ...     async for order in orders:
@@ -379,7 +386,7 @@ class Client:
         timestamp: Moment | None = None,
         group: str | None = None,
     ) -> int:
-        """Moves the open log readers of a topic, or a group without members; answers the offset."""
+        """Moves the open log readers of a topic, or a group without members. Returns the offset."""
         where = TopicPartition(topic, partition)
         found: int | None = None
         for reader in self._readers:
@@ -390,9 +397,9 @@ class Client:
         if found is not None:
             return found
         if group is None:
-            raise ValueError(f"no open reader reads {where}; name the group whose place to set")
+            raise ValueError(f"no open reader reads {where}; pass group= to set a group's offset")
         if (offset is None) == (timestamp is None):
-            raise ValueError("give either an offset or a timestamp")
+            raise ValueError("pass either offset= or timestamp=, not both and not neither")
         if timestamp is not None:
             wanted = {where: moment_ms(timestamp)}
             offset = (await list_offsets(self.cluster, wanted))[where].offset
@@ -403,7 +410,7 @@ class Client:
         return offset
 
     def _keep(self, reader: Reader) -> Reader:
-        """Remembers a reader, to close it with the client."""
+        """Registers a reader, to close it with the client."""
         for one in [one for one in self._readers if one.is_closed]:
             del self._readers[one]
         self._readers[reader] = None

@@ -1,19 +1,20 @@
-"""Handlers that do not repeat themselves: a store of message ids, and a decorator that asks it.
+"""Idempotent handlers: a decorator, and the stores of message ids that it consults.
 
     store = SqliteDedup("seen.db", scope="billing")
 
     @idempotent(store)
     async def charge(message: Message) -> None: ...
 
-A message may be delivered more than once. The store remembers ids of messages that were handled
-(`ttl`), and of those that are being handled (`claim_ttl`, so that a crash does not block a message
-for ever). A repeated message is skipped; one that somebody is handling at the moment raises `Busy`,
-so that it is delivered again later; one whose handler failed is forgotten, and may be tried again.
+A message may be delivered more than once. The store remembers the ids of handled messages for
+`ttl`, and of messages being handled for `claim_ttl`, so that a crash does not block a message for
+ever. A repeated message is skipped. A message that another handler is processing raises `Busy`, so
+that it is redelivered later. If the handler fails, the id is forgotten and may be tried again.
 
-This is not a transaction: a crash between the handler's effects and the note leads to a repetition.
-Where effects are in a database, `penstock.app.outbox.Inbox` notes the message with them.
+This is not a transaction: after a crash between the handler's effects and `finish`, the handler
+runs again. If the effects are in a database, use `penstock.app.outbox.Inbox`: it commits the id
+with them.
 
-Stores block; for asyncio handlers they are asked in a thread, except the one in memory.
+Stores block; for asyncio handlers they are called in a thread, except the one in memory.
 """
 
 import asyncio
@@ -40,41 +41,41 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class Busy(Exception):
-    """Somebody is handling the same message at the moment: try again later."""
+    """Another handler is processing the same message: retry later."""
 
 
 class DedupVerdict(enum.Enum):
-    """What a store says about an id."""
+    """Answer of a store about an id."""
 
     NEW = "new"
-    """It is the caller's now."""
+    """The caller has claimed the id."""
     BUSY = "busy"
-    """Another caller has it."""
+    """Another caller has claimed the id."""
     DONE = "done"
 
 
 class DedupStore(Protocol):
-    """Remembers ids. `token` tells the callers apart, so that nobody gives up another's claim."""
+    """Remembers ids. `token` identifies the caller: only the claim's owner may release it."""
 
     is_blocking: bool
 
     def begin(self, message_id: str, token: str) -> DedupVerdict:
-        """Claims the id, unless it is done or somebody else's."""
+        """Claims the id, unless it is done or claimed by another caller."""
         ...
 
     def finish(self, message_id: str, token: str) -> None:
-        """The message is handled, whatever has become of the claim meanwhile."""
+        """Marks the message as handled, even if the claim has expired meanwhile."""
         ...
 
     def forget(self, message_id: str, token: str) -> None:
-        """The handler failed: gives the claim up, if it is there and still the caller's."""
+        """Releases the claim after a failed handler, if the caller still owns it."""
         ...
 
 
 class MemoryDedup:
-    """Remembers ids for as long as the process lives, `entries_max` of them at most.
+    """Store in the memory of this process, of at most `entries_max` ids.
 
-    Beyond that the least recently used ones are forgotten early, and counted.
+    Beyond that, the least recently used ids are evicted early; `forgotten_early` counts them.
     """
 
     is_blocking = False
@@ -88,13 +89,13 @@ class MemoryDedup:
         clock: WallClock | None = None,
     ) -> None:
         if entries_max < 1:
-            raise ValueError(f"room for {entries_max} ids: at least one is needed")
+            raise ValueError(f"entries_max={entries_max}: pass 1 or more")
         self.forgotten_early = 0
         self._ttl_ms, self._claim_ms = ms_of(ttl), ms_of(claim_ttl)
         self._entries_max = entries_max
         self._clock = clock or SystemClock()
         self._mutex = Mutex()
-        # Id to who claimed it (None: done) and until when that counts; the latest used last.
+        # Id to (token of its claim, None: done; expiry time in ms); most recently used last.
         self._entries: OrderedDict[str, tuple[str | None, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -130,7 +131,7 @@ class MemoryDedup:
 
 
 def message_id_of(message: Any) -> str:
-    """The id in a message's headers, else its place in the log, which a copy does not share."""
+    """Id from the message's headers, else topic, partition and offset (a copy has others)."""
     headers = message.headers
     pairs = dict(headers.items() if hasattr(headers, "items") else headers)
     for name in ID_HEADERS:
@@ -146,10 +147,10 @@ def idempotent(
     key: Callable[[Any], str] = message_id_of,
     random: Random | None = None,
 ) -> Callable[[Handler], Handler]:
-    """Has a handler, plain or asyncio, run once for each id of its first argument.
+    """Runs a plain or asyncio handler once for each id of its first argument.
 
-    Repetitions answer None without running it. `key` finds the id: another one than that of the
-    message makes "the same" mean what the application means, e.g. an order's number.
+    Repetitions return None without running it. `key` returns the id of a message. Pass another one
+    to deduplicate by the application's identity, for example by order number.
     """
     source = random or SystemRandom()
 
@@ -167,7 +168,7 @@ def _wrap_sync(
     @functools.wraps(handler)
     def handle(message: Any, *args: Any, **kwargs: Any) -> Any:
         message_id, token = key(message), random.random_bytes(12).hex()
-        if not _is_ours(store.begin(message_id, token), message_id):
+        if not _is_claimed(store.begin(message_id, token), message_id):
             return None
         try:
             result = handler(message, *args, **kwargs)
@@ -183,31 +184,31 @@ def _wrap_sync(
 def _wrap_async(
     handler: Callable[..., Any], store: DedupStore, key: Callable[[Any], str], random: Random
 ) -> Callable[..., Any]:
-    threads = ThreadWorkers(1, name="dedup")  # One, so that what is asked later is done later.
+    threads = ThreadWorkers(1, name="dedup")  # One thread, so that calls run in order.
 
-    async def ask(work: Callable[..., Any], *args: str) -> Any:
+    async def call(work: Callable[..., Any], *args: str) -> Any:
         if not store.is_blocking:
             return work(*args)
-        # Whoever is cancelled while it begins forgets it again: that must come after it.
+        # A cancelled caller calls `forget` next; that must run after `begin` has ended.
         return await asyncio.shield(threads.run(work, *args))
 
     @functools.wraps(handler)
     async def handle(message: Any, *args: Any, **kwargs: Any) -> Any:
         message_id, token = key(message), random.random_bytes(12).hex()
         try:
-            if not _is_ours(await ask(store.begin, message_id, token), message_id):
+            if not _is_claimed(await call(store.begin, message_id, token), message_id):
                 return None
             result = await handler(message, *args, **kwargs)
         except BaseException:
-            await ask(store.forget, message_id, token)
+            await call(store.forget, message_id, token)
             raise
-        await ask(store.finish, message_id, token)
+        await call(store.finish, message_id, token)
         return result
 
     return handle
 
 
-def _is_ours(verdict: DedupVerdict, message_id: str) -> bool:
+def _is_claimed(verdict: DedupVerdict, message_id: str) -> bool:
     if verdict is DedupVerdict.BUSY:
-        raise Busy(f"message {message_id!r} is being handled by somebody else")
+        raise Busy(f"message {message_id!r} is being processed by another handler; retry later")
     return verdict is DedupVerdict.NEW

@@ -1,12 +1,12 @@
-"""Dedup stores that outlive a process and are shared by several: SQLite, PostgreSQL, Redis.
+"""Persistent dedup stores that several processes share: SQLite, PostgreSQL, Redis.
 
-See `penstock.app.dedup` for what they promise. Every call is one atomic step of the store, so any
-number of processes may use it at once. `scope` keeps apart who handles the same messages for
-different purposes. Claims and ids end by `claim_ttl` and `ttl`; what has ended is removed by the
-way, in SQLite and PostgreSQL `PURGED_MAX` rows every `PURGE_EVERY` calls.
+`penstock.app.dedup` defines the contract. Every call is one atomic step of the store, so any number
+of processes may use it at once. `scope` separates consumers that handle the same messages for
+different purposes. Claims expire after `claim_ttl`, ids after `ttl`. Redis removes expired entries
+by itself; SQLite and PostgreSQL purge up to `PURGED_MAX` rows every `PURGE_EVERY` calls.
 
 PostgreSQL needs psycopg (extra `postgres`), Redis its client (extra `redis`); both are imported
-when a store is made.
+when a store is created.
 """
 
 import sqlite3
@@ -59,7 +59,7 @@ _DONE: Final = b"done"
 
 
 class SqlDedup:
-    """What SQLite and PostgreSQL have in common: one table, one statement a step."""
+    """Base of the SQLite and PostgreSQL stores: one table, one statement per step."""
 
     is_blocking = True
 
@@ -77,15 +77,15 @@ class SqlDedup:
             now_ms = self._clock.now_ms()
             values = (self._scope, message_id, token, now_ms + self._claim_ms, now_ms)
             if self._execute(_BEGIN, values):
-                self._purge_by_the_way(now_ms)
+                self._purge_sometimes(now_ms)
                 return DedupVerdict.NEW
             found = self._execute(_LOOK, (self._scope, message_id))
             if found:
                 is_done, holder = found[0]
                 if not is_done and holder == token:
-                    return DedupVerdict.NEW  # It did get there, but the answer was lost.
+                    return DedupVerdict.NEW  # The earlier call succeeded; its reply was lost.
                 return DedupVerdict.DONE if is_done else DedupVerdict.BUSY
-            # It was given up between the two.
+            # The claim was released between the two statements.
         return DedupVerdict.BUSY
 
     def finish(self, message_id: str, token: str) -> None:
@@ -96,10 +96,10 @@ class SqlDedup:
         self._execute(_FORGET, (self._scope, message_id, token))
 
     def purge(self) -> None:
-        """Removes some of what has ended."""
+        """Removes up to `PURGED_MAX` expired rows."""
         self._execute(_PURGE, (self._clock.now_ms(),))
 
-    def _purge_by_the_way(self, now_ms: int) -> None:
+    def _purge_sometimes(self, now_ms: int) -> None:
         self._calls += 1
         if self._calls % PURGE_EVERY == 0:
             self.purge()
@@ -109,7 +109,7 @@ class SqlDedup:
 
 
 class SqliteDedup(SqlDedup):
-    """In a file, for the processes of one machine. `path` may be the application's database."""
+    """Store in a SQLite file, for processes of one machine; may be the application's own."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class SqliteDedup(SqlDedup):
 
 
 class PostgresDedup(SqlDedup):
-    """In PostgreSQL, for any number of machines, over one connection that mends itself."""
+    """Store in PostgreSQL, for any number of machines; reconnects when it must."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class PostgresDedup(SqlDedup):
         claim_ttl: Duration = CLAIM_TTL,
         clock: WallClock | None = None,
     ) -> None:
-        """`conninfo` is libpq's: a URL, or `host=... dbname=...`."""
+        """`conninfo` is libpq's connection string: a URL, or `host=... dbname=...`."""
         super().__init__(scope, ttl, claim_ttl, clock)
         self._conninfo = conninfo
         self._connection: psycopg.Connection[Any] | None = None
@@ -176,7 +176,7 @@ class PostgresDedup(SqlDedup):
             except psycopg.OperationalError:
                 if is_new:
                     raise
-            # The connection was old. Every statement may be repeated.
+            # The connection was stale. Every statement is safe to repeat.
             return self._try(statement, values)
 
     def _try(self, statement: str, values: Sequence[object]) -> list[Any]:
@@ -193,7 +193,7 @@ class PostgresDedup(SqlDedup):
 
 
 class RedisDedup:
-    """In Redis, which forgets by itself. What it loses in a crash of its own may be repeated."""
+    """Store in Redis. Ids that Redis loses in a crash may be handled again."""
 
     is_blocking = True
 
@@ -205,7 +205,7 @@ class RedisDedup:
         ttl: Duration = TTL,
         claim_ttl: Duration = CLAIM_TTL,
     ) -> None:
-        """`client` is one of the package `redis`, or a URL to make one for."""
+        """`client` is a client of the package `redis`, or a URL."""
         import redis
 
         self._is_own = isinstance(client, str)
@@ -225,9 +225,9 @@ class RedisDedup:
             if found is not None:
                 found = found.encode() if isinstance(found, str) else found
                 if found == token.encode():
-                    return DedupVerdict.NEW  # It did get there, but the answer was lost.
+                    return DedupVerdict.NEW  # The earlier call succeeded; its reply was lost.
                 return DedupVerdict.DONE if found == _DONE else DedupVerdict.BUSY
-            # It ended between the two.
+            # The entry expired between the two commands.
         return DedupVerdict.BUSY
 
     def finish(self, message_id: str, token: str) -> None:

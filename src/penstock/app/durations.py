@@ -1,4 +1,4 @@
-"""Durations and times as people write them: seconds, `timedelta`, or "15m"; `datetime` or ms."""
+"""Durations (seconds, `timedelta` or "15m") and times (`datetime` or milliseconds)."""
 
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -12,7 +12,7 @@ Moment: TypeAlias = datetime | int
 
 
 def ms_of(duration: Duration) -> int:
-    """A duration in milliseconds. Raises ValueError for one that is negative or is none."""
+    """Converts a duration to milliseconds. Raises ValueError if it is negative or invalid."""
     if isinstance(duration, str):
         try:
             return duration_ms(duration)
@@ -20,7 +20,7 @@ def ms_of(duration: Duration) -> int:
             raise ValueError(str(error)) from None
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"a duration of {seconds} seconds: it cannot be negative")
+        raise ValueError(f"duration of {seconds} seconds: pass a finite number of 0 or more")
     return round(seconds * 1000)
 
 
@@ -29,10 +29,10 @@ def seconds_of(duration: Duration) -> float:
 
 
 def moment_ms(moment: Moment) -> int:
-    """A time in milliseconds since 1970. Raises ValueError for a datetime without a zone."""
+    """Converts a time to milliseconds since 1970. Raises ValueError without a time zone."""
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
-            raise ValueError(f"{moment} has no time zone; use datetime.now(UTC) and the like")
+            raise ValueError(f"{moment} has no time zone; pass one, as in datetime.now(UTC)")
         return round(moment.timestamp() * 1000)
     if moment < 0:
         raise ValueError(f"{moment} is not a time in milliseconds since 1970")

@@ -1,12 +1,12 @@
-"""Rate limits by token bucket: so many a second on average, and so many at once at most.
+"""Rate limiters by token bucket: an average rate per second, and a maximum burst.
 
     limiter = RateLimiter(100, burst=20)
     async for message in client.queue("mails", group="senders"):
         await limiter.acquire()
 
-Callers go in the order in which they ask, each told at once how long it has to wait: what is
-reserved ahead of time overdraws the bucket (`base.token_bucket`). Bounds: `timeout` refuses at once
-what would have to wait for longer, without taking anything.
+Callers proceed in the order in which they ask. Each reserves its tokens at once and then sleeps:
+a reservation ahead of time overdraws the bucket (`base.token_bucket`). A call that would have to
+wait longer than `timeout` is refused at once and takes no tokens.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from penstock.runtime.blocking import Mutex, SteadyClock
 
 
 class RateLimited(Exception):
-    """It would have to wait for longer than the caller allows; nothing was taken."""
+    """The wait would exceed the caller's timeout; no tokens were taken."""
 
     def __init__(self, wait_s: float) -> None:
-        super().__init__(f"the rate limit allows it in {wait_s:.3f} s")
+        super().__init__(f"rate limit: the next call is allowed in {wait_s:.3f} s")
         self.wait_s = wait_s
 
 
 class BlockingClock(Protocol):
-    """What `SyncRateLimiter` waits by."""
+    """Clock and sleep of `SyncRateLimiter`."""
 
     def now_s(self) -> float: ...
 
@@ -34,7 +34,7 @@ class BlockingClock(Protocol):
 
 
 def _bucket(rate_per_s: float, burst: float | None) -> TokenBucket:
-    """`burst` is one second's worth unless told, and at least one."""
+    """Creates the bucket; `burst` defaults to one second's worth, and is at least one."""
     burst = max(1.0, rate_per_s) if burst is None else float(burst)
     if not 0 < rate_per_s < float("inf"):
         raise ValueError(f"invalid rate {rate_per_s}: pass a finite number above 0, per second")
@@ -44,10 +44,10 @@ def _bucket(rate_per_s: float, burst: float | None) -> TokenBucket:
 
 
 def _reserve(bucket: TokenBucket, count: float, now_s: float, wait_s_max: float) -> float:
-    """Takes tokens and answers how long to wait before they may be used.
+    """Takes tokens and returns the seconds to wait before they may be used.
 
-    Raises RateLimited, and takes nothing, if that is longer than `wait_s_max`. More than the burst
-    at once is fine: it waits until so many would have come.
+    Raises RateLimited, and takes nothing, if that is longer than `wait_s_max`. `count` may exceed
+    the burst: the caller then waits until that many tokens would have accrued.
     """
     if count < 0:
         raise ValueError(f"invalid count {count}: it cannot be negative")
@@ -57,13 +57,13 @@ def _reserve(bucket: TokenBucket, count: float, now_s: float, wait_s_max: float)
 
 
 class RateLimiter:
-    """For asyncio, in the time of the loop that it is used on."""
+    """Rate limiter for asyncio; uses the clock of the running loop."""
 
     def __init__(self, rate_per_s: float, burst: float | None = None) -> None:
         self._bucket = _bucket(rate_per_s, burst)
 
     async def acquire(self, count: float = 1, *, timeout: Duration | None = None) -> None:
-        """Returns when `count` more may be done."""
+        """Waits until `count` more calls are allowed."""
         loop = asyncio.get_running_loop()
         wait_s = _reserve(self._bucket, count, loop.time(), _seconds(timeout))
         if wait_s > 0:
@@ -74,7 +74,7 @@ class RateLimiter:
                 raise
 
     def try_acquire(self, count: float = 1) -> bool:
-        """Takes what is there now, or nothing."""
+        """Takes `count` tokens if they are available now. Returns True if it did."""
         try:
             _reserve(self._bucket, count, asyncio.get_running_loop().time(), 0.0)
         except RateLimited:
@@ -89,7 +89,7 @@ class RateLimiter:
 
 
 class SyncRateLimiter:
-    """For threads, any number of which may share it."""
+    """Rate limiter that any number of threads may share."""
 
     def __init__(
         self, rate_per_s: float, burst: float | None = None, *, clock: BlockingClock | None = None
@@ -99,14 +99,14 @@ class SyncRateLimiter:
         self._mutex = Mutex()
 
     def acquire(self, count: float = 1, *, timeout: Duration | None = None) -> None:
-        """Returns when `count` more may be done."""
+        """Waits until `count` more calls are allowed."""
         with self._mutex:
             wait_s = _reserve(self._bucket, count, self._clock.now_s(), _seconds(timeout))
         if wait_s > 0:
             self._clock.sleep(wait_s)
 
     def try_acquire(self, count: float = 1) -> bool:
-        """Takes what is there now, or nothing."""
+        """Takes `count` tokens if they are available now. Returns True if it did."""
         try:
             with self._mutex:
                 _reserve(self._bucket, count, self._clock.now_s(), 0.0)

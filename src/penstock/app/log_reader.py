@@ -1,12 +1,12 @@
-"""Reading a log: an iterator of records, alone or as a member of a consumer group (KIP-848).
+"""Log reader: an iterator of records, alone or as a member of a consumer group (KIP-848).
 
-`delivery` says when positions are kept. "at-least-once": after a message was handled, that is when
-the next one is asked for; every `commit_every` and on close. "at-most-once": before the messages
-are handed out. "exactly-once": in one transaction with what `publish` of this reader wrote while
-handling them; readers of committed records see all of it or nothing, and after a failure the
-messages come again as if nothing had happened.
+`delivery` defines when offsets are committed. "at-least-once": after a message was handled, that is
+when the caller asks for the next one; every `commit_every` and on close. "at-most-once": before the
+messages are returned. "exactly-once": in one transaction with the messages that this reader's
+`publish` wrote while handling them. Readers of committed records see all of it or nothing; after a
+failure the messages are read again.
 
-Without a group every partition is read from `start` on, and nothing is kept.
+Without a group, every partition is read from `start`, and no offset is committed.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class LogReaderConfig:
     commit_every_s: float = 1.0
     is_committed_only: bool = True
     is_automatic: bool = True
-    """Whether positions are kept without being asked."""
+    """True if the reader commits offsets by itself."""
 
     def check(self, group: str | None) -> None:
         if self.start not in STARTS:
@@ -55,7 +55,9 @@ class LogReaderConfig:
         if self.delivery not in DELIVERIES:
             raise ValueError(f"delivery={self.delivery!r}: choose one of {', '.join(DELIVERIES)}")
         if group is None and self.delivery == "exactly-once":
-            raise ValueError("delivery='exactly-once' needs a group, to keep positions in")
+            raise ValueError(
+                "delivery='exactly-once' needs a group, to commit offsets; pass group="
+            )
 
 
 class LogReader(AsyncIterator[LogMessage]):
@@ -77,7 +79,7 @@ class LogReader(AsyncIterator[LogMessage]):
         self.topics = tuple(topics)
         self._config = config
         self._cluster = cluster
-        """For fetches alone: on its connections everything else would wait behind them."""
+        """For fetches only: other requests on its connections would wait behind long polls."""
         self._control = control
         self._transaction = transaction
         self._publish = publish
@@ -89,9 +91,9 @@ class LogReader(AsyncIterator[LogMessage]):
         self._member: GroupMember | None = None
         self._buffer: deque[LogMessage] = deque()
         self._current: LogMessage | None = None
-        """Handed out, and not known to be handled."""
+        """The message returned last, not yet known to be handled."""
         self._handled: dict[TopicPartition, int] = {}
-        """Positions to be kept: after the last message that was handled."""
+        """Offsets to commit: after the last handled message of each partition."""
         self._committing = asyncio.Lock()
         self._committed_at = 0.0
         self._failure: Exception | None = None
@@ -119,7 +121,7 @@ class LogReader(AsyncIterator[LogMessage]):
         return message
 
     async def start(self) -> None:
-        """Joins the group, or finds its places; reading does it by itself."""
+        """Joins the group, or looks up the start offsets; the first read does so too."""
         if self._is_started:
             return
         self._is_started = True
@@ -129,17 +131,18 @@ class LogReader(AsyncIterator[LogMessage]):
                 await cluster.topic(topic)
         self._committed_at = asyncio.get_running_loop().time()
         if self.group is None:
-            places = [where for topic in self.topics for where in await self._places(topic)]
-            await self._assigned(places)
+            partitions = [
+                where
+                for topic in self.topics
+                for where in await partitions_of(self._control, topic)
+            ]
+            await self._assigned(partitions)
             return
         if self._transaction is not None:
             await self._transaction.begin()
         listener = GroupListener(self._assigned, self._revoked, self._lost, self._fail)
         self._member = GroupMember(self._control, self.group, self.topics, listener)
         await self._member.join()
-
-    async def _places(self, topic: str) -> list[TopicPartition]:
-        return await partitions_of(self._control, topic)
 
     # Reading.
 
@@ -157,7 +160,7 @@ class LogReader(AsyncIterator[LogMessage]):
             if self._transaction is not None:
                 await self.commit()
             if not self._consumer.positions:
-                await asyncio.sleep(0.02)  # Others hold the partitions, for now.
+                await asyncio.sleep(0.02)  # Other members hold all partitions for now.
                 continue
             found = await self._poll()
             positions = self._consumer.positions
@@ -167,7 +170,7 @@ class LogReader(AsyncIterator[LogMessage]):
                 if TopicPartition(one.topic, one.partition) in positions
             ]
             if messages and self._config.delivery == "at-most-once":
-                self._note(messages)
+                self._note_handled(messages)
                 await self._commit_now()
             self._buffer.extend(messages)
         return None
@@ -184,10 +187,10 @@ class LogReader(AsyncIterator[LogMessage]):
             reading = asyncio.current_task()
             if not self._is_closed or reading is None or reading.cancelling():
                 raise
-            return []  # Somebody closed the reader meanwhile: the fetches were, not we.
+            return []  # The reader was closed: its fetches were cancelled, not this task.
 
     def _settle_current(self) -> None:
-        """Asking for the next message says that the one before is handled."""
+        """Marks the current message as handled: the caller asks for the next one."""
         current, self._current = self._current, None
         if current is None:
             return
@@ -198,32 +201,32 @@ class LogReader(AsyncIterator[LogMessage]):
         if self._transaction is not None:
             self._transaction.handled()
         if self._config.delivery != "at-most-once":
-            self._note([current])
+            self._note_handled([current])
 
-    def _note(self, messages: Sequence[LogMessage]) -> None:
+    def _note_handled(self, messages: Sequence[LogMessage]) -> None:
         for message in messages:
             self._handled[message.where] = message.offset + 1
 
-    # Keeping positions.
+    # Committing offsets.
 
     async def commit(self) -> None:
-        """Keeps the positions of what was handled, the current message included, now."""
+        """Commits the offsets of all handled messages now, the current one included."""
         self._settle_current()
         if self._handled:
             await self._commit_now()
 
     async def commit_through(self, message: LogMessage) -> None:
-        """Keeps the position after one message: for those who handle partitions side by side.
+        """Commits the offset after one message, for callers that handle partitions in parallel.
 
-        Needs `auto_commit=False`. A position that is not taken is logged, for then the message
-        comes again, here or to the partition's new reader.
+        Needs `auto_commit=False`. A failed commit is logged: the message is then read again, here
+        or by the partition's next reader.
         """
         if self._member is None or message.where not in self._consumer.positions:
             return
         try:
             await self._member.commit({message.where: message.offset + 1})
         except (Refused, OSError) as error:
-            log.warning("%r may come again: its position was not kept: %s", message, error)
+            log.warning("%r may be read again: offset commit failed: %s", message, error)
 
     async def _commit_if_due(self) -> None:
         if not self._handled or not self._config.is_automatic:
@@ -249,14 +252,14 @@ class LogReader(AsyncIterator[LogMessage]):
                     await self._member.commit(positions)
             except (Refused, OSError) as error:
                 if self._transaction is not None:
-                    log.warning("a transaction of group %r came to nothing: %s", self.group, error)
+                    log.warning("transaction of group %r aborted: %s", self.group, error)
                     await self._rewind()
                 else:
                     self._handled = {**positions, **self._handled}
                     raise
 
     async def _rewind(self) -> None:
-        """Nothing of the transaction counts: go back to where the last one ended."""
+        """Discards the transaction and seeks back to the committed offsets."""
         assert self._transaction is not None
         self._transaction.forget()
         self._buffer.clear()
@@ -266,7 +269,7 @@ class LogReader(AsyncIterator[LogMessage]):
         self._consumer.assign({})
         await self._assigned(held)
 
-    # What the group tells.
+    # Callbacks of the group member.
 
     async def _assigned(self, added: list[TopicPartition]) -> None:
         kept: dict[TopicPartition, int] = {}
@@ -276,8 +279,8 @@ class LogReader(AsyncIterator[LogMessage]):
             kept = {where: known[where].offset for where in added if where in known}
         missing = {where: STARTS[self._config.start] for where in added if where not in kept}
         found = await list_offsets(self._control, missing) if missing else {}
-        places = {where: kept[where] if where in kept else found[where].offset for where in added}
-        self._consumer.assign({**self._consumer.positions, **places})
+        starts = {where: kept[where] if where in kept else found[where].offset for where in added}
+        self._consumer.assign({**self._consumer.positions, **starts})
 
     async def _revoked(self, gone: list[TopicPartition]) -> None:
         for where in gone:
@@ -287,12 +290,12 @@ class LogReader(AsyncIterator[LogMessage]):
             if self._config.is_automatic:
                 await self._commit_now()
         except (Refused, OSError) as error:
-            log.warning("positions of group %r were not kept: %s", self.group, error)
+            log.warning("offset commit of group %r failed: %s", self.group, error)
         for where in gone:
             self._handled.pop(where, None)
 
     def _lost(self) -> None:
-        """Others have it all by now, and read it again from the committed positions."""
+        """Drops everything: other members read it again from the committed offsets."""
         self._consumer.assign({})
         self._buffer.clear()
         self._handled.clear()
@@ -302,7 +305,7 @@ class LogReader(AsyncIterator[LogMessage]):
     def _fail(self, error: Exception) -> None:
         self._failure = error
 
-    # Moving and publishing.
+    # Seeking and publishing.
 
     async def seek(
         self,
@@ -312,16 +315,16 @@ class LogReader(AsyncIterator[LogMessage]):
         *,
         timestamp: Moment | None = None,
     ) -> int:
-        """Goes on at an offset, or at the first record at or after a time; answers the offset.
+        """Seeks to an offset, or to the first record at or after a time. Returns the offset.
 
         >>> await reader.seek("orders", 0, timestamp=datetime(2026, 11, 1, tzinfo=UTC))
         """
         if (offset is None) == (timestamp is None):
-            raise ValueError("give either an offset or a timestamp")
+            raise ValueError("pass either offset= or timestamp=, not both and not neither")
         await self.start()
         where = TopicPartition(topic, partition)
         if where not in self._consumer.positions:
-            raise ValueError(f"{where} is not read here; it may be another member's for now")
+            raise ValueError(f"{where} is not assigned to this reader; another member may hold it")
         if timestamp is not None:
             wanted = {where: moment_ms(timestamp)}
             offset = (await list_offsets(self._control, wanted))[where].offset
@@ -329,7 +332,7 @@ class LogReader(AsyncIterator[LogMessage]):
                 offset = (await list_offsets(self._control, {where: LATEST}))[where].offset
         assert offset is not None
         if offset < 0:
-            raise ValueError(f"offset {offset}: offsets count from 0")
+            raise ValueError(f"offset {offset}: pass 0 or more")
         self._buffer = deque(one for one in self._buffer if one.where != where)
         if self._current is not None and self._current.where == where:
             self._current = None
@@ -339,7 +342,7 @@ class LogReader(AsyncIterator[LogMessage]):
 
     @property
     def assigned(self) -> list[TopicPartition]:
-        """What this reader reads now."""
+        """Partitions that this reader reads now."""
         return [] if self._is_closed else sorted(self._consumer.positions)
 
     async def publish(self, topic: str, payload: Payload = None, **options: Any) -> None:
@@ -362,7 +365,7 @@ class LogReader(AsyncIterator[LogMessage]):
             await self._publish(topic, payload, **options)
 
     async def close(self, *, is_handled: bool = True) -> None:
-        """Keeps positions and leaves the group. `is_handled`: whether the last message was."""
+        """Commits offsets and leaves the group. `is_handled=False`: read the last message again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -372,7 +375,7 @@ class LogReader(AsyncIterator[LogMessage]):
             if self._is_started and self._config.is_automatic and self._failure is None:
                 await self._commit_now()
         except (Refused, OSError) as error:
-            log.warning("positions of group %r were not kept: %s", self.group, error)
+            log.warning("offset commit of group %r failed: %s", self.group, error)
         finally:
             if self._member is not None:
                 await self._member.leave()

@@ -1,8 +1,9 @@
-"""Messages as applications receive them: from a queue, with a verdict to give, or from a log.
+"""Received messages: `Message` of a queue, to be acknowledged, and `LogMessage` of a log.
 
-A `Message` is leased: nobody else gets it until the lease runs out, and the lease is renewed while
-the message has no verdict. Exactly one verdict counts: `ack`, `nack` or `reject`. Giving it returns
-when the broker has kept it, and raises `Refused` if the message is no longer this consumer's.
+A `Message` is leased: no other consumer receives it until the lease expires. The lease is renewed
+until the message is settled. Only the first acknowledgement counts: `ack`, `nack` or `reject`. The
+call returns when the broker has persisted it, and raises `Refused` if this consumer no longer holds
+the lease.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.client.share.consumer import ShareConsumer
 
 DELAY_MS_MAX = 365 * 86_400_000
-_WORDS = {
+_SPAN_NAMES = {
     AcknowledgementType.ACCEPT: "ack",
     AcknowledgementType.RELEASE: "nack",
     AcknowledgementType.REJECT: "reject",
@@ -33,7 +34,7 @@ _WORDS = {
 
 
 class Received:
-    """What every message has."""
+    """Base of received messages: the record's fields, and its trace."""
 
     __slots__ = ("_fetched", "_trace")
 
@@ -43,7 +44,7 @@ class Received:
 
     @property
     def fetched(self) -> Fetched:
-        """The record underneath."""
+        """The fetched record that this message wraps."""
         return self._fetched
 
     @property
@@ -69,12 +70,12 @@ class Received:
 
     @property
     def value(self) -> bytes | None:
-        """As `payload`, with None for a record without a value."""
+        """Like `payload`, but None for a record without a value."""
         return self._fetched.value
 
     @property
     def is_tombstone(self) -> bool:
-        """Published with None: in a compacted topic, the end of its key."""
+        """True if published with None: in a compacted topic, this deletes the key."""
         return self._fetched.value is None
 
     @property
@@ -82,12 +83,12 @@ class Received:
         return self.payload.decode()
 
     def json(self) -> Any:
-        """The payload, read as JSON. Raises ValueError if it is none."""
+        """Decodes the payload as JSON. Raises ValueError if it is not valid JSON."""
         return msgspec.json.decode(self.payload)
 
     @property
     def headers(self) -> dict[str, bytes | None]:
-        """By name; of several with one name the last. All are in `header_pairs`."""
+        """Headers by name; for a repeated name, the last one. `header_pairs` has all."""
         return dict(self._fetched.headers)
 
     @property
@@ -116,9 +117,9 @@ class Received:
         return self._trace is not None
 
     def span(self) -> AbstractContextManager[None]:
-        """Where tracing is on, a span of handling this message: `with message.span(): ...`.
+        """Span of handling this message, where tracing is on: `with message.span(): ...`.
 
-        Spans begun inside, and messages published there, belong to the message's trace.
+        Spans started inside it, and messages published there, belong to the message's trace.
         """
         return nullcontext() if self._trace is None else self._trace.handling()
 
@@ -147,7 +148,7 @@ class Message(Received):
 
     @property
     def attempt(self) -> int:
-        """Which delivery of this message it is, counted from 1."""
+        """Number of this delivery, counted from 1."""
         return self._lease.delivery_count
 
     @property
@@ -156,11 +157,11 @@ class Message(Received):
 
     @property
     def is_lost(self) -> bool:
-        """The broker said that the lease is over: somebody else may have the message now."""
+        """True if the broker ended the lease: another consumer may hold the message now."""
         return self._lease.is_lost
 
     async def ack(self) -> None:
-        """It is done and will not be delivered again.
+        """Acknowledges the message: it will not be delivered again.
 
         >>> async for message in client.queue("jobs", group="workers"):
         ...     await work(message.json())
@@ -171,15 +172,15 @@ class Message(Received):
     async def nack(
         self, delay: Duration | None = None, *, error: BaseException | str | None = None
     ) -> None:
-        """It failed for now: deliver it again after `delay`, else after the queue's backoff.
+        """Releases the message for redelivery after `delay`, or after the queue's backoff.
 
-        Each delivery counts; after the group's `share.delivery.count.limit` it becomes a dead
-        letter, with `error` as its reason. Kafka's brokers take neither the delay nor the error.
+        Each delivery counts. After the group's `share.delivery.count.limit` the message moves to
+        the dead-letter queue, with `error` as the reason. Kafka's brokers ignore delay and error.
         """
-        await self._settle(AcknowledgementType.RELEASE, _release_note(delay, error))
+        await self._settle(AcknowledgementType.RELEASE, _release_options(delay, error))
 
     async def reject(self, error: BaseException | str | None = None) -> None:
-        """It can never succeed: to the dead letters with it, and why.
+        """Moves the message to the dead-letter queue, with `error` as the reason.
 
         >>> try:
         ...     order = message.json()
@@ -189,62 +190,62 @@ class Message(Received):
         await self._settle(AcknowledgementType.REJECT, AckOptions(-1, *_error_texts(error)))
 
     async def extend(self, duration: Duration | None = None) -> None:
-        """Holds it for longer, from now on: for `duration`, else for the group's lease.
+        """Extends the lease, from now: by `duration`, or by the group's lease duration.
 
-        Not needed while the message is young: leases are renewed by themselves.
+        Rarely needed: the client renews leases for the reader's `renew_for`.
         """
-        note = NO_OPTIONS if duration is None else AckOptions(lock_ms=ms_of(duration))
-        await self._settle(AcknowledgementType.RENEW, note)
+        options = NO_OPTIONS if duration is None else AckOptions(lock_ms=ms_of(duration))
+        await self._settle(AcknowledgementType.RENEW, options)
 
     def _settle(
-        self, verdict: AcknowledgementType, note: AckOptions = NO_OPTIONS
+        self, kind: AcknowledgementType, options: AckOptions = NO_OPTIONS
     ) -> "asyncio.Future[None]":
-        return self._traced(verdict, self._consumer.settle(self._lease, verdict, note))
+        return self._traced(kind, self._consumer.settle(self._lease, kind, options))
 
     def _traced(
-        self, verdict: AcknowledgementType, answer: "asyncio.Future[None]"
+        self, kind: AcknowledgementType, answer: "asyncio.Future[None]"
     ) -> "asyncio.Future[None]":
         if self._trace is not None:
-            self._trace.settling(_WORDS[verdict], answer)
+            self._trace.settling(_SPAN_NAMES[kind], answer)
         return answer
 
-    # The same without waiting: for those who handle many at a time.
+    # The same without waiting, for callers that handle many messages at a time.
 
     def accept(self) -> "asyncio.Future[None] | Refused":
-        """As `ack`, answered later; or at once, if it cannot be said any more."""
-        return self._say(AcknowledgementType.ACCEPT)
+        """Like `ack`, but returns a future; or the refusal, if the lease is already lost."""
+        return self._settle_soon(AcknowledgementType.ACCEPT)
 
     def release(
         self, delay: Duration | None, error: BaseException
     ) -> "asyncio.Future[None] | Refused":
-        return self._say(AcknowledgementType.RELEASE, _release_note(delay, error))
+        return self._settle_soon(AcknowledgementType.RELEASE, _release_options(delay, error))
 
     def refuse(self, error: BaseException) -> "asyncio.Future[None] | Refused":
-        return self._say(AcknowledgementType.REJECT, AckOptions(-1, *_error_texts(error)))
+        return self._settle_soon(AcknowledgementType.REJECT, AckOptions(-1, *_error_texts(error)))
 
     def give_back(self) -> "asyncio.Future[None] | Refused":
-        """For somebody else, at once."""
-        return self._say(AcknowledgementType.RELEASE, AckOptions(delay_ms=0))
+        """Releases the message for immediate redelivery to another consumer."""
+        return self._settle_soon(AcknowledgementType.RELEASE, AckOptions(delay_ms=0))
 
-    def _say(
-        self, verdict: AcknowledgementType, note: AckOptions = NO_OPTIONS
+    def _settle_soon(
+        self, kind: AcknowledgementType, options: AckOptions = NO_OPTIONS
     ) -> "asyncio.Future[None] | Refused":
         try:
-            answer = self._consumer.settle(self._lease, verdict, note, is_awaited=False)
-            return self._traced(verdict, answer)
+            answer = self._consumer.settle(self._lease, kind, options, is_awaited=False)
+            return self._traced(kind, answer)
         except Refused as refused:
             return refused
 
 
-def _release_note(delay: Duration | None, error: BaseException | str | None) -> AckOptions:
+def _release_options(delay: Duration | None, error: BaseException | str | None) -> AckOptions:
     delay_ms = -1 if delay is None else ms_of(delay)
     if delay_ms > DELAY_MS_MAX:
-        raise ValueError(f"a delay of {delay}: a year is the most")
+        raise ValueError(f"delay={delay}: the maximum is 365 days")
     return AckOptions(delay_ms, *_error_texts(error), is_patient=delay is None)
 
 
 def _error_texts(error: BaseException | str | None) -> tuple[str | None, str | None]:
-    """The class and the message of what went wrong."""
+    """Class name and message of an error."""
     if error is None:
         return None, None
     if isinstance(error, str):

@@ -1,8 +1,8 @@
-"""A message to be published, as an application writes it, and the record that becomes of it.
+"""Message to publish, and its encoding as a Kafka record.
 
-Payloads are bytes, text (sent as UTF-8), or anything that JSON can say. What a message asks of the
-queues that deliver it (delay, priority, ...) travels as headers, so it is an ordinary Kafka record;
-values that make no sense are refused here, before anything is sent.
+A payload is bytes, text (sent as UTF-8), or any value that JSON can express. Delivery options
+(delay, priority, ...) travel as headers, so the message is an ordinary Kafka record. Invalid values
+are rejected here, before anything is sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from penstock.state.queues.delivery_headers import DEDUP_ID, DELAY_MS, DELIVER_A
 from penstock.state.queues.policy import PRIORITY_MAX
 
 Payload: TypeAlias = Any
-"""bytes, str, None, or anything that JSON can say."""
+"""bytes, str, None, or any value that JSON can express."""
 Key: TypeAlias = bytes | str | None
 HeaderValue: TypeAlias = bytes | str | int | None
 Headers: TypeAlias = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None
@@ -42,35 +42,36 @@ class Outgoing:
     timestamp_ms: int | None = None
 
     def record_headers(self) -> RecordHeaders:
-        """The caller's headers, then those that queues heed. Raises ValueError."""
-        found = encode_headers(self.headers)
-        return found + self._delivery_headers()
+        """The caller's headers, then those of the delivery options. Raises ValueError."""
+        return encode_headers(self.headers) + self._delivery_headers()
 
     def _delivery_headers(self) -> RecordHeaders:
-        heeded: list[tuple[str, bytes | None]] = []
+        pairs: list[tuple[str, bytes | None]] = []
         if self.delay is not None:
             delay_ms = ms_of(self.delay)
             if delay_ms > DELAY_MS_MAX:
-                raise ValueError(f"a delay of {self.delay}: ten years are the most")
-            heeded.append((DELAY_MS, b"%d" % delay_ms))
+                raise ValueError(f"delay={self.delay}: the maximum is 3660 days")
+            pairs.append((DELAY_MS, b"%d" % delay_ms))
         if self.deliver_at is not None:
-            heeded.append((DELIVER_AT, b"%d" % moment_ms(self.deliver_at)))
+            pairs.append((DELIVER_AT, b"%d" % moment_ms(self.deliver_at)))
         if self.priority is not None:
             if not 0 <= self.priority <= PRIORITY_MAX:
-                raise ValueError(f"priority {self.priority}: it is 0 to {PRIORITY_MAX}")
-            heeded.append((PRIORITY, b"%d" % self.priority))
+                raise ValueError(f"priority {self.priority}: choose 0 to {PRIORITY_MAX}")
+            pairs.append((PRIORITY, b"%d" % self.priority))
         if self.expires_in is not None:
-            heeded.append((TTL_MS, b"%d" % ms_of(self.expires_in)))
+            pairs.append((TTL_MS, b"%d" % ms_of(self.expires_in)))
         if self.dedup_id is not None:
             dedup_id = self.dedup_id.encode()
             if not 0 < len(dedup_id) <= DEDUP_ID_BYTES_MAX:
-                raise ValueError(f"a dedup_id of {len(dedup_id)} bytes: it has 1 to 256")
-            heeded.append((DEDUP_ID, dedup_id))
-        return tuple(heeded)
+                raise ValueError(
+                    f"dedup_id of {len(dedup_id)} bytes: use 1 to {DEDUP_ID_BYTES_MAX} bytes"
+                )
+            pairs.append((DEDUP_ID, dedup_id))
+        return tuple(pairs)
 
 
 def encode_payload(payload: Payload) -> bytes | None:
-    """The bytes that are sent. Raises TypeError for what is neither bytes, text nor JSON."""
+    """Encodes a payload. Raises TypeError for a value that JSON cannot express."""
     if payload is None or isinstance(payload, bytes):
         return payload
     if isinstance(payload, str):
@@ -81,7 +82,7 @@ def encode_payload(payload: Payload) -> bytes | None:
         return msgspec.json.encode(payload)
     except (TypeError, NotImplementedError) as error:
         raise TypeError(
-            f"a payload of type {type(payload).__name__} is neither bytes, text nor JSON: {error}"
+            f"payload of type {type(payload).__name__} is neither bytes, text nor JSON: {error}"
         ) from None
 
 
@@ -90,24 +91,26 @@ def encode_key(key: Key) -> bytes | None:
         return key
     if isinstance(key, str):
         return key.encode()
-    raise TypeError(f"a key of type {type(key).__name__}: keys are bytes or text")
+    raise TypeError(f"key of type {type(key).__name__}: pass bytes or text")
 
 
 def encode_headers(headers: Headers) -> RecordHeaders:
     if not headers:
         return ()
     if isinstance(headers, (str, bytes)):
-        raise TypeError(f"headers {headers!r}: they are a mapping, or pairs of name and value")
+        raise TypeError(f"headers {headers!r}: pass a mapping, or pairs of name and value")
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     found = []
     for name, value in pairs:
         if not isinstance(name, str):
-            raise TypeError(f"header name {name!r}: names are text")
+            raise TypeError(f"header name {name!r}: pass text")
         if isinstance(value, str):
             value = value.encode()
         elif isinstance(value, int):
             value = b"%d" % value
         elif value is not None and not isinstance(value, bytes):
-            raise TypeError(f"header {name!r} of type {type(value).__name__}: bytes, text or int")
+            raise TypeError(
+                f"header {name!r} of type {type(value).__name__}: pass bytes, text or int"
+            )
         found.append((name, value))
     return tuple(found)

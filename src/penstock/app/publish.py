@@ -1,7 +1,7 @@
-"""Publishing for an application: what happens when the buffer is full, and custom partitioners.
+"""Publisher: applies the full-buffer policy and custom partitioners to the producer.
 
-A thin layer over the producer, which owns batches, retries and the buffer. Awaiting a publish means
-awaiting that the message is kept; many at once share batches.
+The producer owns batches, retries and the buffer. An awaited publish returns when the message is
+acknowledged; concurrent publishes share batches.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from penstock.wire.compression import Codec
 
 OnFull: TypeAlias = Literal["block", "drop", "raise"]
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int | None]
-"""Topic, key and number of partitions to a partition, or None: as Kafka does it."""
+"""Maps topic, key and number of partitions to a partition; None: hash as Kafka does."""
 
 COMPRESSIONS: Final = {
     "none": Codec.NONE,
@@ -28,15 +28,16 @@ COMPRESSIONS: Final = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
-_AT_A_TIME = 10_000
+_UNACKNOWLEDGED_MAX = 10_000
+"""Messages of one `publish_many` that wait at a time, to bound its memory."""
 
 
 class BufferFull(Exception):
-    """What waits to be sent has reached `buffer_bytes`; nothing was taken."""
+    """Unsent messages have reached `buffer_bytes`; the message was not buffered."""
 
 
 class Published(NamedTuple):
-    """Where a message is. A message that was dropped has partition and offset -1."""
+    """Position of a published message; partition and offset are -1 for a dropped one."""
 
     topic: str
     partition: int
@@ -49,7 +50,7 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PublishSettings:
-    """How to publish."""
+    """Producer config, full-buffer policy and partitioner of a client."""
 
     config: ProducerConfig
     on_full: OnFull = "block"
@@ -61,32 +62,32 @@ class PublishSettings:
 
 
 class Publisher:
-    """Takes messages until it is closed."""
+    """Publishes messages until it is closed."""
 
     def __init__(
         self,
         clock: WallClock,
         random: Random,
         cluster: Cluster,
-        how: PublishSettings,
+        settings: PublishSettings,
         tracer: Tracer | None = None,
     ) -> None:
         self.dropped = 0
         self._tracer = tracer
-        self._how = how
+        self._settings = settings
         self._cluster = cluster
-        self._producer = Producer(clock, random, cluster, how.config)
+        self._producer = Producer(clock, random, cluster, settings.config)
 
     async def publish(self, topic: str, message: Outgoing) -> Published:
         if self._tracer is None:
-            return await self._published(topic, await self._take(topic, message))
+            return await self._published(topic, await self._buffer(topic, message))
         with sending(self._tracer, topic, [message]) as (span, (traced,)):
-            published = await self._published(topic, await self._take(topic, traced))
+            published = await self._published(topic, await self._buffer(topic, traced))
             span.note({PARTITION: str(published.partition), OFFSET: published.offset})
             return published
 
     async def publish_many(self, topic: str, messages: Iterable[Outgoing]) -> list[Published]:
-        """In order; raises the first failure once all have their outcome."""
+        """Publishes in order; raises the first failure after every message has its outcome."""
         if self._tracer is None:
             return await self._publish_many(topic, messages)
         with sending(self._tracer, topic, list(messages)) as (_, traced):
@@ -96,8 +97,8 @@ class Publisher:
         results: list[Published | BaseException] = []
         waiting: list[PendingRecord | None] = []
         for message in messages:
-            waiting.append(await self._take(topic, message))
-            if len(waiting) >= _AT_A_TIME:
+            waiting.append(await self._buffer(topic, message))
+            if len(waiting) >= _UNACKNOWLEDGED_MAX:
                 results += await self._all(topic, waiting)
                 waiting = []
         results += await self._all(topic, waiting)
@@ -121,18 +122,18 @@ class Publisher:
         sent = await delivery
         return Published(sent.topic, sent.partition, sent.offset)
 
-    async def _take(self, topic: str, message: Outgoing) -> PendingRecord | None:
-        """Into the buffer; None if it was dropped."""
+    async def _buffer(self, topic: str, message: Outgoing) -> PendingRecord | None:
+        """Buffers the message; returns None if it was dropped."""
         key = encode_key(message.key)
         value = encode_payload(message.payload)
         headers = message.record_headers()
         partition = message.partition
-        config = self._how.config
-        if self._how.partitioner is not None and partition is None:
+        config = self._settings.config
+        if self._settings.partitioner is not None and partition is None:
             info = await self._cluster.topic(topic, auto_create=config.auto_create)
-            partition = self._how.partitioner(topic, key, len(info.partitions))
+            partition = self._settings.partitioner(topic, key, len(info.partitions))
         timestamp_ms = message.timestamp_ms
-        if self._how.on_full == "block":
+        if self._settings.on_full == "block":
             return await self._producer.send(
                 topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
             )
@@ -141,9 +142,9 @@ class Publisher:
             topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
         )
         if delivery is None:
-            if self._how.on_full == "raise":
+            if self._settings.on_full == "raise":
                 raise BufferFull(
-                    f"{self._producer.buffered_bytes} bytes wait to be sent, and buffer_bytes is "
+                    f"{self._producer.buffered_bytes} bytes are unsent, buffer_bytes is "
                     f"{config.buffer_bytes}: publish more slowly, or choose on_full='block'"
                 )
             self.dropped += 1

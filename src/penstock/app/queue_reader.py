@@ -1,9 +1,9 @@
-"""Reading a queue: an iterator of leased messages over a share group's member.
+"""Queue reader: an iterator of leased messages over a member of a share group.
 
-Joins on first use. `delivery` says when a message counts as done: "at-least-once" (the default)
-when the caller says so, "at-most-once" before the caller sees it. Exactly once does not exist for
-a queue: the verdict about a message cannot be part of a transaction, here as in Kafka. What comes
-near is at-least-once with a handler that notices repetitions (`penstock.app.dedup`).
+Joins on first use. `delivery` defines when a message is acknowledged: "at-least-once" (the default)
+when the caller does so, "at-most-once" before the caller receives it. Exactly-once does not exist
+for a queue: an acknowledgement cannot be part of a transaction, here as in Kafka. The closest is
+at-least-once with an idempotent handler (`penstock.app.dedup`).
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class QueueReader(AsyncIterator[Message]):
                 raise StopAsyncIteration
 
     async def start(self) -> None:
-        """Joins the group; reading does it by itself. Raises Refused for an unknown topic."""
+        """Joins the group; the first read does so too. Raises Refused for an unknown topic."""
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
         try:
@@ -92,9 +92,9 @@ class QueueReader(AsyncIterator[Message]):
         await self._consumer.start()
 
     async def receive(self, max: int = 1, wait: Duration = 0.0) -> list[Message]:
-        """Up to `max` messages, as soon as there are any; none when `wait` is over."""
+        """Returns up to `max` messages as soon as one is there; none after `wait`."""
         if max < 1:
-            raise ValueError(f"max={max}: ask for one message or more")
+            raise ValueError(f"max={max}: pass 1 or more")
         if self._is_closed:
             return []
         try:
@@ -122,7 +122,7 @@ class QueueReader(AsyncIterator[Message]):
         ]
 
     async def flush(self, timeout_s: float = 30.0) -> None:
-        """Waits until every verdict has its answer, or time is up."""
+        """Waits until the broker answered every acknowledgement, or until the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._consumer.flush()
@@ -130,7 +130,7 @@ class QueueReader(AsyncIterator[Message]):
             return
 
     async def close(self) -> None:
-        """Gives back what was not settled, and leaves the group."""
+        """Releases unsettled messages, and leaves the group."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -142,12 +142,12 @@ class QueueReader(AsyncIterator[Message]):
 
 
 def check_delivery(delivery: str) -> None:
-    """Raises ValueError for what a queue cannot promise, and says what it can."""
+    """Raises ValueError for a guarantee that queues do not offer."""
     if delivery == "exactly-once":
         raise ValueError(
-            "a queue delivers at least once or at most once: the verdict about a message cannot "
-            "be part of a transaction. Use delivery='at-least-once' and a handler that notices "
-            "repetitions (penstock.app.dedup), or client.consume(..., delivery='exactly-once')"
+            "a queue delivers at least once or at most once: an acknowledgement cannot be part of "
+            "a transaction. Use delivery='at-least-once' with an idempotent handler "
+            "(penstock.app.dedup), or client.consume(..., delivery='exactly-once')"
         )
     if delivery not in ("at-least-once", "at-most-once"):
         raise ValueError(f"delivery={delivery!r}: choose 'at-least-once' or 'at-most-once'")

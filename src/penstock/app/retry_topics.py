@@ -1,12 +1,13 @@
-"""Retries and dead letters for a plain consumer group, through topics: `orders.retry.1`, `.2`, ...
+"""Retry topics for a plain consumer group: `orders.retry.1`, `.2`, ..., then `orders.dlq`.
 
-For topics that are read as a log, by whatever broker speaks Kafka's protocol. A message that fails
-is copied to the next level's topic and its position moves on, so it holds up nobody; each level
-has its own pause, counted from the copy's timestamp. After the last level, and after `Reject` or an
-exception in `no_retry`, it goes to `orders.dlq` with the headers of every dead letter.
+For topics read as a log, on any broker that speaks Kafka's protocol. A message that fails is copied
+to the next level's topic and its offset is committed, so it does not block the messages behind it.
+Each level has its own delay, counted from the copy's timestamp. After the last level, and after
+`Reject` or an exception in `no_retry`, the message goes to `orders.dlq` with the usual headers of a
+dead-lettered message.
 
-Delivery is at least once: the copy is acknowledged before the position moves. The order of a key is
-kept on each level and not between them; where it matters, use a queue with `order="key"`.
+Delivery is at least once: the copy is acknowledged before the offset is committed. A key's order
+holds within each level, not between levels; if it matters, use a queue with `order="key"`.
 
     orders = RetryTopics(client, "orders", group="billing", delays=("10s", "1m", "10m"))
     await orders.run(handle)
@@ -33,7 +34,7 @@ log = logging.getLogger("penstock.worker")
 
 LEVELS_MAX = 10
 WAITING_MAX = 1_000
-"""Messages of one level that wait for their time, per partition."""
+"""Maximum messages of a level that wait for their delay, per partition."""
 _OWN = "penstock-retry-"
 _ATTEMPTS = _OWN + "attempts"
 _FIRST_FAILURE = _OWN + "first-failure"
@@ -43,7 +44,7 @@ _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP = (
 
 
 class RetryTopics:
-    """One topic, its retry levels and its dead letters, read by one group."""
+    """One topic, its retry levels and its dead-letter topic, read by one group."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class RetryTopics:
         clock: WallClock | None = None,
     ) -> None:
         if len(delays) > LEVELS_MAX:
-            raise ValueError(f"{len(delays)} levels: {LEVELS_MAX} are the most")
+            raise ValueError(f"{len(delays)} delays: the maximum is {LEVELS_MAX} levels")
         self.topic = topic
         self.group = group
         self.dead_letters = f"{topic}.dlq"
@@ -69,7 +70,7 @@ class RetryTopics:
         self._clock = clock or SystemClock()
 
     async def run(self, handler: LogHandler) -> None:
-        """Reads the topic and every level until it is cancelled, or something will not heal."""
+        """Reads the topic and every level until cancelled, or until an error is permanent."""
         await self._client.cluster.topic(self.topic, auto_create=True)
         for name in (*self.levels, self.dead_letters):
             await self._client.create_topic(name, self._partitions)
@@ -79,30 +80,30 @@ class RetryTopics:
                 tasks.create_task(self._read(name, number, handler))
 
     async def _read(self, topic: str, level: int, handler: LogHandler) -> None:
-        """One level: partitions beside each other, since each waits for its own next message."""
-        # Each level commits for itself, so that its members need not agree with the others'.
+        """Reads one level; partitions in parallel, since each waits for its own next message."""
+        # One group per level, so that its members need not subscribe to all topics.
         group = self.group if level == 0 else f"{self.group}.retry.{level}"
         async with (
             self._client.consume(topic, group, auto_commit=False) as reader,
             asyncio.TaskGroup() as tasks,
         ):
-            lines: dict[int, asyncio.Queue[LogMessage]] = {}
+            queues: dict[int, asyncio.Queue[LogMessage]] = {}
             async for message in reader:
-                line = lines.get(message.partition)
-                if line is None:
-                    line = lines[message.partition] = asyncio.Queue(WAITING_MAX)
-                    tasks.create_task(self._serve(reader, line, level, handler))
-                await line.put(message)
+                queue = queues.get(message.partition)
+                if queue is None:
+                    queue = queues[message.partition] = asyncio.Queue(WAITING_MAX)
+                    tasks.create_task(self._serve(reader, queue, level, handler))
+                await queue.put(message)
 
     async def _serve(
         self,
         reader: LogReader,
-        line: "asyncio.Queue[LogMessage]",
+        queue: "asyncio.Queue[LogMessage]",
         level: int,
         handler: LogHandler,
     ) -> None:
         while True:
-            message = await line.get()
+            message = await queue.get()
             if level:
                 due_ms = message.timestamp_ms + self._delays_ms[level - 1]
                 await asyncio.sleep(max(0, due_ms - self._clock.now_ms()) / 1000)
@@ -113,17 +114,17 @@ class RetryTopics:
         try:
             with message.span():
                 await handler(message)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the message's failure
+        except Exception as error:  # noqa: BLE001 - any error is the message's failure
             is_final = isinstance(error, self._no_retry) or level >= len(self.levels)
             target = self.dead_letters if is_final else self.levels[level]
-            log.warning("%r failed with %r and goes to %s", message, error, target)
+            log.warning("%r failed with %r; copied to %s", message, error, target)
             headers = self._headers(message, level, error, is_final=is_final)
             await self._client.publish(target, message.value, key=message.key, headers=headers)
 
     def _headers(
         self, message: LogMessage, level: int, error: Exception, *, is_final: bool
     ) -> RecordHeaders:
-        """The message's own headers, and what the next reader must know of it."""
+        """The message's own headers, and those that describe its origin and failure."""
         now = str(self._clock.now_ms())
         origin = {
             _TOPIC: message.header(_TOPIC, message.topic),

@@ -1,19 +1,18 @@
-"""Hot keys, spread over several partitions: one key with most of the traffic otherwise fills one.
+"""Key salting: spreads hot keys over several partitions, so that one key cannot fill one partition.
 
 Two ways, both pure:
 
-- `Salting` writes the key with a salt behind it, so its messages fall into several partitions by
-  themselves, with any client and in compacted topics as well. Every key of the topic gets one, the
-  hot ones any of `buckets`, the others always the first; so a salt can always be told from a key.
-  Consumers aggregate in two steps: each works on the salted keys that it is given, as if they were
-  keys; then `merge` brings together what belongs to one key.
-- `spread_hot_keys` is a partitioner for `Client(partitioner=...)`: keys stay as they are, and hot
-  ones are sent to several partitions in turn. Nothing to undo, but compaction would then keep
+- `Salting` appends a salt to the key, so its messages hash to several partitions, with any client
+  and in compacted topics too. Every key of the topic gets a salt: hot keys any of `buckets`, the
+  others always the first. So the salt can always be removed without ambiguity. Consumers aggregate
+  in two steps: each aggregates by salted key; then `merge` combines the salted keys of each key.
+- `spread_hot_keys` is a partitioner for `Client(partitioner=...)`: keys are unchanged, and hot ones
+  are sent to several partitions round robin. There is no salt to remove, but compaction then keeps
   several values of a key.
 
-Either way order is kept per key and salt, no longer per key. `by` chooses the salt: messages with
-the same `by` (an order id under a hot customer) stay together, in order, and a message that is
-sent again goes to the same place.
+Either way order is per key and salt, no longer per key. `by` selects the salt: messages with the
+same `by` (an order id under a hot customer) share a partition, in order, and a retried message goes
+to the same partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,37 +28,38 @@ _SALT_BYTES: Final = 3
 
 T = TypeVar("T")
 Hot: TypeAlias = Collection[bytes] | Callable[[bytes], bool]
-"""The hot keys, or whether a key is one."""
+"""The hot keys, or a predicate that is True for a hot key."""
 
 
 class Salting:
-    """How the keys of one topic are salted. All its producers and consumers use the same."""
+    """Salting of one topic's keys. All its producers and consumers must use the same."""
 
     def __init__(self, hot: Hot, buckets: int = 8) -> None:
-        """`buckets` may grow later, and keys may become hot; each moves some messages."""
+        """`buckets` may grow later, and keys may become hot; both move some keys' messages."""
         _check(buckets)
         self.buckets = buckets
         self._is_hot = _predicate(hot)
-        self._turn = 0
+        self._next_bucket = 0
 
     def salt(self, key: bytes, by: bytes | str | None = None) -> bytes:
-        """The key to publish with. Without `by` the salts of hot keys take turns."""
+        """Returns the key to publish with. Without `by`, hot keys rotate through the salts."""
         bucket = 0
         if self._is_hot(key):
             if by is None:
-                bucket, self._turn = self._turn, (self._turn + 1) % self.buckets
+                bucket = self._next_bucket
+                self._next_bucket = (bucket + 1) % self.buckets
             else:
                 text = by.encode() if isinstance(by, str) else by
                 bucket = murmur2(text) % self.buckets
         return salted(key, bucket)
 
     def salted_keys(self, key: bytes) -> list[bytes]:
-        """Every key under which messages of this one may be."""
+        """All salted keys that messages of this key may have."""
         count = self.buckets if self._is_hot(key) else 1
         return [salted(key, bucket) for bucket in range(count)]
 
     def partitions(self, key: bytes, partition_count: int) -> list[int]:
-        """The partitions where messages of this key may be."""
+        """The partitions that may hold messages of this key."""
         found = {partition_for_key(one, partition_count) for one in self.salted_keys(key)}
         return sorted(found)
 
@@ -70,7 +70,7 @@ def salted(key: bytes, bucket: int) -> bytes:
 
 
 def unsalt(key: bytes) -> bytes:
-    """The key without its salt. Raises ValueError for one that has none."""
+    """Removes the salt from a key. Raises ValueError for a key without one."""
     salt = key[-_SALT_BYTES:]
     if len(salt) == _SALT_BYTES and salt.startswith(SEPARATOR):
         try:
@@ -79,13 +79,13 @@ def unsalt(key: bytes) -> bytes:
             pass
         else:
             return key[:-_SALT_BYTES]
-    raise ValueError(f"{key!r} has no salt")
+    raise ValueError(f"key {key!r} does not end in a salt such as #00")
 
 
 def merge(
     partial: Mapping[bytes, T] | Iterable[tuple[bytes, T]], combine: Callable[[T, T], T]
 ) -> dict[bytes, T]:
-    """Brings what was aggregated by salted key together by key.
+    """Combines partial results by salted key into one result per key.
 
     >>> merge({b"a#00": 2, b"a#01": 3, b"b#00": 1}, lambda x, y: x + y)
     {b'a': 5, b'b': 1}
@@ -98,7 +98,7 @@ def merge(
 
 
 def spread_hot_keys(hot: Hot, buckets: int = 8) -> Partitioner:
-    """A partitioner that sends hot keys to `buckets` partitions in turn, the others as ever."""
+    """Partitioner that rotates hot keys through `buckets` partitions; others are hashed."""
     _check(buckets)
     is_hot = _predicate(hot)
     turn = 0
@@ -122,4 +122,4 @@ def _predicate(hot: Hot) -> Callable[[bytes], bool]:
 
 def _check(buckets: int) -> None:
     if not 1 <= buckets <= BUCKETS_MAX:
-        raise ValueError(f"{buckets} buckets: there are 1 to {BUCKETS_MAX}")
+        raise ValueError(f"buckets={buckets}: choose 1 to {BUCKETS_MAX}")

@@ -1,16 +1,16 @@
-"""Schemas from Python: a registry's client, and Pydantic models as JSON schemas.
+"""Schema registry client, and Pydantic models as JSON schemas.
 
     registry = Registry("http://localhost:8080")
     registry.register_model(Order, topic="orders")
     payload = registry.encode(order, topic="orders")       # with the schema's id in front
     order = registry.decode(payload, Order)
 
-A model is registered as an object that has its fields and no others, whatever it does with extra
-fields when it reads: so a field with a default may be added later (BACKWARD), which Confluent's
-rules do not allow of an object that is open. `closed=False` registers what Pydantic says.
+A model is registered as a closed object, which has its fields and no others, however the model
+treats extra fields when it reads. So a field with a default may be added later (BACKWARD), which
+Confluent's rules do not allow for an open object. `closed=False` registers Pydantic's own schema.
 
-Works with any registry that speaks Confluent's REST API. Calls wait for their answer; in asyncio,
-register before you start, or from a thread.
+Works with any registry that speaks Confluent's REST API. Calls block; in asyncio, register before
+you start the loop's work, or from a thread.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from penstock.state.registry.parsed_schemas import AVRO, JSON, Reference
 MAGIC = b"\0"
 PREFIX_BYTES = 5
 ENCODED_MAX = 1_000
-"""Ids that one registry client remembers."""
+"""Maximum schema ids that one registry client caches; the cache is cleared beyond it."""
 
 
 class Model(Protocol):
-    """What is used of a Pydantic model (version 2)."""
+    """Pydantic model, version 2: the methods used here."""
 
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]: ...
@@ -46,7 +46,7 @@ class Model(Protocol):
 M = TypeVar("M", bound=Model)
 
 
-class _Verdict(msgspec.Struct):
+class _Compatibility(msgspec.Struct):
     is_compatible: bool
     messages: list[str] = []
 
@@ -62,7 +62,7 @@ def schema_of_model(model: type[Model], *, closed: bool = True) -> str:
 
 
 class Registry:
-    """A schema registry, by its address."""
+    """Client of a schema registry at a URL."""
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class Registry:
         schema_type: str = AVRO,
         references: Sequence[Reference] = (),
     ) -> Registered:
-        """Raises Rejected with the registry's number when it refuses."""
+        """Registers a schema. Raises Rejected with the registry's error code if it refuses."""
         return self._api.register(subject, schema, schema_type, references)
 
     def problems(self, subject: str, schema: str, schema_type: str = AVRO) -> list[str]:
-        """Why a schema could not be registered; nothing: it could."""
+        """Lists why the schema could not be registered; empty if it could."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
         answer = self._api.call("POST", path, {"schema": schema, "schemaType": schema_type})
-        verdict = msgspec.json.decode(answer, type=_Verdict)
-        return [] if verdict.is_compatible else verdict.messages or ["it is not compatible"]
+        answered = msgspec.json.decode(answer, type=_Compatibility)
+        return [] if answered.is_compatible else answered.messages or ["schema is not compatible"]
 
     def schema(self, schema_id: int) -> dict[str, Any]:
-        """What an id stands for, as the REST API shows it."""
+        """The schema of an id, as the REST API returns it."""
         answer = self._api.call("GET", f"/schemas/ids/{schema_id}")
         shown: dict[str, Any] = msgspec.json.decode(answer)
         return shown
@@ -127,7 +127,7 @@ class Registry:
         strategy: Strategy = Strategy.TOPIC,
         closed: bool = True,
     ) -> list[str]:
-        """Why a model could not be registered as it is now: for a test in your own suite."""
+        """Lists why the model could not be registered now; for a test in your own suite."""
         subject = _subject(model, topic, strategy, is_key=is_key)
         return self.problems(subject, schema_of_model(model, closed=closed), JSON)
 
@@ -140,9 +140,9 @@ class Registry:
         strategy: Strategy = Strategy.TOPIC,
         closed: bool = True,
     ) -> bytes:
-        """JSON with the id of its schema in front, as Confluent's serializers write it.
+        """Encodes a model as JSON behind its schema's id, in Confluent's wire format.
 
-        The model is registered the first time.
+        Registers the model on first use.
         """
         kind = type(value)
         key = (_subject(kind, topic, strategy, is_key=is_key), f"{kind.__module__}.{kind.__name__}")
@@ -158,9 +158,9 @@ class Registry:
 
     @staticmethod
     def decode(payload: bytes, model: type[M]) -> M:
-        """Reads what `encode` or a JSON serializer of Confluent's wrote."""
+        """Decodes a payload of `encode` or of Confluent's JSON serializer."""
         if len(payload) < PREFIX_BYTES or payload[:1] != MAGIC:
-            raise ValueError("the payload does not begin with the id of a schema")
+            raise ValueError("payload does not begin with a schema id (Confluent wire format)")
         read: M = model.model_validate_json(payload[PREFIX_BYTES:])
         return read
 
@@ -169,5 +169,5 @@ def _subject(model: type[Model], topic: str, strategy: Strategy, *, is_key: bool
     name = model.model_json_schema().get("title") if strategy is not Strategy.TOPIC else None
     subject = subject_of(strategy, topic, name, is_key=is_key)
     if subject is None:
-        raise ValueError("the model has no title, and the strategy needs one")
+        raise ValueError(f"model {model.__name__} has no title; strategy {strategy} needs one")
     return subject

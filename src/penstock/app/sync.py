@@ -1,7 +1,8 @@
-"""`penstock.SyncClient`: the plain synchronous twin of `penstock.Client`.
+"""`penstock.SyncClient`: the blocking counterpart of `penstock.Client`.
 
-Every call blocks until it is done; the asyncio client behind it runs on a thread of its own, so
-heartbeats and renewals go on while the caller works. Any number of threads may use one client.
+Every call blocks until it is done. The asyncio client behind it runs on its own thread, so
+heartbeats and lease renewals continue while the caller works. Any number of threads may share one
+client.
 
     with SyncClient("localhost:9092") as client:
         client.publish("jobs", {"id": 1}, key="alice")
@@ -37,7 +38,7 @@ class SyncMessage(Received):
 
     @property
     def attempt(self) -> int:
-        """Which delivery of this message it is, counted from 1."""
+        """Number of this delivery, counted from 1."""
         return self._message.attempt
 
     @property
@@ -49,21 +50,21 @@ class SyncMessage(Received):
         return self._message.is_lost
 
     def ack(self) -> None:
-        """It is done and will not be delivered again."""
+        """Acknowledges the message: it will not be delivered again."""
         self._thread.run(self._message.ack())
 
     def nack(
         self, delay: Duration | None = None, *, error: BaseException | str | None = None
     ) -> None:
-        """It failed for now: deliver it again after `delay`, else after the queue's backoff."""
+        """Releases the message for redelivery after `delay`, or after the queue's backoff."""
         self._thread.run(self._message.nack(delay, error=error))
 
     def reject(self, error: BaseException | str | None = None) -> None:
-        """It can never succeed: to the dead letters with it, and why."""
+        """Moves the message to the dead-letter queue, with `error` as the reason."""
         self._thread.run(self._message.reject(error))
 
     def extend(self, duration: Duration | None = None) -> None:
-        """Holds it for longer; leases are renewed by themselves while it is young."""
+        """Extends the lease; the client renews leases for the queue's `renew_for`."""
         self._thread.run(self._message.extend(duration))
 
 
@@ -82,23 +83,23 @@ class SyncQueue(Iterator[SyncMessage]):
         self.close()
 
     def __next__(self) -> SyncMessage:
-        message: Message | None = self._thread.run(_following(self._reader))
+        message: Message | None = self._thread.run(_next_or_none(self._reader))
         if message is None:
             raise StopIteration
         return SyncMessage(self._thread, message)
 
     def receive(self, max: int = 1, wait: Duration = 0.0) -> list[SyncMessage]:
-        """Up to `max` messages, as soon as there are any; none when `wait` is over."""
+        """Returns up to `max` messages as soon as one is there; none after `wait`."""
         found = self._thread.run(self._reader.receive(max, wait))
         return [SyncMessage(self._thread, message) for message in found]
 
     def close(self) -> None:
-        """Gives back what was not settled, and leaves the group."""
+        """Releases unsettled messages, and leaves the group."""
         self._thread.run(self._reader.close())
 
 
 class SyncLog(Iterator[LogMessage]):
-    """A log to iterate over; also a context manager, which keeps positions and closes it."""
+    """A log to iterate over; also a context manager, which commits offsets and closes it."""
 
     def __init__(self, thread: LoopThread, reader: LogReader) -> None:
         self._thread = thread
@@ -112,13 +113,13 @@ class SyncLog(Iterator[LogMessage]):
         self.close(is_handled=kind is None)
 
     def __next__(self) -> LogMessage:
-        message: LogMessage | None = self._thread.run(_following(self._reader))
+        message: LogMessage | None = self._thread.run(_next_or_none(self._reader))
         if message is None:
             raise StopIteration
         return message
 
     def commit(self) -> None:
-        """Keeps the positions of what was handled, now."""
+        """Commits the offsets of all handled messages now."""
         self._thread.run(self._reader.commit())
 
     def seek(
@@ -129,7 +130,7 @@ class SyncLog(Iterator[LogMessage]):
         *,
         timestamp: Moment | None = None,
     ) -> int:
-        """Goes on at an offset, or at the first record at or after a time; answers the offset."""
+        """Seeks to an offset, or to the first record at or after a time. Returns the offset."""
         return self._thread.run(self._reader.seek(topic, partition, offset, timestamp=timestamp))
 
     def publish(self, topic: str, payload: Payload = None, **options: Any) -> None:
@@ -155,7 +156,7 @@ class SyncClient:
         self.close(drain=kind is None)
 
     def connect(self) -> None:
-        """Reaches some broker. Raises `Unreachable`, with what to do about it, if there is none."""
+        """Connects to a broker. Raises `Unreachable`, with a remedy, if no address answers."""
         if self._thread is not None:
             return
         thread = LoopThread()
@@ -167,7 +168,7 @@ class SyncClient:
         self._thread = thread
 
     def close(self, *, drain: bool = True) -> None:
-        """Delivers what is buffered (unless told not to), and closes every reader."""
+        """Sends buffered messages (unless `drain` is False), and closes every reader."""
         thread, self._thread = self._thread, None
         if thread is not None:
             try:
@@ -239,7 +240,7 @@ class SyncClient:
     def poll(
         self, topic: str, group: str, max: int = 1, wait: Duration = 0.0, **options: Any
     ) -> list[SyncMessage]:
-        """Up to `max` messages of a queue; waits for the first one up to `wait`."""
+        """Returns up to `max` messages of a queue; waits up to `wait` for the first one."""
         found = self._run(self._client.poll(topic, group, max, wait, **options))
         assert self._thread is not None
         return [SyncMessage(self._thread, message) for message in found]
@@ -269,8 +270,8 @@ class SyncClient:
         )
 
 
-async def _following(reader: "QueueReader | LogReader") -> Any:
-    """The next message, or None at the end: the end of an iteration does not cross threads."""
+async def _next_or_none(reader: "QueueReader | LogReader") -> Any:
+    """The next message, or None at the end: StopAsyncIteration cannot cross threads."""
     try:
         return await reader.__anext__()
     except StopAsyncIteration:

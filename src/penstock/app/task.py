@@ -1,9 +1,9 @@
-"""A task of a worker: a handler for the messages of a queue, and what a failure of it means.
+"""Task of a worker: a handler for a queue's messages, and its retry policy.
 
-A handler that returns has done its message. One that raises has not: the message comes again after
-a pause that grows, until `retries` are used up, and becomes a dead letter then. What can never
-succeed goes there at once: exceptions listed in `no_retry`, and `Reject`. `Retry` asks for another
-try at a time of the handler's own choosing.
+A message is acknowledged when its handler returns. When the handler raises, the message is
+redelivered after a growing backoff until `retries` are used up; then it moves to the dead-letter
+queue. Exceptions in `no_retry` and `Reject` are not retryable: the message is dead-lettered at
+once. `Retry` retries after a delay of the handler's choice.
 """
 
 import inspect
@@ -21,11 +21,11 @@ Handler: TypeAlias = Callable[[Message], Any]
 
 
 class Reject(Exception):
-    """Raised by a handler: this message can never succeed; to the dead letters with it."""
+    """Raised by a handler: not retryable, move the message to the dead-letter queue."""
 
 
 class Retry(Exception):
-    """Raised by a handler: not now; again after `delay`, or after the task's backoff.
+    """Raised by a handler: redeliver after `delay`, or after the task's backoff.
 
     >>> raise Retry("the printer is out of paper", delay="10m")
     """
@@ -37,20 +37,20 @@ class Retry(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetryBackoff:
-    """Pauses between tries: `base`, doubled each time up to `cap`, and up to a base of jitter."""
+    """Backoff between attempts: `base`, doubled up to `cap`, plus jitter of up to `base`."""
 
     base: Duration = 1.0
     cap: Duration = 300.0
 
     def delay_s(self, attempt: int, random: Random) -> float:
-        """Seconds to wait after the failure of try number `attempt`, counted from 1."""
+        """Seconds to wait after attempt number `attempt` failed, counted from 1."""
         base_s, cap_s = seconds_of(self.base), seconds_of(self.cap)
         return bound_s(base_s, cap_s, attempt - 1) + random.uniform(0, base_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What `@worker.task(...)` declares."""
+    """Declaration made by `@worker.task(...)`."""
 
     handler: Handler
     topics: tuple[str, ...]
@@ -65,9 +65,9 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.retries < 0:
-            raise ValueError(f"retries={self.retries}: 0 or more")
+            raise ValueError(f"retries={self.retries}: pass 0 or more")
         if self.concurrency < 1:
-            raise ValueError(f"concurrency={self.concurrency}: 1 or more")
+            raise ValueError(f"concurrency={self.concurrency}: pass 1 or more")
         if self.order not in (None, "none", "key", "partition"):
             raise ValueError(f"order={self.order!r}: choose 'none', 'key' or 'partition'")
 
@@ -83,7 +83,7 @@ class Task:
         )
 
     def is_final(self, error: BaseException, attempt: int) -> bool:
-        """Whether the message is given up after this failure."""
+        """True if the message is dead-lettered after this failure."""
         if isinstance(error, Retry):
             return False
         return isinstance(error, (Reject, *self.no_retry)) or attempt > self.retries

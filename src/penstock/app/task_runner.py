@@ -1,11 +1,11 @@
-"""One task of a running worker: takes messages while there is room, and has them handled.
+"""Task runner: receives one task's messages and runs its handler, with bounded concurrency.
 
-At most `concurrency` handlers run at a time. Whatever a handler raises becomes a verdict about its
-message and nothing else; a verdict that the broker does not take is logged, for the message comes
-again by itself. A broker that is out of reach is waited for.
+At most `concurrency` handlers run at a time. An exception of a handler settles its message and has
+no other effect. A refused acknowledgement is logged: the broker redelivers the message anyway.
+While the broker is unreachable, the runner retries with backoff.
 
-Stopping: nothing new is taken; handlers that run may finish until the grace is over, then what they
-hold is given back for another worker, at once.
+Stop: no new messages are received. Running handlers may finish within the grace period; then their
+messages are released for immediate redelivery to another worker.
 """
 
 import asyncio
@@ -38,47 +38,47 @@ class TaskRunner:
         self._random = random
         self._retry = Retry(random, *_PAUSE_S)
         self._stopping = asyncio.Event()
-        self._room = asyncio.Event()
+        self._slot_freed = asyncio.Event()
         self._running: dict[asyncio.Task[None], Message] = {}
 
     def stop(self) -> None:
         self._stopping.set()
-        self._room.set()
+        self._slot_freed.set()
 
     async def run(self) -> None:
-        """Raises what will not heal: a topic that is gone, a group that is closed to us."""
+        """Raises permanent errors: a deleted topic, a group without permission."""
         loop = asyncio.get_running_loop()
         stopping = loop.create_task(self._stopping.wait())
         try:
             while not self._stopping.is_set():
                 free = self.task.concurrency - len(self._running)
                 if free <= 0:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
                     continue
-                taking = loop.create_task(self._take(free))
-                await asyncio.wait((taking, stopping), return_when=asyncio.FIRST_COMPLETED)
-                if not taking.done():
-                    taking.cancel()
-                    await asyncio.gather(taking, return_exceptions=True)
+                receiving = loop.create_task(self._receive(free))
+                await asyncio.wait((receiving, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not receiving.done():
+                    receiving.cancel()
+                    await asyncio.gather(receiving, return_exceptions=True)
                     return
-                for message in taking.result():
+                for message in receiving.result():
                     self._begin(message)
         finally:
             stopping.cancel()
 
-    async def _take(self, count: int) -> list[Message]:
+    async def _receive(self, count: int) -> list[Message]:
         try:
-            taken = await self._reader.receive(count, _WAIT_S)
+            received = await self._reader.receive(count, _WAIT_S)
         except OSError as error:
-            log.warning("%s waits for the broker: %s", self.task.name, error)
+            log.warning("%s: broker unavailable, retrying: %s", self.task.name, error)
         except Refused as refused:
             if refused.code not in RETRIABLE:
                 raise
-            log.warning("%s waits for the broker: %s", self.task.name, refused)
+            log.warning("%s: broker unavailable, retrying: %s", self.task.name, refused)
         else:
             self._retry.succeeded()
-            return taken
+            return received
         await self._retry.pause()
         return []
 
@@ -89,14 +89,16 @@ class TaskRunner:
 
     def _ended(self, running: "asyncio.Task[None]") -> None:
         del self._running[running]
-        self._room.set()
+        self._slot_freed.set()
 
     async def finish(self, grace_s: float) -> None:
-        """Waits for handlers as long as the grace lasts, then gives back what they hold."""
+        """Waits `grace_s` for running handlers, then releases the messages they still hold."""
         if self._running:
             await asyncio.wait(tuple(self._running), timeout=grace_s)
         for running, message in list(self._running.items()):
-            log.warning("%s did not finish in time; %r is given back", self.task.name, message)
+            log.warning(
+                "%s did not finish within the grace period; releasing %r", self.task.name, message
+            )
             running.cancel()
             if not message.is_settled:
                 self._settled(message, message.give_back())
@@ -114,7 +116,7 @@ class TaskRunner:
                         await self._call(message)
                 else:
                     await self._call(message)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the message's failure
+        except Exception as error:  # noqa: BLE001 - any error is the message's failure
             self.failed += 1
             if not message.is_settled:
                 self._fail(message, error)
@@ -127,7 +129,7 @@ class TaskRunner:
         if self.task.is_async:
             await self.task.handler(message)
         elif message.is_traced:
-            # The thread goes on below the span that is current here.
+            # The thread inherits the current span.
             await self._workers.run(copy_context().run, self.task.handler, message)
         else:
             await self._workers.run(self.task.handler, message)
@@ -135,12 +137,12 @@ class TaskRunner:
     def _fail(self, message: Message, error: Exception) -> None:
         task, attempt = self.task, message.attempt
         if task.is_final(error, attempt):
-            log.error("%s gives %r up after %d tries: %r", task.name, message, attempt, error)
+            log.error("%s dead-letters %r after attempt %d: %r", task.name, message, attempt, error)
             self._settled(message, message.refuse(error))
             return
         delay_s = task.delay_s(error, attempt, self._random)
         log.warning(
-            "%s failed with %r, try %d of %d, again in %.1f s: %r",
+            "%s failed on %r, attempt %d of %d, retry in %.1f s: %r",
             task.name,
             message,
             attempt,
@@ -150,14 +152,14 @@ class TaskRunner:
         )
         self._settled(message, message.release(delay_s, error))
 
-    def _settled(self, message: Message, verdict: "asyncio.Future[None] | Refused") -> None:
-        """The next message need not wait for the broker's answer, but a bad one is told."""
-        if isinstance(verdict, Refused):
-            log.warning("%r: %s", message, verdict)
+    def _settled(self, message: Message, answer: "asyncio.Future[None] | Refused") -> None:
+        """Logs a refused acknowledgement, without waiting for the broker's answer."""
+        if isinstance(answer, Refused):
+            log.warning("%r: %s", message, answer)
             return
 
         def answered(done: "asyncio.Future[None]") -> None:
             if not done.cancelled() and (error := done.exception()) is not None:
                 log.warning("%r: %s", message, error)
 
-        verdict.add_done_callback(answered)
+        answer.add_done_callback(answered)

@@ -1,8 +1,7 @@
-"""Traces of applications: sending, handling and settling as spans, where it is asked for.
+"""Application tracing: spans of publishing, handling and acknowledging messages.
 
-`Client(tracing=True)` and the environment's `PENSTOCK_TRACING=1` ask for it. The trace of a message
-goes with it in its headers: whoever handles it, tries it again, or finds it among the dead letters
-goes on with the same trace.
+`Client(tracing=True)` or `PENSTOCK_TRACING=1` in the environment enables it. The trace context
+travels in the message's headers, so handling, retries and the dead-letter queue share one trace.
 """
 
 import asyncio
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def tracer_of(asked: Any) -> Tracer | None:
-    """`None` as the environment says, `True` with the application's OpenTelemetry, or a provider.
+    """Tracer for the `tracing` option: None (environment decides), a bool, or a provider.
 
-    Nothing of OpenTelemetry is imported unless it is wanted.
+    OpenTelemetry is imported only if tracing is enabled.
     """
     if asked is None:
         asked = runtime_tracing.is_enabled()
@@ -47,9 +46,9 @@ def tracer_of(asked: Any) -> Tracer | None:
 def sending(
     tracer: Tracer, topic: str, messages: Sequence[Outgoing]
 ) -> Iterator[tuple[TraceSpan, list[Outgoing]]]:
-    """The span of one act of publishing, and the messages as they carry its context.
+    """Span of one publish call, and the messages with its context in their headers.
 
-    It goes below the current span; where there is none, below what the first message carries.
+    Its parent is the current span; without one, the context that the first message carries.
     """
     given = [encode_headers(one.headers) for one in messages]
     more = {COUNT: len(messages)} if len(messages) > 1 else {}
@@ -72,14 +71,14 @@ def sending(
 
 
 def made_from(tracer: Tracer, message: "Fetched", headers: Headers) -> Headers:
-    """Headers of what is made from a message: outside of any span they go on with its trace."""
+    """Headers of an output derived from a message; without a span they continue its trace."""
     if tracer.has_current or context_of(headers):
         return headers
     return with_context(headers, context_of(message.headers))
 
 
 class MessageTrace:
-    """The trace of one message that came: handling it, and the verdict about it."""
+    """Trace of one received message: its handling and its acknowledgement."""
 
     __slots__ = ("_attempt", "_context", "_fetched", "_group", "_tracer")
 
@@ -92,7 +91,7 @@ class MessageTrace:
 
     @contextmanager
     def handling(self) -> Iterator[None]:
-        """A span of what is done with it, below the one it carries; others go below this one."""
+        """Span of handling the message: a child of the message's context."""
         fetched = self._fetched
         attributes = about(
             "process",
@@ -117,11 +116,11 @@ class MessageTrace:
         finally:
             span.end()
 
-    def settling(self, verdict: str, answer: "asyncio.Future[None]") -> None:
-        """A span of a verdict on its way, below what was done with the message."""
+    def settling(self, name: str, answer: "asyncio.Future[None]") -> None:
+        """Span of an acknowledgement, from sending it to the answer; a child of handling."""
         topic = self._fetched.topic
-        attributes = about(verdict, "settle", topic)
-        span = self._tracer.begin(f"{verdict} {topic}", "client", attributes, self._context)
+        attributes = about(name, "settle", topic)
+        span = self._tracer.begin(f"{name} {topic}", "client", attributes, self._context)
 
         def ended(done: "asyncio.Future[None]") -> None:
             if not done.cancelled() and (error := done.exception()) is not None:

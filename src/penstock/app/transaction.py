@@ -1,9 +1,8 @@
-"""What a reader has done since its last transaction, and ending it: consume, transform, produce.
+"""Consume-transform-produce transaction of a log reader: buffered outputs and offsets.
 
-Outputs are kept here until they are committed in one short transaction together with the positions
-of the messages they came from: all of it counts, or nothing. Outputs of a message that is still
-being handled wait for it. Bounds: `BYTES_MAX` of outputs, then a transaction is due; one message's
-outputs may not exceed it.
+Outputs are buffered here and committed in one short transaction with the offsets of their input
+messages: all of it, or nothing. Outputs of the current message are committed after it was handled.
+Bounds: a commit is due at `BYTES_MAX` of outputs, and one message's outputs may not exceed it.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ BYTES_MAX = 512 * 1024
 
 
 class Transaction:
-    """Outputs and positions on their way; `commit` writes them, `forget` drops them."""
+    """Uncommitted outputs; `commit` writes them with offsets, `forget` discards them."""
 
     def __init__(
         self, cluster: Cluster, clock: WallClock, group: str, transactional_id: str
@@ -38,14 +37,14 @@ class Transaction:
         self._current: list[tuple[TopicPartition, Record]] = []
         self._size_bytes = 0
         self._current_bytes = 0
-        self._turn = 0
+        self._next_partition = 0
 
     @property
     def is_due(self) -> bool:
         return self._size_bytes >= BYTES_MAX
 
     async def add(self, topic: str, message: Outgoing) -> None:
-        """One output of the message that is being handled."""
+        """Buffers an output of the current message."""
         info = await self._cluster.topic(topic, auto_create=True)
         key = encode_key(message.key)
         timestamp_ms = message.timestamp_ms
@@ -60,34 +59,35 @@ class Transaction:
         if partition is None and key is not None:
             partition = partition_for_key(key, len(info.partitions))
         elif partition is None:
-            partition = self._turn % len(info.partitions)
-            self._turn += 1
+            partition = self._next_partition % len(info.partitions)
+            self._next_partition += 1
         if partition not in info.partitions:
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic!r} has {len(info.partitions)} partitions: not {partition}",
+                f"topic {topic!r} has {len(info.partitions)} partitions, numbered from 0: "
+                f"it has no partition {partition}",
             )
         self._current_bytes += record_bytes(record)
         if self._current_bytes > BYTES_MAX:
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"the outputs of one message take more than {BYTES_MAX} bytes",
+                f"outputs of one message exceed {BYTES_MAX} bytes; publish less per message",
             )
         self._current.append((TopicPartition(topic, partition), record))
 
     def handled(self) -> None:
-        """The message is done: its outputs count with the next commit."""
+        """Marks the current message as handled: the next commit includes its outputs."""
         for where, record in self._current:
             self._outputs.setdefault(where, []).append(record)
         self._size_bytes += self._current_bytes
         self.drop_current()
 
     def drop_current(self) -> None:
-        """The message is not done, or not ours any more."""
+        """Discards the current message's outputs: it failed, or its partition was lost."""
         self._current, self._current_bytes = [], 0
 
     def forget(self) -> None:
-        """Nothing of it is to count; after a failure the writer begins anew."""
+        """Discards everything; the next `begin` initializes the writer again."""
         self.drop_current()
         self._outputs, self._size_bytes = {}, 0
         self._has_begun = False
@@ -100,7 +100,7 @@ class Transaction:
     async def commit(
         self, positions: Mapping[TopicPartition, int], member: GroupMembership
     ) -> None:
-        """All of it, or nothing: if it raises, `forget` and read from the committed positions."""
+        """Commits atomically. If it raises, `forget` and read from the committed offsets."""
         await self.begin()
         outputs, self._outputs, self._size_bytes = self._outputs, {}, 0
         kept = {where: Committed(offset) for where, offset in positions.items()}

@@ -1,4 +1,4 @@
-"""`penstock.Worker`: handlers for queues, with retries, dead letters and a graceful end.
+"""`penstock.Worker`: queue handlers with retries, dead-letter queues and graceful stop.
 
     worker = Worker("localhost:9092", group="workers")
 
@@ -8,8 +8,8 @@
 
     worker.run()  # or from the shell: penstock worker module:worker
 
-Owns the client, the threads of plain handlers, and stopping: SIGTERM and SIGINT have handlers
-finish what they began (for `grace`), and give the rest back. A second signal ends the wait.
+Owns the client, the threads of plain handlers, and the graceful stop. On SIGTERM or SIGINT, running
+handlers may finish within `grace`; all other messages are released. A second signal ends the wait.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ _LIMIT_MIN = 2
 
 
 class Worker:
-    """Declare tasks, then `run()`. Options it does not know go to its `Client`.
+    """Runs tasks: declare them with `task`, then call `run()`. Other options go to its `Client`.
 
-    Plain handlers run in `threads`: by default as many as they have concurrency, 256 at most.
+    Plain handlers run in `threads`: by default as many as their concurrency, at most 256.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Worker:
         self._threads = threads
         self.client_options = client_options
         self._client: Client | None = None
-        self._lanes: list[TaskRunner] = []
+        self._runners: list[TaskRunner] = []
         self._stopped: asyncio.Event | None = None
         self._grace_over: asyncio.Event | None = None
         self._stop_count = 0
@@ -84,9 +84,9 @@ class Worker:
     ) -> Callable[[H], H]:
         """Declares the decorated function as the handler of a queue's messages.
 
-        `backoff` is the first pause between tries, or a `RetryBackoff`. `no_retry` lists the
-        exceptions after which a message is given up at once. `order="key"` has the messages of one
-        key handled one at a time, in order, across all workers, retries included.
+        `backoff` is the first pause between attempts, or a `RetryBackoff`. `no_retry` lists
+        exceptions that dead-letter the message at once. `order="key"` handles the messages of one
+        key one at a time, in order, across all workers, retries included.
         """
 
         def declare(handler: H) -> H:
@@ -111,9 +111,12 @@ class Worker:
 
     @property
     def client(self) -> Client:
-        """The running worker's client, for handlers that publish."""
+        """Client of the running worker, for handlers that publish."""
         if self._client is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, "the worker is not running")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "the worker is not running: use worker.client inside a handler",
+            )
         return self._client
 
     # Running.
@@ -130,19 +133,19 @@ class Worker:
         uvloop.run(serve())
 
     def stop(self) -> None:
-        """Takes no more messages; the second call does not wait for handlers any longer."""
+        """Stops receiving messages; a second call ends the wait for running handlers."""
         self._stop_count += 1
         if self._stopped is not None:
             self._stopped.set()
-        for lane in self._lanes:
-            lane.stop()
+        for runner in self._runners:
+            runner.stop()
         if self._stop_count > 1 and self._grace_over is not None:
             self._grace_over.set()
 
     async def serve(self) -> None:
-        """Serves until `stop()`, or until a task fails in a way that will not heal."""
+        """Serves until `stop()`, or until a task fails with a permanent error."""
         if not self.tasks:
-            raise ValueError("the worker has no tasks: decorate a handler with @worker.task(...)")
+            raise ValueError("worker has no tasks: decorate a handler with @worker.task(...)")
         self._stopped = asyncio.Event()
         self._grace_over = asyncio.Event()
         self._stop_count = 0
@@ -152,13 +155,13 @@ class Worker:
             self._client = client
             try:
                 await self._prepare(client)
-                self._lanes = [self._lane(client, task, threads) for task in self.tasks]
-                await self._run_lanes()
+                self._runners = [self._runner(client, task, threads) for task in self.tasks]
+                await self._run_tasks()
             finally:
                 await self._finish()
-                self._client, self._lanes = None, []
+                self._client, self._runners = None, []
 
-    def _lane(self, client: Client, task: Task, threads: Workers) -> TaskRunner:
+    def _runner(self, client: Client, task: Task, threads: Workers) -> TaskRunner:
         reader = client.queue(
             task.topics,
             task.group,
@@ -166,19 +169,19 @@ class Worker:
             in_flight_max=2 * task.concurrency + task.prefetch,
             renew_for=float(365 * 86_400),
         )
-        log.info("%s reads %s as %s", task.name, ", ".join(task.topics), task.group)
+        log.info("%s reads %s in group %s", task.name, ", ".join(task.topics), task.group)
         return TaskRunner(task, reader, threads, self._random)
 
-    async def _run_lanes(self) -> None:
+    async def _run_tasks(self) -> None:
         assert self._stopped is not None
         loop = asyncio.get_running_loop()
-        running = [loop.create_task(lane.run()) for lane in self._lanes]
+        running = [loop.create_task(runner.run()) for runner in self._runners]
         stopped = loop.create_task(self._stopped.wait())
         try:
             await asyncio.wait((*running, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for lane in self._lanes:
-                lane.stop()
+            for runner in self._runners:
+                runner.stop()
             stopped.cancel()
             outcomes = await asyncio.gather(*running, return_exceptions=True)
         for outcome in outcomes:
@@ -186,27 +189,27 @@ class Worker:
                 raise outcome
 
     async def _finish(self) -> None:
-        """Handlers finish, or their time is over."""
+        """Waits for running handlers until the grace period or a second `stop()` ends it."""
         assert self._grace_over is not None
         loop = asyncio.get_running_loop()
-        finishing = [loop.create_task(lane.finish(self._grace_s)) for lane in self._lanes]
+        finishing = [loop.create_task(runner.finish(self._grace_s)) for runner in self._runners]
         over = loop.create_task(self._grace_over.wait())
         if finishing:
-            # Not gathered: a gathering that is cancelled and not awaited complains when it goes.
+            # asyncio.wait, not gather: a cancelled gather that is never awaited logs an error.
             everything = loop.create_task(asyncio.wait(finishing))
             await asyncio.wait((everything, over), return_when=asyncio.FIRST_COMPLETED)
             if not everything.done():
                 for one in finishing:
                     one.cancel()
                 await everything
-                finishing += [loop.create_task(lane.finish(0.0)) for lane in self._lanes]
+                finishing += [loop.create_task(runner.finish(0.0)) for runner in self._runners]
             await asyncio.wait(finishing)
             for one in finishing:
                 if not one.cancelled() and (error := one.exception()) is not None:
-                    log.warning("a task could not be ended as it should: %s", error)
+                    log.warning("a task did not stop cleanly: %s", error)
         over.cancel()
 
-    # What tasks need of the broker.
+    # Topics and group configs that the tasks need.
 
     async def _prepare(self, client: Client) -> None:
         for task in self.tasks:
@@ -216,10 +219,10 @@ class Worker:
                     await client.configure_topic(topic, {"queue.order": task.order})
         for group in dict.fromkeys(task.group for task in self.tasks):
             deliveries = max(task.retries for task in self.tasks if task.group == group) + 1
-            await self._allow(client, group, max(_LIMIT_MIN, deliveries))
+            await self._raise_delivery_limit(client, group, max(_LIMIT_MIN, deliveries))
 
-    async def _allow(self, client: Client, group: str, deliveries: int) -> None:
-        """The group's limit of deliveries must not be below what the tasks will try."""
+    async def _raise_delivery_limit(self, client: Client, group: str, deliveries: int) -> None:
+        """Raises the group's delivery limit if the tasks may need more attempts."""
         entries = await client.admin.describe_configs(GROUP_CONFIGS, group, [_LIMIT])
         limit = next((int(one.value) for one in entries if one.name == _LIMIT and one.value), None)
         if limit is not None and limit >= deliveries:
@@ -229,8 +232,8 @@ class Worker:
         except Refused as refused:
             raise Refused(
                 refused.code,
-                f"retries={deliveries - 1}: group {group!r} would need {_LIMIT}={deliveries}, "
-                f"and the broker says: {refused.message}",
+                f"retries={deliveries - 1}: group {group!r} needs {_LIMIT}={deliveries}, "
+                f"which the broker refuses: {refused.message}",
             ) from None
 
 

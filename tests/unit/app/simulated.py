@@ -1,4 +1,4 @@
-"""Applications against real nodes in a simulated world: virtual time, seeded, no sockets."""
+"""Application tests against real nodes in a simulated world: virtual time, seeded, no sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ OVERRIDES = {
 
 
 class Sim:
-    """A cluster that serves, and clients of it."""
+    """Running simulated cluster, and a factory of clients for it."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster, seed: int) -> None:
         self.loop = loop
@@ -36,7 +36,7 @@ class Sim:
         return ",".join(str(address) for address in self.cluster.addresses)
 
     def options(self) -> dict[str, Any]:
-        """What a client needs to live here."""
+        """Client options for the simulated world: clock and random."""
         self._seed += 1
         return {"clock": self.clock, "random": SimRandom(self._seed)}
 
@@ -66,7 +66,7 @@ def on_broker(
 
 
 async def take(client: Client, topic: str, group: str, count: int) -> list[Message]:
-    """So many messages of a queue, none of them settled."""
+    """Receives `count` messages of a queue without settling them."""
     found: list[Message] = []
     async with asyncio.timeout(60):
         while len(found) < count:

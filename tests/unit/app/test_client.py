@@ -17,8 +17,8 @@ from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker, take
 
 
-def test_what_applications_use_is_imported_when_it_is_asked_for() -> None:
-    """And type checkers are told of the same names."""
+def test_public_names_are_imported_lazily() -> None:
+    """The stub for type checkers lists the same names."""
     homes: dict[str, str] = vars(penstock)["_HOMES"]
     for name, home in homes.items():
         assert getattr(penstock, name).__module__ == home
@@ -30,7 +30,7 @@ def test_what_applications_use_is_imported_when_it_is_asked_for() -> None:
 
 
 @run_with(on_broker)
-async def test_a_message_is_published_received_and_done(sim: Sim) -> None:
+async def test_message_is_published_received_and_acknowledged(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", partitions=3)
         published = await client.publish("jobs", {"id": 7}, key="ann", headers={"n": 1})
@@ -45,7 +45,7 @@ async def test_a_message_is_published_received_and_done(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_new_group_gets_what_was_sent_before_it(sim: Sim) -> None:
+async def test_new_group_reads_earlier_messages(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 2)
         await client.publish_many("jobs", range(20))
@@ -55,7 +55,7 @@ async def test_a_new_group_gets_what_was_sent_before_it(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_an_administrators_choice_of_the_start_stands(sim: Sim) -> None:
+async def test_configured_offset_reset_is_kept(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.configure_group("workers", {"share.auto.offset.reset": "latest"})
@@ -67,7 +67,7 @@ async def test_an_administrators_choice_of_the_start_stands(sim: Sim) -> None:
 
 
 @run_with(on_broker, time_max=3000)
-async def test_a_delayed_message_comes_when_it_is_due_and_not_before(sim: Sim) -> None:
+async def test_delayed_message_is_delivered_when_due(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         before = sim.loop.time()
@@ -79,7 +79,7 @@ async def test_a_delayed_message_comes_when_it_is_due_and_not_before(sim: Sim) -
 
 
 @run_with(on_broker)
-async def test_priority_overtakes_and_a_repeated_dedup_id_is_dropped(sim: Sim) -> None:
+async def test_priority_is_delivered_first_and_duplicates_are_dropped(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.publish_many("jobs", [b"low"] * 5)
@@ -94,7 +94,7 @@ async def test_priority_overtakes_and_a_repeated_dedup_id_is_dropped(sim: Sim) -
 
 
 @run_with(on_broker)
-async def test_a_full_buffer_blocks_drops_or_raises_as_chosen(sim: Sim) -> None:
+async def test_full_buffer_follows_on_full(sim: Sim) -> None:
     size = {"buffer_bytes": 4_000, "linger_ms": 1_000}
     async with sim.client(**size, on_full="raise") as client:
         await client.create_topic("jobs", 1)
@@ -111,7 +111,7 @@ async def test_a_full_buffer_blocks_drops_or_raises_as_chosen(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_partitioner_of_ones_own_decides(sim: Sim) -> None:
+async def test_custom_partitioner_selects_the_partition(sim: Sim) -> None:
     def choose(topic: str, key: bytes | None, count: int) -> int | None:
         return count - 1 if key == b"vip" else None
 
@@ -124,7 +124,7 @@ async def test_a_partitioner_of_ones_own_decides(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_topics_are_created_once_with_their_settings(sim: Sim) -> None:
+async def test_topic_is_created_once_with_its_settings(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 2, 1, retention_ms=5_000, order="key")
         await client.create_topic("jobs", 2)
@@ -139,12 +139,12 @@ async def test_topics_are_created_once_with_their_settings(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_what_makes_no_sense_is_refused_before_anything_is_sent(sim: Sim) -> None:
+async def test_invalid_arguments_are_rejected_before_sending(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         with pytest.raises(ValueError, match="priority 10"):
             await client.publish("jobs", b"", priority=10)
-        with pytest.raises(ValueError, match="negative"):
+        with pytest.raises(ValueError, match="duration"):
             await client.publish("jobs", b"", delay=-1)
         with pytest.raises(TypeError, match="neither bytes, text nor JSON"):
             await client.publish("jobs", object())
@@ -154,7 +154,7 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_sent(sim: Sim) 
             client.queue("jobs", "workers", delivery="exactly-once")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="needs a group"):
             client.consume("jobs", delivery="exactly-once")
-        with pytest.raises(ValueError, match="one message or more"):
+        with pytest.raises(ValueError, match="max=0"):
             await client.poll("jobs", "workers", max=0)
         assert await client.poll("jobs", "workers", wait=1) == []
     with pytest.raises(Refused, match="not connected"):
@@ -166,7 +166,7 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_sent(sim: Sim) 
 
 
 @run_with(on_broker)
-async def test_no_broker_is_said_at_once(sim: Sim) -> None:
+async def test_unreachable_broker_fails_at_once(sim: Sim) -> None:
     with pytest.raises(Unreachable):
         await Client("nowhere:1", **sim.options()).connect()
 
@@ -182,5 +182,5 @@ async def test_seek_moves_a_group_without_members(sim: Sim) -> None:
         async with client.consume("log", "readers") as reader:
             assert (await anext(reader)).json() == 7
         assert await client.seek("log", 0, timestamp=1004, group="readers") == 4
-        with pytest.raises(ValueError, match="name the group"):
+        with pytest.raises(ValueError, match="group="):
             await client.seek("log", 0, 1)

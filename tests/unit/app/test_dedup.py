@@ -1,4 +1,4 @@
-"""Claims about handlers that do not repeat themselves, and the store in memory."""
+"""Idempotent handlers, and the memory store."""
 
 import asyncio
 import threading
@@ -17,12 +17,12 @@ def message(message_id: str = "m-1", offset: int = 0) -> Any:
     return SimpleNamespace(topic="t", partition=0, offset=offset, headers=headers)
 
 
-def test_a_plain_handler_runs_once_for_each_message() -> None:
+def test_plain_handler_runs_once_per_message() -> None:
     seen: list[int] = []
 
     @idempotent(MemoryDedup())
     def handle(one: Any, factor: int = 1) -> int:
-        """What it does."""
+        """Docstring."""
         seen.append(one.offset)
         return factor * int(one.offset)
 
@@ -30,10 +30,10 @@ def test_a_plain_handler_runs_once_for_each_message() -> None:
     assert handle(message("a", 6)) is None
     assert handle(message("b", 7)) == 7
     assert seen == [5, 7]
-    assert (handle.__name__, handle.__doc__) == ("handle", "What it does.")
+    assert (handle.__name__, handle.__doc__) == ("handle", "Docstring.")
 
 
-def test_an_asyncio_handler_runs_once_for_each_message(tmp_path: Any) -> None:
+def test_asyncio_handler_runs_once_per_message(tmp_path: Any) -> None:
     store = SqliteDedup(str(tmp_path / "seen.db"))
     seen: list[int] = []
 
@@ -51,7 +51,7 @@ def test_an_asyncio_handler_runs_once_for_each_message(tmp_path: Any) -> None:
     store.close()
 
 
-def test_a_handler_that_fails_is_tried_again() -> None:
+def test_failed_handler_runs_again() -> None:
     attempts: list[int] = []
 
     @idempotent(MemoryDedup())
@@ -67,7 +67,7 @@ def test_a_handler_that_fails_is_tried_again() -> None:
     assert handle(message()) is None
 
 
-def test_a_message_in_the_hands_of_another_is_refused_not_skipped() -> None:
+def test_message_in_progress_raises_busy() -> None:
     store = MemoryDedup()
 
     @idempotent(store)
@@ -86,8 +86,8 @@ def test_a_message_in_the_hands_of_another_is_refused_not_skipped() -> None:
     assert store.begin("m-1", "next") is DedupVerdict.NEW, "who was cancelled holds nothing"
 
 
-def test_who_is_cancelled_while_it_asks_holds_nothing() -> None:
-    """A store that takes its time: the claim is made after the caller has gone."""
+def test_cancelled_claim_is_released() -> None:
+    """A slow store makes the claim after its caller was cancelled."""
     may_go, inner = threading.Event(), MemoryDedup()
 
     class Slow:
@@ -120,7 +120,7 @@ def test_who_is_cancelled_while_it_asks_holds_nothing() -> None:
     assert inner.begin("m-1", "next") is DedupVerdict.NEW
 
 
-def test_the_application_may_say_what_is_the_same() -> None:
+def test_custom_key_defines_the_id() -> None:
     seen: list[int] = []
 
     @idempotent(MemoryDedup(), key=lambda one: f"{one.topic}/{one.offset // 10}")
@@ -132,7 +132,7 @@ def test_the_application_may_say_what_is_the_same() -> None:
     assert seen == [1, 11]
 
 
-def test_an_id_comes_from_headers_or_from_the_place() -> None:
+def test_id_comes_from_headers_or_offset() -> None:
     place: dict[str, Any] = {"topic": "t", "partition": 2, "offset": 7}
     assert message_id_of(SimpleNamespace(headers={"message_id": b"x"}, **place)) == "x"
     pairs = (("penstock-dedup-id", b"y"), ("other", None))
@@ -141,7 +141,7 @@ def test_an_id_comes_from_headers_or_from_the_place() -> None:
     assert message_id_of(SimpleNamespace(headers=(), **place)) == "t-2-7"
 
 
-def test_memory_is_bounded_and_says_what_it_forgot() -> None:
+def test_memory_store_is_bounded_and_counts_evictions() -> None:
     store = MemoryDedup(entries_max=3)
     for number in range(3):
         store.begin(str(number), "a")
@@ -151,11 +151,11 @@ def test_memory_is_bounded_and_says_what_it_forgot() -> None:
     assert (len(store), store.forgotten_early) == (3, 1)
     assert store.begin("0", "b") is DedupVerdict.DONE
     assert store.begin("1", "b") is DedupVerdict.NEW
-    with pytest.raises(ValueError, match="room"):
+    with pytest.raises(ValueError, match="entries_max"):
         MemoryDedup(entries_max=0)
 
 
-def test_memory_forgets_after_its_time() -> None:
+def test_memory_store_expires_ids() -> None:
     clock = SimClock()
     store = MemoryDedup(ttl="1h", claim_ttl="1m", clock=clock)
     assert store.begin("x", "a") is DedupVerdict.NEW

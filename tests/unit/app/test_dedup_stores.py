@@ -1,4 +1,4 @@
-"""Claims about dedup stores: one contract, every store, each the real thing."""
+"""Dedup stores: one contract, tested on every real store."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ def redis() -> Iterator[RedisProcess]:
 
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    """Makes stores that share what they know, except in memory, where there is only one."""
+    """Creates stores that share their ids; for the memory store, always the same one."""
     made: list[SqliteDedup | PostgresDedup | RedisDedup] = []
     memory: dict[str, MemoryDedup] = {}
     test = request.node.name
@@ -61,7 +61,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         store.close()
 
 
-def test_an_id_is_new_then_busy_then_done(make: Make) -> None:
+def test_id_is_new_then_busy_then_done(make: Make) -> None:
     one, other = make("a", "5m"), make("a", "5m")
     assert one.begin("m", "one") is DedupVerdict.NEW
     assert other.begin("m", "other") is DedupVerdict.BUSY
@@ -71,7 +71,7 @@ def test_an_id_is_new_then_busy_then_done(make: Make) -> None:
     assert other.begin("another", "other") is DedupVerdict.NEW
 
 
-def test_what_is_given_up_may_be_tried_again_but_only_its_owner_gives_it_up(make: Make) -> None:
+def test_released_id_may_be_claimed_again_and_only_its_owner_releases_it(make: Make) -> None:
     store = make("a", "5m")
     store.begin("m", "one")
     store.forget("m", "other")
@@ -83,14 +83,14 @@ def test_what_is_given_up_may_be_tried_again_but_only_its_owner_gives_it_up(make
     assert store.begin("m", "one") is DedupVerdict.DONE, "done stays done"
 
 
-def test_scopes_do_not_see_each_other(make: Make) -> None:
+def test_scopes_are_independent(make: Make) -> None:
     one, other = make("a", "5m"), make("b", "5m")
     one.begin("m", "x")
     one.finish("m", "x")
     assert other.begin("m", "x") is DedupVerdict.NEW
 
 
-def test_a_claim_whose_owner_died_ends_by_itself(make: Make) -> None:
+def test_claim_of_dead_owner_expires(make: Make) -> None:
     store = make("a", "50ms")
     assert store.begin("m", "dead") is DedupVerdict.NEW
     deadline = time.monotonic() + 30
@@ -101,7 +101,7 @@ def test_a_claim_whose_owner_died_ends_by_itself(make: Make) -> None:
     assert store.begin("m", "heir") is DedupVerdict.DONE, "it was handled, late or not"
 
 
-def test_of_many_at_once_exactly_one_gets_an_id(make: Make) -> None:
+def test_exactly_one_concurrent_caller_claims_an_id(make: Make) -> None:
     stores = [make("race", "5m") for _ in range(4)]
     start, got = threading.Barrier(4), Counter[str]()
     mutex = threading.Lock()
@@ -121,7 +121,7 @@ def test_of_many_at_once_exactly_one_gets_an_id(make: Make) -> None:
     assert got == Counter({f"m-{message}": 1 for message in range(40)})
 
 
-def test_ids_end_by_the_clock_and_are_removed(tmp_path: Path, postgres: PostgresProcess) -> None:
+def test_expired_ids_are_purged(tmp_path: Path, postgres: PostgresProcess) -> None:
     clock = SimClock()
     stores: list[SqlDedup] = [
         SqliteDedup(str(tmp_path / "seen.db"), ttl="1h", clock=clock),
@@ -143,7 +143,7 @@ def test_ids_end_by_the_clock_and_are_removed(tmp_path: Path, postgres: Postgres
         store.close()
 
 
-def test_postgres_mends_a_connection_that_was_cut(postgres: PostgresProcess) -> None:
+def test_postgres_store_reconnects(postgres: PostgresProcess) -> None:
     store = PostgresDedup(postgres.conninfo, scope="cut")
     other = PostgresDedup(postgres.conninfo, scope="cut")
     assert store.begin("m", "a") is DedupVerdict.NEW
@@ -156,8 +156,8 @@ def test_postgres_mends_a_connection_that_was_cut(postgres: PostgresProcess) -> 
         one.close()
 
 
-def test_a_claim_whose_answer_was_lost_is_still_its_owners(make: Make) -> None:
-    """Asking again with the same token is what a mended connection does."""
+def test_repeated_claim_with_same_token_succeeds(make: Make) -> None:
+    """A store that reconnects repeats the call with the same token."""
     store = make("a", "5m")
     if isinstance(store, MemoryDedup):
         return
@@ -166,7 +166,7 @@ def test_a_claim_whose_answer_was_lost_is_still_its_owners(make: Make) -> None:
     assert store.begin("m", "other") is DedupVerdict.BUSY
 
 
-def test_a_client_that_was_brought_along_is_left_open(redis: RedisProcess) -> None:
+def test_callers_redis_client_is_left_open(redis: RedisProcess) -> None:
     from redis import Redis
 
     client = Redis.from_url(redis.url, decode_responses=True)

@@ -1,4 +1,4 @@
-"""Claims about rate limits: in virtual time, none waits for real."""
+"""Rate limiters, in virtual time."""
 
 import asyncio
 import threading
@@ -23,19 +23,19 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 @pytest.mark.parametrize("kind", [RateLimiter, SyncRateLimiter])
 @pytest.mark.parametrize(("rate", "burst"), [(0, None), (-1, None), (1, 0), (float("inf"), None)])
-def test_rates_that_make_no_sense_are_refused(
+def test_invalid_rate_is_rejected(
     kind: type[RateLimiter] | type[SyncRateLimiter], rate: float, burst: float | None
 ) -> None:
     with pytest.raises(ValueError, match=r"rate|burst"):
         kind(rate, burst)
 
 
-def test_a_negative_count_is_refused() -> None:
+def test_negative_count_is_rejected() -> None:
     with pytest.raises(ValueError, match="negative"):
         SyncRateLimiter(1).acquire(-1)
 
 
-def test_what_takes_too_long_is_refused_and_takes_nothing() -> None:
+def test_wait_beyond_timeout_is_refused_without_taking_tokens() -> None:
     watch = Watch()
     limiter = SyncRateLimiter(1, burst=1, clock=watch)
     limiter.acquire()
@@ -46,7 +46,7 @@ def test_what_takes_too_long_is_refused_and_takes_nothing() -> None:
     assert limiter.try_acquire()
 
 
-def test_callers_of_one_loop_go_in_turn_at_the_rate() -> None:
+def test_callers_proceed_in_order_at_the_rate() -> None:
     async def main() -> list[tuple[int, float]]:
         loop, limiter = asyncio.get_running_loop(), RateLimiter(10, burst=1)
         start, seen = loop.time(), []
@@ -67,7 +67,7 @@ def test_callers_of_one_loop_go_in_turn_at_the_rate() -> None:
     assert [at_s for _, at_s in seen] == pytest.approx([n / 10 for n in range(5)])
 
 
-def test_who_is_cancelled_gives_back_what_it_waited_for() -> None:
+def test_cancelled_wait_returns_its_tokens() -> None:
     async def main() -> float:
         loop, limiter = asyncio.get_running_loop(), RateLimiter(1, burst=1)
         await limiter.acquire()
@@ -86,7 +86,7 @@ def test_who_is_cancelled_gives_back_what_it_waited_for() -> None:
 
 
 class Watch:
-    """A clock that only sleeping moves."""
+    """Clock that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.at_s = 0.0
@@ -100,7 +100,7 @@ class Watch:
             self.at_s += seconds
 
 
-def test_a_thread_waits_as_a_task_does() -> None:
+def test_sync_limiter_waits_like_the_async_one() -> None:
     watch = Watch()
     limiter = SyncRateLimiter(4, burst=1, clock=watch)
     for _ in range(5):
@@ -113,7 +113,7 @@ def test_a_thread_waits_as_a_task_does() -> None:
         limiter.acquire(100, timeout=1)
 
 
-def test_threads_together_get_no_more_than_one_alone() -> None:
+def test_threads_share_one_rate() -> None:
     limiter = SyncRateLimiter(1, burst=100, clock=Watch())
     got: list[bool] = []
     threads = [

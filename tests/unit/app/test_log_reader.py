@@ -1,4 +1,4 @@
-"""Reading logs: positions, groups that share partitions, and the three promises."""
+"""Log reader: offsets, groups that share partitions, the three delivery guarantees."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def fill(client: Client, count: int = 10, partitions: int = 1) -> None:
 
 
 @run_with(on_broker)
-async def test_without_a_group_all_of_it_is_read(sim: Sim) -> None:
+async def test_reader_without_group_reads_everything(sim: Sim) -> None:
     async with sim.client() as client:
         await fill(client, 30, 3)
         for _ in range(2):
@@ -35,7 +35,7 @@ async def test_without_a_group_all_of_it_is_read(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_group_goes_on_where_it_was(sim: Sim) -> None:
+async def test_group_resumes_at_committed_offsets(sim: Sim) -> None:
     async with sim.client() as client:
         await fill(client)
         async with client.consume("log", "readers") as reader:
@@ -45,7 +45,7 @@ async def test_a_group_goes_on_where_it_was(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_at_least_once_a_message_that_was_not_handled_comes_again(sim: Sim) -> None:
+async def test_at_least_once_reads_unhandled_message_again(sim: Sim) -> None:
     async with sim.client() as client:
         await fill(client)
 
@@ -62,7 +62,7 @@ async def test_at_least_once_a_message_that_was_not_handled_comes_again(sim: Sim
 
 
 @run_with(on_broker)
-async def test_at_most_once_a_message_never_comes_again(sim: Sim) -> None:
+async def test_at_most_once_never_reads_a_message_again(sim: Sim) -> None:
     async with sim.client() as client:
         await fill(client)
 
@@ -80,7 +80,7 @@ async def test_at_most_once_a_message_never_comes_again(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_positions_are_kept_in_time_and_by_hand(sim: Sim) -> None:
+async def test_offsets_are_committed_periodically_and_on_demand(sim: Sim) -> None:
     async with sim.client() as client:
         await fill(client)
         reader = client.consume("log", "readers", auto_commit=False)
@@ -93,7 +93,7 @@ async def test_positions_are_kept_in_time_and_by_hand(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_members_share_the_partitions_and_nothing_is_missed(sim: Sim) -> None:
+async def test_members_share_partitions_without_missing_messages(sim: Sim) -> None:
     async with sim.client() as client:
         await fill(client, 40, 4)
         seen: list[int] = []
@@ -124,7 +124,7 @@ async def test_members_share_the_partitions_and_nothing_is_missed(sim: Sim) -> N
         await asyncio.gather(*tasks)
 
 
-def test_exactly_once_outputs_and_positions_count_together() -> None:
+def test_exactly_once_commits_outputs_with_offsets() -> None:
     async def test(sim: Sim) -> None:
         async with sim.client() as client:
             await fill(client, 20)
@@ -155,7 +155,7 @@ def test_exactly_once_outputs_and_positions_count_together() -> None:
 
 
 @run_with(on_broker)
-async def test_seek_goes_to_an_offset_or_a_time(sim: Sim) -> None:
+async def test_seek_accepts_offset_or_time(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("log", 1)
         for number in range(6):
@@ -172,5 +172,5 @@ async def test_seek_goes_to_an_offset_or_a_time(sim: Sim) -> None:
             for wrong in ({}, {"offset": 1, "timestamp": 2}, {"offset": -3}):
                 with pytest.raises(ValueError, match="offset"):
                     await reader.seek("log", 0, **wrong)
-            with pytest.raises(ValueError, match="not read here"):
+            with pytest.raises(ValueError, match="not assigned"):
                 await reader.seek("log", 5, 0)

@@ -1,4 +1,4 @@
-"""Verdicts about messages of a queue, and what a message shows of itself."""
+"""Messages: acknowledgement, nack, reject, extend, and the properties of a record."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker, take
 
 
-def test_a_message_shows_its_record() -> None:
+def test_message_exposes_its_record() -> None:
     headers = (("a", b"1"), ("a", b"2"), ("b", None))
     message = LogMessage(Fetched("t", 1, 5, 1_700_000_000_123, b"k", b'{"x": 1}', headers))
     assert (message.topic, message.partition, message.offset) == ("t", 1, 5)
@@ -32,7 +32,7 @@ def test_a_message_shows_its_record() -> None:
 
 
 @run_with(on_broker)
-async def test_nack_brings_a_message_again_after_its_delay(sim: Sim) -> None:
+async def test_nack_redelivers_after_the_delay(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.publish("jobs", b"x")
@@ -49,7 +49,7 @@ async def test_nack_brings_a_message_again_after_its_delay(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_reject_makes_a_dead_letter_that_says_why(sim: Sim) -> None:
+async def test_reject_dead_letters_with_the_reason(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.publish_many("jobs", [b"bad", b"worse"])
@@ -57,18 +57,18 @@ async def test_reject_makes_a_dead_letter_that_says_why(sim: Sim) -> None:
         await bad.reject(ValueError("no such id"))
         await worse.reject("broken")
         await asyncio.sleep(5)
-        letters = await take(client, "jobs.dlq", "look", 2)
+        dead_letters = await take(client, "jobs.dlq", "look", 2)
         told = {
-            letter.payload: (
-                letter.header("penstock-dlq-error-class"),
-                letter.header("penstock-dlq-error-message"),
+            dead.payload: (
+                dead.header("penstock-dlq-error-class"),
+                dead.header("penstock-dlq-error-message"),
             )
-            for letter in letters
+            for dead in dead_letters
         }
         assert told == {b"bad": ("ValueError", "no such id"), b"worse": ("Error", "broken")}
 
 
-def test_the_reason_of_the_last_nack_is_in_the_dead_letter() -> None:
+def test_dead_letter_has_the_reason_of_the_last_nack() -> None:
     async def test(sim: Sim) -> None:
         async with sim.client() as client:
             await client.create_topic("jobs", 1)
@@ -77,10 +77,10 @@ def test_the_reason_of_the_last_nack_is_in_the_dead_letter() -> None:
             for number in (1, 2):
                 (message,) = await take(client, "jobs", "workers", 1)
                 await message.nack(delay=0, error=RuntimeError(f"failure {number}"))
-            (letter,) = await take_from_dlq(sim)
-            assert letter["penstock-dlq-error-class"] == b"RuntimeError"
-            assert letter["penstock-dlq-error-message"] == b"failure 2"
-            assert letter["penstock-dlq-attempts"] == b"2"
+            (dead,) = await take_from_dlq(sim)
+            assert dead["penstock-dlq-error-class"] == b"RuntimeError"
+            assert dead["penstock-dlq-error-message"] == b"failure 2"
+            assert dead["penstock-dlq-attempts"] == b"2"
 
     async def take_from_dlq(sim: Sim) -> list[dict[str, bytes | None]]:
         await asyncio.sleep(5)
@@ -91,7 +91,7 @@ def test_the_reason_of_the_last_nack_is_in_the_dead_letter() -> None:
 
 
 @run_with(on_broker)
-async def test_a_second_verdict_is_refused(sim: Sim) -> None:
+async def test_second_acknowledgement_is_refused(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.publish("jobs", b"x")
@@ -105,7 +105,7 @@ async def test_a_second_verdict_is_refused(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_delay_that_is_none_is_refused_and_the_message_stays_held(sim: Sim) -> None:
+async def test_invalid_delay_is_rejected_and_the_lease_kept(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.publish("jobs", b"x")
@@ -117,7 +117,7 @@ async def test_a_delay_that_is_none_is_refused_and_the_message_stays_held(sim: S
 
 
 @run_with(on_broker)
-async def test_extend_holds_a_message_for_as_long_as_asked(sim: Sim) -> None:
+async def test_extend_prolongs_the_lease(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.publish("jobs", b"x")

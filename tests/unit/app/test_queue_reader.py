@@ -1,4 +1,4 @@
-"""Reading queues: iteration, leases that are renewed, readers that go, and promises kept."""
+"""Queue reader: iteration, lease renewal, closing readers, delivery guarantees."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.unit.app.simulated import Sim, on_broker, take
 
 
 @run_with(on_broker)
-async def test_several_tasks_share_one_queue_and_each_message_is_handled_once(sim: Sim) -> None:
+async def test_tasks_sharing_a_queue_handle_each_message_once(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 3)
         await client.publish_many("jobs", range(200))
@@ -34,7 +34,7 @@ async def test_several_tasks_share_one_queue_and_each_message_is_handled_once(si
 
 
 @run_with(on_broker)
-async def test_a_lease_is_renewed_while_its_message_is_worked_on(sim: Sim) -> None:
+async def test_lease_is_renewed_while_message_is_processed(sim: Sim) -> None:
     async with sim.client() as client, sim.client() as other:
         await client.create_topic("jobs", 1)
         await client.publish("jobs", b"long")
@@ -46,7 +46,7 @@ async def test_a_lease_is_renewed_while_its_message_is_worked_on(sim: Sim) -> No
 
 
 @run_with(on_broker)
-async def test_a_message_that_is_forgotten_comes_again_when_its_renewal_ends(sim: Sim) -> None:
+async def test_unsettled_message_is_redelivered_after_renewal_ends(sim: Sim) -> None:
     async with sim.client() as client, sim.client() as other:
         await client.create_topic("jobs", 1)
         await client.publish("jobs", b"x")
@@ -62,7 +62,7 @@ async def test_a_message_that_is_forgotten_comes_again_when_its_renewal_ends(sim
 
 
 @run_with(on_broker)
-async def test_what_was_fetched_ahead_is_given_back_uncounted(sim: Sim) -> None:
+async def test_prefetched_message_is_released_without_counting_a_delivery(sim: Sim) -> None:
     async with sim.client() as client, sim.client() as other:
         await client.create_topic("jobs", 1)
         await client.publish_many("jobs", range(10))
@@ -80,7 +80,7 @@ async def test_what_was_fetched_ahead_is_given_back_uncounted(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_closing_gives_back_what_is_held_at_once(sim: Sim) -> None:
+async def test_close_releases_held_messages_at_once(sim: Sim) -> None:
     async with sim.client() as client, sim.client() as other:
         await client.create_topic("jobs", 1)
         await client.publish_many("jobs", range(4))
@@ -99,7 +99,7 @@ async def test_closing_gives_back_what_is_held_at_once(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_at_most_once_is_done_before_it_is_seen(sim: Sim) -> None:
+async def test_at_most_once_acknowledges_before_delivery(sim: Sim) -> None:
     async with sim.client() as client, sim.client() as other:
         await client.create_topic("jobs", 1)
         await client.publish_many("jobs", range(3))
@@ -113,8 +113,8 @@ async def test_at_most_once_is_done_before_it_is_seen(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_verdict_of_a_lost_lease_fails_alone(sim: Sim) -> None:
-    """The broker refuses verdicts of a partition together; those that are right still count."""
+async def test_acknowledgement_of_lost_lease_fails_alone(sim: Sim) -> None:
+    """The broker refuses a partition's acknowledgements together; valid ones still count."""
 
     async with sim.client() as client, sim.client() as other:
         await client.create_topic("jobs", 1)
@@ -136,7 +136,7 @@ async def test_a_verdict_of_a_lost_lease_fails_alone(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_reader_outlives_its_broker(sim: Sim) -> None:
+async def test_reader_survives_broker_restart(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         await client.publish_many("jobs", range(2))
@@ -154,7 +154,7 @@ async def test_a_reader_outlives_its_broker(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_iteration_ends_when_the_reader_is_closed(sim: Sim) -> None:
+async def test_iteration_ends_when_reader_is_closed(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("jobs", 1)
         jobs = client.queue("jobs", "workers")
@@ -169,7 +169,7 @@ async def test_iteration_ends_when_the_reader_is_closed(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_an_unknown_queue_is_refused(sim: Sim) -> None:
+async def test_unknown_queue_is_refused(sim: Sim) -> None:
     async with sim.client() as client:
         with pytest.raises(Refused, match="'nothing' does not exist"):
             await anext(client.queue("nothing", "workers"))

@@ -12,7 +12,7 @@ from tests.unit.app.simulated import Sim, on_broker
 
 
 @run_with(on_broker)
-async def test_a_failure_goes_through_the_levels_and_holds_up_nobody(sim: Sim) -> None:
+async def test_failed_message_passes_the_levels_without_blocking_others(sim: Sim) -> None:
     seen: list[tuple[str, str, float]] = []
 
     async def handle(message: LogMessage) -> None:
@@ -48,8 +48,10 @@ async def test_a_failure_goes_through_the_levels_and_holds_up_nobody(sim: Sim) -
             "orders",
             "orders.retry.1",
         ]
-        async with client.consume("orders.dlq") as letters:
-            found = {one.text: one for one in [await anext(letters), await anext(letters)]}
+        async with client.consume("orders.dlq") as dead_letters:
+            found = {
+                one.text: one for one in [await anext(dead_letters), await anext(dead_letters)]
+            }
         assert set(found) == {"bad", "never"}
         bad = found["bad"].headers
         assert bad["penstock-dlq-topic"] == b"orders"
@@ -62,7 +64,7 @@ async def test_a_failure_goes_through_the_levels_and_holds_up_nobody(sim: Sim) -
 
 
 @run_with(on_broker)
-async def test_positions_move_only_after_a_message_is_handled_or_copied(sim: Sim) -> None:
+async def test_offset_is_committed_after_handling_or_copying(sim: Sim) -> None:
     seen: list[int] = []
 
     async def handle(message: LogMessage) -> None:
@@ -83,7 +85,7 @@ async def test_positions_move_only_after_a_message_is_handled_or_copied(sim: Sim
 
 
 @run_with(on_broker)
-async def test_too_many_levels_are_refused(sim: Sim) -> None:
+async def test_too_many_levels_are_rejected(sim: Sim) -> None:
     async with sim.client() as client:
-        with pytest.raises(ValueError, match="11 levels"):
+        with pytest.raises(ValueError, match="11 delays"):
             RetryTopics(client, "orders", "billing", delays=["1s"] * 11)

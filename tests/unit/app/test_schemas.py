@@ -1,4 +1,4 @@
-"""Pydantic models as JSON schemas; what a registry does with them is in tests/clients."""
+"""Pydantic models as JSON schemas; tests/clients covers the registry itself."""
 
 import json
 from typing import Any
@@ -41,26 +41,26 @@ def problems(old: type[Any], new: type[Any], *, closed: bool) -> list[str]:
     return unreadable(reader=after, writer=before)
 
 
-def test_a_model_is_closed_through_and_through() -> None:
+def test_model_schema_is_closed_at_every_level() -> None:
     schema = json.loads(schema_of_model(Order))
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["Address"]["additionalProperties"] is False
     assert parse(SchemaSource(JSON, schema_of_model(Order))).record_name == "Order"
 
 
-def test_a_field_with_a_default_may_be_added_because_of_that() -> None:
+def test_closed_schema_accepts_added_field_with_default() -> None:
     assert not problems(Order, WithNote, closed=True)
     assert problems(Order, WithNote, closed=False)
 
 
-def test_a_model_that_allows_more_stays_open() -> None:
+def test_model_allowing_extra_fields_stays_open() -> None:
     assert json.loads(schema_of_model(Free))["additionalProperties"] is True
 
 
-def test_what_does_not_begin_with_an_id_is_not_decoded() -> None:
+def test_payload_without_schema_id_is_rejected() -> None:
     order = Order(id=1)
     payload = b"\0\0\0\0\7" + order.model_dump_json().encode()
     assert Registry.decode(payload, Order) == order
     for bad in (b"", b"\1\0\0\0\7{}", b"\0\0"):
-        with pytest.raises(ValueError, match="id of a schema"):
+        with pytest.raises(ValueError, match="schema id"):
             Registry.decode(bad, Order)

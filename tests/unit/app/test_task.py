@@ -1,4 +1,4 @@
-"""What a failure means: another try, when, or none."""
+"""Task retry policy: retryable errors, backoff, validation of options."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def task(**changes: object) -> Task:
     return Task(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_retries_are_used_up_and_some_errors_get_none() -> None:
+def test_retries_are_limited_and_some_errors_are_final() -> None:
     declared = task()
     assert [declared.is_final(ValueError(), attempt) for attempt in (1, 2, 3, 4)] == [
         False,
@@ -39,7 +39,7 @@ def test_retries_are_used_up_and_some_errors_get_none() -> None:
     assert task(retries=0).is_final(ValueError(), 1)
 
 
-def test_pauses_double_up_to_the_cap_with_a_base_of_jitter() -> None:
+def test_backoff_doubles_to_the_cap_with_jitter() -> None:
     random = SimRandom(1)
     declared = task()
     for attempt, least in ((1, 1.0), (2, 2.0), (3, 4.0), (4, 5.0), (60, 5.0)):
@@ -49,7 +49,7 @@ def test_pauses_double_up_to_the_cap_with_a_base_of_jitter() -> None:
     assert task(backoff=RetryBackoff(0)).delay_s(ValueError(), 5, random) == 0
 
 
-def test_handlers_are_told_apart() -> None:
+def test_async_handlers_are_recognised() -> None:
     class Callable:
         async def __call__(self, message: Message) -> None: ...
 
@@ -60,6 +60,6 @@ def test_handlers_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"retries": -1}, {"concurrency": 0}, {"order": "time"}])
-def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         task(**wrong)

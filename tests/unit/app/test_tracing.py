@@ -1,4 +1,4 @@
-"""One trace from publishing to the verdict, over retries, dead letters and copies."""
+"""Application traces: from publish to acknowledgement, over retries, dead letters and copies."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from tests.unit.app.test_worker import new_worker, serve
 
 
 class Traces:
-    """What was told of spans, in this process."""
+    """Spans that this process has recorded."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -44,7 +44,7 @@ def parent_of(span: ReadableSpan) -> int:
     return span.parent.span_id
 
 
-def test_one_trace_goes_from_publishing_through_the_handler_to_the_ack() -> None:
+def test_publish_handler_and_ack_share_one_trace() -> None:
     traces = Traces()
 
     async def test(sim: Sim) -> None:
@@ -116,7 +116,7 @@ def test_retries_and_dead_letters_stay_in_the_trace() -> None:
     assert traces.names()[-2:] == ["process jobs.dlq", "ack jobs.dlq"]
 
 
-def test_retry_topics_and_exactly_once_copies_go_on_with_the_trace() -> None:
+def test_retry_topics_and_exactly_once_copies_continue_the_trace() -> None:
     traces = Traces()
 
     async def test(sim: Sim) -> None:
@@ -152,7 +152,7 @@ def test_retry_topics_and_exactly_once_copies_go_on_with_the_trace() -> None:
     )
 
 
-def test_many_messages_are_one_span() -> None:
+def test_publish_many_creates_one_span() -> None:
     traces = Traces()
 
     async def test(sim: Sim) -> None:
@@ -165,7 +165,7 @@ def test_many_messages_are_one_span() -> None:
     assert span.attributes["messaging.batch.message_count"] == 3
 
 
-def test_a_failure_to_publish_is_told() -> None:
+def test_failed_publish_is_recorded_in_its_span() -> None:
     traces = Traces()
 
     async def test(sim: Sim) -> None:
@@ -177,7 +177,7 @@ def test_a_failure_to_publish_is_told() -> None:
     assert [span.status.status_code for span in traces.spans()] == [trace.StatusCode.ERROR]
 
 
-def test_it_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_is_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_TRACING", raising=False)
     assert tracer_of(None) is None
     assert tracer_of(False) is None
@@ -186,7 +186,7 @@ def test_it_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tracer_of(False) is None
 
 
-def test_off_it_imports_nothing() -> None:
+def test_disabled_tracing_imports_no_opentelemetry() -> None:
     program = (
         "import sys, penstock; penstock.Client(), penstock.Worker(group='g'); "
         "import penstock.node.node; "

@@ -1,4 +1,4 @@
-"""Consume, transform, produce: exactly once, whoever dies when."""
+"""Consume-transform-produce: exactly once across crashes."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ COUNT = 120
 
 
 async def abandon(client: Client) -> None:
-    """The client's process is gone: nothing is said any more, and its connections end."""
+    """Simulates a crashed client process: no further requests, closed connections."""
     for reader in list(client._readers):
         member = getattr(reader, "_member", None)
         if member is not None and member._heartbeats._task is not None:
@@ -30,7 +30,7 @@ async def abandon(client: Client) -> None:
 
 
 class Copier:
-    """Copies `log` to `out` in lives that end in the middle of something."""
+    """Copies `log` to `out`, with a crash at a random point of every run."""
 
     def __init__(self, sim: Sim, seed: int) -> None:
         self.sim = sim
@@ -57,7 +57,7 @@ class Copier:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_message_is_copied_once_whoever_dies_when(seed: int) -> None:
+def test_messages_are_copied_exactly_once_across_crashes(seed: int) -> None:
     async def test(sim: Sim) -> None:
         async with sim.client() as client:
             await client.create_topic("log", 2)
@@ -88,11 +88,11 @@ def test_every_message_is_copied_once_whoever_dies_when(seed: int) -> None:
 
 
 @run_with(on_broker)
-async def test_outputs_of_one_message_are_bounded_and_checked(sim: Sim) -> None:
+async def test_outputs_of_a_message_are_bounded_and_checked(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("out", 2)
         transaction = Transaction(client.cluster, sim.clock, "copy", "copy-1")
-        with pytest.raises(Refused, match="not 7"):
+        with pytest.raises(Refused, match="no partition 7"):
             await transaction.add("out", Outgoing(payload=b"x", partition=7))
         half = Outgoing(payload=b"x" * (BYTES_MAX // 2))
         await transaction.add("out", half)
@@ -110,7 +110,7 @@ async def test_outputs_of_one_message_are_bounded_and_checked(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_commit_of_a_stranger_writes_nothing(sim: Sim) -> None:
+async def test_commit_by_unknown_member_writes_nothing(sim: Sim) -> None:
     async with sim.client() as client:
         await client.create_topic("log", 1)
         await client.create_topic("out", 1)
@@ -119,11 +119,11 @@ async def test_a_commit_of_a_stranger_writes_nothing(sim: Sim) -> None:
             await anext(reader)
             await reader.publish("out", b"lost")
             assert reader._member is not None
-            stranger = reader._member.membership._replace(member_id="somebody")
+            unknown = reader._member.membership._replace(member_id="unknown")
             assert reader._transaction is not None
             reader._transaction.handled()
             with pytest.raises(Refused):
-                await reader._transaction.commit({TopicPartition("log", 0): 1}, stranger)
+                await reader._transaction.commit({TopicPartition("log", 0): 1}, unknown)
             reader._transaction.forget()
             await reader._transaction.begin()
         async with client.consume("out") as out:

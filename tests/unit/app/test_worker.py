@@ -22,7 +22,7 @@ def new_worker(sim: Sim, group: str = "workers", **options: Any) -> Worker:
 
 
 async def serve(worker: Worker, seconds: float) -> None:
-    """Lets the worker live for so long, and stops it."""
+    """Runs the worker for `seconds`, then stops it."""
     serving = asyncio.ensure_future(worker.serve())
     await asyncio.sleep(seconds)
     worker.stop()
@@ -30,7 +30,7 @@ async def serve(worker: Worker, seconds: float) -> None:
 
 
 @run_with(on_broker)
-async def test_handlers_may_be_plain_or_async_and_what_they_return_is_done(sim: Sim) -> None:
+async def test_plain_and_async_handlers_acknowledge_on_return(sim: Sim) -> None:
     seen: list[bytes] = []
     worker = new_worker(sim)
 
@@ -55,7 +55,7 @@ async def test_handlers_may_be_plain_or_async_and_what_they_return_is_done(sim: 
 
 
 @run_with(on_broker)
-async def test_failures_are_tried_again_and_end_as_dead_letters(sim: Sim) -> None:
+async def test_failed_messages_are_retried_then_dead_lettered(sim: Sim) -> None:
     tries: list[tuple[str, float]] = []
     worker = new_worker(sim)
 
@@ -77,14 +77,14 @@ async def test_failures_are_tried_again_and_end_as_dead_letters(sim: Sim) -> Non
         await client.create_topic("jobs", 1)
         await client.publish_many("jobs", ["fatal", "rejected", "later", "bad", "good"])
         await serve(worker, 60)
-        letters = await take(client, "jobs.dlq", "look", 3)
+        dead_letters = await take(client, "jobs.dlq", "look", 3)
         told = {
             one.text: (
                 one.header("penstock-dlq-error-class"),
                 one.header("penstock-dlq-error-message"),
                 one.header("penstock-dlq-attempts"),
             )
-            for one in letters
+            for one in dead_letters
         }
     assert told == {
         "fatal": ("KeyError", "'gone'", "1"),
@@ -101,7 +101,7 @@ async def test_failures_are_tried_again_and_end_as_dead_letters(sim: Sim) -> Non
 
 
 @run_with(on_broker)
-async def test_a_key_keeps_its_order_through_failures_over_several_workers(sim: Sim) -> None:
+async def test_key_order_holds_across_failures_and_workers(sim: Sim) -> None:
     keys, each = 20, 8
     rng = random.Random(3)
     done: dict[str, int] = {}
@@ -139,7 +139,7 @@ async def test_a_key_keeps_its_order_through_failures_over_several_workers(sim: 
 
 
 @run_with(on_broker)
-async def test_no_more_run_at_a_time_than_asked_for(sim: Sim) -> None:
+async def test_concurrency_is_bounded(sim: Sim) -> None:
     running = most = handled = 0
     worker = new_worker(sim)
 
@@ -161,7 +161,7 @@ async def test_no_more_run_at_a_time_than_asked_for(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_stopping_lets_handlers_finish_and_gives_back_the_rest(sim: Sim) -> None:
+async def test_stop_lets_handlers_finish_and_releases_the_rest(sim: Sim) -> None:
     finished: list[str] = []
     worker = new_worker(sim, grace=10)
 
@@ -184,7 +184,7 @@ async def test_stopping_lets_handlers_finish_and_gives_back_the_rest(sim: Sim) -
 
 
 @run_with(on_broker)
-async def test_a_second_stop_does_not_wait(sim: Sim) -> None:
+async def test_second_stop_ends_the_grace_period(sim: Sim) -> None:
     worker = new_worker(sim, grace=100)
 
     @worker.task("jobs")
@@ -209,7 +209,7 @@ async def test_a_second_stop_does_not_wait(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_handler_that_takes_too_long_has_failed(sim: Sim) -> None:
+async def test_handler_timeout_is_a_failure(sim: Sim) -> None:
     attempts: list[int] = []
     worker = new_worker(sim)
 
@@ -222,13 +222,13 @@ async def test_a_handler_that_takes_too_long_has_failed(sim: Sim) -> None:
         await client.create_topic("jobs", 1)
         await client.publish("jobs", b"x")
         await serve(worker, 40)
-        (letter,) = await take(client, "jobs.dlq", "look", 1)
-        assert letter.header("penstock-dlq-error-class") == "TimeoutError"
+        (dead,) = await take(client, "jobs.dlq", "look", 1)
+        assert dead.header("penstock-dlq-error-class") == "TimeoutError"
     assert attempts == [1, 2, 3]
 
 
 @run_with(on_broker)
-async def test_a_worker_waits_for_a_broker_that_is_away(sim: Sim) -> None:
+async def test_worker_survives_broker_outage(sim: Sim) -> None:
     seen: list[str] = []
     worker = new_worker(sim)
 
@@ -251,7 +251,7 @@ async def test_a_worker_waits_for_a_broker_that_is_away(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_what_a_worker_cannot_have_is_said(sim: Sim) -> None:
+async def test_invalid_worker_config_is_rejected(sim: Sim) -> None:
     with pytest.raises(ValueError, match="no tasks"):
         await new_worker(sim).serve()
     worker = new_worker(sim)

@@ -1,4 +1,4 @@
-"""Workers on a cluster whose nodes go and come back: nothing is lost, no key overtakes itself."""
+"""Worker failover: nodes crash and restart; nothing is lost and key order holds."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ KEYS, EACH = 12, 10
 
 
 class Watch:
-    """What all handlers saw: a key's message may be handled twice, but none before its turn."""
+    """Records all handler calls: a message may be handled twice, but never before its turn."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -40,7 +40,7 @@ class Watch:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_nothing_is_lost_and_no_key_overtakes_itself(seed: int) -> None:
+def test_worker_failover_loses_nothing_and_keeps_key_order(seed: int) -> None:
     async def test(sim: Sim) -> None:
         watch = Watch(seed)
         async with sim.client() as client:

@@ -1,4 +1,4 @@
-"""Messages that commit with a database transaction, and handlers that commit with their message.
+"""Transactional outbox and inbox: messages and effects that commit with a database transaction.
 
 Needs the extra `outbox` (SQLAlchemy); for PostgreSQL also a driver (extra `postgres`).
 """

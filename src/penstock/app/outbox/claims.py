@@ -1,14 +1,15 @@
-"""The database's side of relaying: lanes taken, batches claimed, resolved and marked as sent.
+"""Lane store: leases of lanes, and claims of batches, in the outbox's database.
 
-Every method is one short transaction, blocks, and is called from one thread. Invariants:
+A lane is a partition of the outbox. Every method is one short transaction, blocks, and is called
+from one thread. Invariants:
 
-- Only the latest holder of a lane changes it: each of its transactions is guarded by the `epoch`
-  that taking the lane raised. Whoever held it before is told `LaneLost`.
-- At most one batch of a lane is claimed at a time, and its number is greater than any before.
+- Only the latest holder of a lane changes it: each of its transactions checks the `epoch`, which
+  taking the lane incremented. An earlier holder gets `LaneLost`.
+- At most one batch of a lane is claimed at a time, and batch numbers only grow.
 - `done` is the number of the last batch that is known to be in the log.
 
-The lease is a hint for liveness: it keeps relays from taking lanes from each other for no reason.
-Safety is the epoch's here, and the transactional id's in the cluster.
+The lease serves liveness only: it keeps relays from taking lanes from each other needlessly. Safety
+comes from the epoch here, and from the transactional id in the cluster.
 """
 
 from collections.abc import Sequence
@@ -33,16 +34,16 @@ from penstock.base.ports import Random, WallClock
 
 ERROR_CHARS_MAX = 2_000
 PURGED_MAX = 1_000
-"""Rows that one cleaning removes."""
+"""Maximum rows that one purge deletes, so that its transaction stays short."""
 
 
 class LaneLost(Exception):
-    """Another relay holds the lane now."""
+    """Another relay has taken the lane."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """A lane that was taken: what guards every change of it, and who it is in the cluster."""
+class LaneLease:
+    """Lease of a lane: the epoch that fences changes, and the lane's transactional id."""
 
     lane: int
     epoch: int
@@ -51,7 +52,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A batch on its way."""
+    """Claimed batch: its number and its rows."""
 
     number: int
     rows: Sequence[RowMapping]
@@ -59,14 +60,19 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """What a lane's last holder left: a batch that may have been sent, and the one before it."""
+    """Unresolved batch of a lane's last holder: it may have been sent.
+
+    `number` is None if no batch is claimed; `done` was sent last, `last` was claimed last.
+    """
 
     number: int | None
     done: int
     last: int
 
 
-class Lanes:
+class LaneStore:
+    """Operations on lanes and their rows, for one relay."""
+
     def __init__(
         self, engine: Engine, tables: OutboxTables, clock: WallClock, random: Random, lease_ms: int
     ) -> None:
@@ -77,10 +83,10 @@ class Lanes:
         self._random = random
         self._lease_ms = lease_ms
 
-    # -- holding ----------------------------------------------------------------------------
+    # -- leases -----------------------------------------------------------------------------
 
     def create_missing(self) -> None:
-        """Makes the rows of lanes that have messages."""
+        """Inserts lane rows for lanes that have messages but no row yet."""
         messages, lanes = self._messages, self._lanes
         with self._engine.connect() as connection:
             known = select(lanes.c.lane)
@@ -98,15 +104,15 @@ class Lanes:
             except IntegrityError:
                 continue  # Another relay was faster.
 
-    def take(self, held: Sequence[int]) -> Hold | None:
-        """Takes a lane that nobody holds; None if there is none."""
+    def take(self, held: Sequence[int]) -> LaneLease | None:
+        """Takes a lane whose lease has expired; returns None if there is none."""
         lanes, now_ms = self._lanes, self._clock.now_ms()
         free = (
             select(lanes)
             .where(lanes.c.lease_until_ms < now_ms, lanes.c.lane.not_in(held))
             .order_by(lanes.c.lane)
             .limit(1)
-            # So that relays which start together do not wait for each other, but share out.
+            # Relays that start together take different lanes instead of waiting.
             .with_for_update(skip_locked=True)
         )
         with self._engine.begin() as connection:
@@ -114,7 +120,7 @@ class Lanes:
             if row is None:
                 return None
             epoch = int(row["epoch"]) + 1
-            # SQLite locks no rows: there the condition decides.
+            # SQLite has no row locks: there the condition on the epoch decides.
             taken: Any = connection.execute(
                 update(lanes)
                 .where(lanes.c.lane == row["lane"], lanes.c.epoch == row["epoch"])
@@ -122,42 +128,42 @@ class Lanes:
             )
             if not taken.rowcount:
                 return None
-            return Hold(int(row["lane"]), epoch, str(row["identity"]))
+            return LaneLease(int(row["lane"]), epoch, str(row["identity"]))
 
-    def renew(self, hold: Hold) -> None:
+    def renew(self, lease: LaneLease) -> None:
         with self._engine.begin() as connection:
-            self._guard(connection, hold)
+            self._update_fenced(connection, lease)
 
-    def release(self, hold: Hold) -> None:
-        """Others need not wait for the lease to run out."""
+    def release(self, lease: LaneLease) -> None:
+        """Ends the lease, so that other relays need not wait for its expiry."""
         with self._engine.begin() as connection:
-            self._guard(connection, hold, lease_until_ms=0)
+            self._update_fenced(connection, lease, lease_until_ms=0)
 
-    def _guard(self, connection: Connection, hold: Hold, **values: Any) -> None:
-        """Changes the lane's row, which keeps it locked; raises LaneLost if it is another's."""
+    def _update_fenced(self, connection: Connection, lease: LaneLease, **values: Any) -> None:
+        """Updates and so locks the lane's row; raises LaneLost if another relay has it."""
         lanes = self._lanes
         values.setdefault("lease_until_ms", self._clock.now_ms() + self._lease_ms)
         changed: Any = connection.execute(
             update(lanes)
-            .where(lanes.c.lane == hold.lane, lanes.c.epoch == hold.epoch)
+            .where(lanes.c.lane == lease.lane, lanes.c.epoch == lease.epoch)
             .values(**values)
         )
         if not changed.rowcount:
-            raise LaneLost(f"another relay has taken lane {hold.lane} of the outbox")
+            raise LaneLost(f"another relay has taken outbox lane {lease.lane}")
 
     # -- batches ----------------------------------------------------------------------------
 
-    def claim(self, hold: Hold, rows_max: int, bytes_max: int) -> Claimed | None:
-        """The next messages of the lane, under a new number; None if there are none."""
+    def claim(self, lease: LaneLease, rows_max: int, bytes_max: int) -> Claimed | None:
+        """Claims the lane's next messages under a new batch number; None without messages."""
         messages, lanes = self._messages, self._lanes
-        pending = (messages.c.lane == hold.lane, messages.c.state == RowState.PENDING)
+        pending = (messages.c.lane == lease.lane, messages.c.state == RowState.PENDING)
         with self._engine.connect() as connection:
             if connection.execute(select(messages.c.id).where(*pending).limit(1)).first() is None:
                 return None
         with self._engine.begin() as connection:
-            self._guard(connection, hold, batch=lanes.c.batch + 1)
+            self._update_fenced(connection, lease, batch=lanes.c.batch + 1)
             number = connection.scalars(
-                select(lanes.c.batch).where(lanes.c.lane == hold.lane)
+                select(lanes.c.batch).where(lanes.c.lane == lease.lane)
             ).one()
             size = func.coalesce(func.length(messages.c.payload), 0) + func.length(
                 messages.c.headers
@@ -167,7 +173,7 @@ class Lanes:
             ).all()
             if not sizes:
                 return None
-            ids = _fitting([(int(row_id), int(size)) for row_id, size in sizes], bytes_max)
+            ids = _ids_within([(int(row_id), int(size)) for row_id, size in sizes], bytes_max)
             chosen = messages.c.id.in_(ids)
             connection.execute(
                 update(messages).where(chosen).values(state=int(RowState.CLAIMED), batch=number)
@@ -175,62 +181,62 @@ class Lanes:
             rows = connection.execute(select(messages).where(chosen).order_by(messages.c.id))
             return Claimed(int(number), rows.mappings().all())
 
-    def in_doubt(self, hold: Hold) -> InDoubt:
-        """What is not known to be in the log, and not known not to be."""
+    def in_doubt(self, lease: LaneLease) -> InDoubt:
+        """Reads the batch of which it is unknown if it is in the log."""
         messages, lanes = self._messages, self._lanes
         with self._engine.connect() as connection:
             number = connection.scalars(
                 select(func.max(messages.c.batch)).where(
-                    messages.c.lane == hold.lane, messages.c.state == RowState.CLAIMED
+                    messages.c.lane == lease.lane, messages.c.state == RowState.CLAIMED
                 )
             ).one()
             row = connection.execute(
-                select(lanes.c.done, lanes.c.batch).where(lanes.c.lane == hold.lane)
+                select(lanes.c.done, lanes.c.batch).where(lanes.c.lane == lease.lane)
             ).one()
         return InDoubt(None if number is None else int(number), int(row.done), int(row.batch))
 
-    def mark_sent(self, hold: Hold, number: int) -> None:
-        """Batch `number` is in the log."""
-        self._settle(hold, RowState.SENT, done=number, sent_ms=self._clock.now_ms())
+    def mark_sent(self, lease: LaneLease, number: int) -> None:
+        """Marks batch `number` as sent: it is in the log."""
+        self._settle(lease, RowState.SENT, done=number, sent_ms=self._clock.now_ms())
 
-    def give_back(self, hold: Hold) -> None:
-        """What is claimed is not in the log and never will be under that number."""
-        self._settle(hold, RowState.PENDING, done=None, batch=None)
+    def give_back(self, lease: LaneLease) -> None:
+        """Makes the claimed rows pending: the batch is not in the log and never will be."""
+        self._settle(lease, RowState.PENDING, done=None, batch=None)
 
-    def mark_failed(self, hold: Hold, error: str) -> None:
-        """What is claimed cannot be sent."""
-        self._settle(hold, RowState.FAILED, done=None, batch=None, error=error[:ERROR_CHARS_MAX])
+    def mark_failed(self, lease: LaneLease, error: str) -> None:
+        """Marks the claimed rows as failed: the broker refuses them."""
+        self._settle(lease, RowState.FAILED, done=None, batch=None, error=error[:ERROR_CHARS_MAX])
 
-    def adopt(self, hold: Hold, number: int) -> None:
-        """Goes on counting from there."""
+    def adopt(self, lease: LaneLease, number: int) -> None:
+        """Continues batch numbers after `number`."""
         with self._engine.begin() as connection:
-            self._guard(connection, hold, batch=number, done=number)
+            self._update_fenced(connection, lease, batch=number, done=number)
 
-    def _settle(self, hold: Hold, state: RowState, done: int | None, **values: Any) -> None:
+    def _settle(self, lease: LaneLease, state: RowState, done: int | None, **values: Any) -> None:
         messages, lanes = self._messages, self._lanes
         with self._engine.begin() as connection:
             if done is None:
-                self._guard(connection, hold)
+                self._update_fenced(connection, lease)
             else:
                 newer = case((lanes.c.done > done, lanes.c.done), else_=done)
-                self._guard(connection, hold, done=newer)
+                self._update_fenced(connection, lease, done=newer)
             connection.execute(
                 update(messages)
-                .where(messages.c.lane == hold.lane, messages.c.state == RowState.CLAIMED)
+                .where(messages.c.lane == lease.lane, messages.c.state == RowState.CLAIMED)
                 .values(state=int(state), **values)
             )
 
-    # -- cleaning ---------------------------------------------------------------------------
+    # -- purging ----------------------------------------------------------------------------
 
-    def purge(self, hold: Hold, keep_ms: int) -> int:
-        """Removes some of what was sent longer ago; answers how much."""
+    def purge(self, lease: LaneLease, keep_ms: int) -> int:
+        """Deletes up to `PURGED_MAX` rows sent more than `keep_ms` ago; returns their number."""
         messages = self._messages
         with self._engine.begin() as connection:
-            self._guard(connection, hold)
+            self._update_fenced(connection, lease)
             old = (
                 select(messages.c.id)
                 .where(
-                    messages.c.lane == hold.lane,
+                    messages.c.lane == lease.lane,
                     messages.c.state == RowState.SENT,
                     messages.c.sent_ms <= self._clock.now_ms() - keep_ms,
                 )
@@ -241,8 +247,8 @@ class Lanes:
             return int(gone.rowcount)
 
 
-def _fitting(sizes: Sequence[tuple[int, int]], bytes_max: int) -> list[int]:
-    """The first ids whose messages fit together, and at least one."""
+def _ids_within(sizes: Sequence[tuple[int, int]], bytes_max: int) -> list[int]:
+    """Returns the first ids whose messages fit into `bytes_max`, and at least one."""
     ids: list[int] = []
     total = 0
     for row_id, size in sizes:

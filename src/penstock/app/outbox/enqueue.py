@@ -1,13 +1,13 @@
-"""Putting messages into the outbox, inside the transaction of whoever has something to say.
+"""Outbox: inserts messages in the caller's database transaction.
 
     outbox = Outbox(metadata)
     with Session(engine) as session, session.begin():
         session.add(order)
         outbox.enqueue(session, "orders", payload, key=str(order.id))
 
-The message is sent if and only if that transaction commits; getting it to the broker is `relay`'s
-business. Rows with the same key are in one lane, so they leave in the order of their ids. A
-message too large for any broker is refused here, where the caller can still do something about it.
+The message is sent if and only if that transaction commits; `relay` sends it to the broker. A lane
+is a partition of the outbox: rows with the same key share a lane and are sent in the order of their
+ids. A message too large for any broker is refused here, while the caller can still react.
 """
 
 import zlib
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 TABLE = "penstock_outbox"
 PAYLOAD_BYTES_MAX = 1_000_000
-"""A little less than what topics take by default; `Outbox(payload_bytes_max=...)` for others."""
+"""Maximum message size, a little below the default of topics; set `payload_bytes_max` to change."""
 LANES_MAX = 256
 MESSAGE_ID = "message_id"
 
 
 class DeliveryOptions(TypedDict, total=False):
-    """What a message asks of the queues that deliver it."""
+    """Delivery options of a message in a queue."""
 
     delay: Duration | None
     deliver_at: Moment | None
@@ -46,7 +46,7 @@ class DeliveryOptions(TypedDict, total=False):
 
 
 class Outbox:
-    """The outbox of one database. Make it beside the other tables; it holds no connection."""
+    """Outbox of one database. Define it with the other tables; it holds no connection."""
 
     def __init__(
         self,
@@ -58,10 +58,13 @@ class Outbox:
         clock: WallClock | None = None,
         random: Random | None = None,
     ) -> None:
-        """More `lanes` are sent side by side, by one relay or by several. Change their number
-        only while nothing is pending: a key moves to another lane with it."""
+        """`lanes` is the number of partitions of the outbox, which relays send in parallel.
+
+        Change it only while nothing is pending: keys then move to other lanes, and order across
+        the change is not kept.
+        """
         if not 1 <= lanes <= LANES_MAX:
-            raise ValueError(f"an outbox has 1 to {LANES_MAX} lanes, not {lanes}")
+            raise ValueError(f"lanes={lanes}: choose 1 to {LANES_MAX}")
         self.metadata = metadata if metadata is not None else MetaData()
         self.tables = outbox_tables(self.metadata, table)
         self.lanes = lanes
@@ -80,11 +83,11 @@ class Outbox:
         message_id: str | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> str:
-        """Writes the message in the caller's transaction; answers its message id.
+        """Inserts the message in the caller's transaction; returns its message id.
 
-        An id of the caller's own makes the message recognisable as the same one elsewhere. What
-        `Client.publish` takes to say when a queue delivers it (`delay`, `priority`, ...) is taken
-        here as well; times count from now, not from when it is sent.
+        Pass your own id to recognise the message elsewhere. The delivery options of
+        `Client.publish` (`delay`, `priority`, ...) are accepted too; times count from now, not from
+        when the message is sent.
         """
         message = Outgoing(payload=payload, key=key, headers=headers, **delivery)
         row = self._row(topic, message, message_id)
@@ -102,21 +105,21 @@ class Outbox:
         message_id: str | None = None,
         **delivery: Unpack[DeliveryOptions],
     ) -> str:
-        """As `enqueue`, for SQLAlchemy's asyncio sessions and connections."""
+        """Like `enqueue`, for SQLAlchemy's asyncio sessions and connections."""
         message = Outgoing(payload=payload, key=key, headers=headers, **delivery)
         row = self._row(topic, message, message_id)
         await session.execute(insert(self.tables.messages).values(row))
         return str(row[MESSAGE_ID])
 
     def counts(self, session: Connection | Session) -> dict[RowState, int]:
-        """How many rows are in which state."""
+        """Number of rows in each state."""
         state = self.tables.messages.c.state
         found = session.execute(select(state, func.count()).group_by(state)).all()
         counted = {RowState(number): int(count) for number, count in found}
         return {state: counted.get(state, 0) for state in RowState}
 
     def retry_failed(self, session: Connection | Session) -> int:
-        """Has what the broker refused sent again, once its cause is mended; answers how many."""
+        """Makes failed rows pending again, once the cause is fixed; returns their number."""
         messages = self.tables.messages
         done = session.execute(
             messages.update()
@@ -128,16 +131,19 @@ class Outbox:
 
     def _row(self, topic: str, message: Outgoing, message_id: str | None) -> dict[str, Any]:
         if not 0 < len(topic) <= TOPIC_CHARS_MAX:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no name of a topic")
+            raise Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic name {topic!r}: use 1 to {TOPIC_CHARS_MAX} characters",
+            )
         if message_id is not None and not 0 < len(message_id) <= ID_CHARS_MAX:
-            raise ValueError(f"a message id has 1 to {ID_CHARS_MAX} characters")
+            raise ValueError(f"message_id of {len(message_id)} characters: use 1 to {ID_CHARS_MAX}")
         key, payload = encode_key(message.key), encode_payload(message.payload)
         headers = msgspec.json.encode(message.record_headers()).decode()
         size = len(key or b"") + len(payload or b"") + len(headers)
         if size > self._payload_bytes_max:
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"a message of {size} bytes for {topic!r}: the outbox takes "
+                f"message of {size} bytes for {topic!r}: the maximum is payload_bytes_max="
                 f"{self._payload_bytes_max}",
             )
         return {
@@ -152,7 +158,7 @@ class Outbox:
         }
 
     def _lane_of(self, topic: str, key: bytes | None) -> int:
-        """Messages without a key are in the line of their topic."""
+        """Lane of a key; messages without a key use the lane of their topic."""
         return zlib.crc32(key if key is not None else topic.encode()) % self.lanes
 
 

@@ -1,4 +1,4 @@
-"""The consumer's side: a message's effects and the note that it was processed commit together.
+"""Inbox of a consumer: a message's effects commit together with its id.
 
     inbox = Inbox(metadata, consumer="billing")
     with Session(engine) as session, session.begin():
@@ -6,10 +6,9 @@
             session.add(Invoice(...))
     # Only now is the message acknowledged.
 
-However often a message is delivered, its effects are in the database once: a second delivery finds
-the note, a crash before the commit leaves neither, and two at the same time wait for each other at
-the note's primary key. Ids are kept for as long as a message may be delivered again; `forget_older`
-ends that.
+However often a message is delivered, its effects are in the database once. A second delivery finds
+the id, a crash before the commit leaves neither, and two concurrent deliveries serialize at the
+primary key. Keep ids for as long as a message may be redelivered; `forget_older` removes old ones.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ TABLE = "penstock_inbox"
 
 
 class Inbox:
-    """What one consumer has processed. Several consumers share a table by their names."""
+    """Ids that one consumer has processed. Several consumers share a table, by name."""
 
     def __init__(
         self,
@@ -46,19 +45,19 @@ class Inbox:
         self._clock = clock or SystemClock()
 
     def is_first(self, session: Connection | Session, message_id: str) -> bool:
-        """Notes the message in the caller's transaction; False if it was processed before."""
+        """Inserts the id in the caller's transaction; False if it was processed before."""
         bind = session.get_bind() if isinstance(session, Session) else session
-        noted = session.execute(self._note(bind.dialect.name, message_id))
-        return noted.first() is not None
+        inserted = session.execute(self._insert(bind.dialect.name, message_id))
+        return inserted.first() is not None
 
     async def is_first_async(
         self, session: "AsyncConnection | AsyncSession", message_id: str
     ) -> bool:
-        """As `is_first`, for SQLAlchemy's asyncio sessions and connections."""
+        """Like `is_first`, for SQLAlchemy's asyncio sessions and connections."""
         return bool(await session.run_sync(lambda inner: self.is_first(inner, message_id)))
 
     def forget_older(self, session: Connection | Session, age_ms: int) -> int:
-        """Forgets what was processed longer ago than that; answers how much."""
+        """Deletes ids that were processed longer ago; returns the number of rows."""
         before_ms = self._clock.now_ms() - age_ms
         gone: Any = session.execute(
             delete(self.table).where(
@@ -67,21 +66,23 @@ class Inbox:
         )
         return int(gone.rowcount)
 
-    def _note(self, dialect: str, message_id: str) -> Any:
+    def _insert(self, dialect: str, message_id: str) -> Any:
         _require_id(message_id)
         inserts: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
         if dialect not in inserts:
-            raise NotImplementedError(f"the inbox speaks to SQLite and PostgreSQL, not {dialect}")
+            raise NotImplementedError(
+                f"inbox on {dialect}: only SQLite and PostgreSQL are supported"
+            )
         row = {
             "consumer": self.consumer,
             "message_id": message_id,
             "processed_ms": self._clock.now_ms(),
         }
-        note = inserts[dialect](self.table).values(row).on_conflict_do_nothing()
-        # Drivers do not agree on what they count here; the row comes back only if it is new.
-        return note.returning(self.table.c.message_id)
+        statement = inserts[dialect](self.table).values(row).on_conflict_do_nothing()
+        # Drivers differ in the row count here; RETURNING yields a row only if it is new.
+        return statement.returning(self.table.c.message_id)
 
 
 def _require_id(text: str) -> None:
     if not 0 < len(text) <= ID_CHARS_MAX:
-        raise ValueError(f"an id has 1 to {ID_CHARS_MAX} characters, this one {len(text)}")
+        raise ValueError(f"id of {len(text)} characters: use 1 to {ID_CHARS_MAX}")

@@ -1,10 +1,10 @@
-"""Gets what is in an outbox into the log: all of it, each message once, in order per key.
+"""Outbox relay: sends an outbox's rows to the log, each exactly once, in order per key.
 
-A relay takes the lanes that nobody holds and has each sent by a `sending.LaneSender`, which says
-how a message gets into the log once. Several relays of one outbox share its lanes; when one falls
-silent the others take over after `lease_ms`. Whoever reads uncommitted records may see messages of
-a transaction that was cut short, and then again. Both have the same `penstock-dedup-id`, so queues
-deliver one of them within their window.
+A relay takes free lanes (partitions of the outbox) and runs a `sender.ClaimSender` for each, which
+defines the exactly-once protocol. Several relays of one outbox share its lanes; when one stops
+renewing its leases, the others take over after `lease_ms`. A reader of uncommitted records may see
+messages of an aborted transaction, and then again. Both copies have the same `penstock-dedup-id`,
+so queues deliver one of them within their dedup window.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Engine, create_engine, inspect, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from penstock.app.outbox.claims import LaneLost, Lanes
+from penstock.app.outbox.claims import LaneLost, LaneStore
 from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.sender import (
     LEDGER,
@@ -58,11 +58,11 @@ T = TypeVar("T")
 
 
 class TableMissing(Exception):
-    """This database has no outbox."""
+    """The database has no outbox tables."""
 
 
 class Relay:
-    """Relays one outbox. `run` goes on until it is cancelled, `drain` until nothing is left."""
+    """Relay of one outbox. `run` works until cancelled, `drain` until nothing is pending."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Relay:
         self.outbox = outbox or Outbox()
         self._engine = engine
         self._cluster = cluster
-        self._lanes = Lanes(
+        self._lanes = LaneStore(
             engine,
             self.outbox.tables,
             clock or SystemClock(),
@@ -93,18 +93,18 @@ class Relay:
 
     @property
     def sent(self) -> int:
-        """Messages that this relay has put into the log."""
+        """Messages that this relay has sent."""
         return self._sent + sum(sender.sent for sender in self._senders.values())
 
     @property
     def failed(self) -> int:
-        """Messages that the brokers have refused."""
+        """Messages that brokers have refused."""
         return self._failed + sum(sender.failed for sender in self._senders.values())
 
     def wake(self) -> None:
-        """Something was committed: look now."""
+        """Polls the outbox now: the application has committed rows."""
         for sender in self._senders.values():
-            sender.news.set()
+            sender.wake.set()
 
     async def run(self) -> None:
         """Relays until cancelled; several relays share the lanes, and take over from each other."""
@@ -120,14 +120,14 @@ class Relay:
                 await asyncio.wait(
                     self._tasks.values(), timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
                 )
-                self._forget_ended()
+                self._remove_ended()
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for lane in list(self._tasks):
-                self._forget(lane)
+                self._remove(lane)
 
     async def drain(self) -> None:
         """Relays until nothing is pending."""
@@ -143,13 +143,13 @@ class Relay:
                 await running
 
     def close(self) -> None:
-        """Ends the threads, once nothing runs any more."""
+        """Ends the threads; call it after `run` and `drain` have ended."""
         self._workers.close()
 
     # -- lanes ------------------------------------------------------------------------------
 
     async def _require_tables(self) -> None:
-        """SQLite calls a table that is missing the same as a database that is busy."""
+        """Raises TableMissing. SQLite uses one error for a missing table and a busy database."""
         tables = self.outbox.tables
 
         def missing() -> list[str]:
@@ -159,7 +159,7 @@ class Relay:
 
         if names := await in_thread(self._workers, missing):
             raise TableMissing(
-                f"the database has no table {' and no '.join(names)}; create it with "
+                f"database has no table {' and no '.join(names)}; create it with "
                 "`penstock outbox init`, or with your own migrations"
             )
 
@@ -173,16 +173,16 @@ class Relay:
     async def _take_lanes(self) -> None:
         await in_thread(self._workers, self._lanes.create_missing)
         while True:
-            hold = await in_thread(self._workers, self._lanes.take, list(self._tasks))
-            if hold is None:
+            lease = await in_thread(self._workers, self._lanes.take, list(self._tasks))
+            if lease is None:
                 return
-            sender = ClaimSender(hold, self._lanes, self._cluster, self._workers, self.config)
-            self._senders[hold.lane] = sender
+            sender = ClaimSender(lease, self._lanes, self._cluster, self._workers, self.config)
+            self._senders[lease.lane] = sender
             task = asyncio.get_running_loop().create_task(self._send(sender))
-            self._tasks[hold.lane] = task
+            self._tasks[lease.lane] = task
 
     async def _send(self, sender: ClaimSender) -> None:
-        """Sends a lane for as long as it is ours, through every failure that may pass."""
+        """Sends one lane until another relay takes it; retries transient failures."""
         failures = sent = 0
         try:
             while True:
@@ -191,7 +191,7 @@ class Relay:
                 except _TRANSIENT as error:
                     failures = failures + 1 if sender.sent == sent else 0
                     sent = sender.sent
-                    log.warning("lane %d of the outbox waits: %s", sender.hold.lane, error)
+                    log.warning("outbox lane %d: retrying after: %s", sender.lease.lane, error)
                     await self._backoff.wait(failures)
         except LaneLost as lost:
             log.info("%s", lost)
@@ -200,20 +200,20 @@ class Relay:
                 await sender.release()
             raise
 
-    def _forget_ended(self) -> None:
-        """Raises what ended one for good."""
+    def _remove_ended(self) -> None:
+        """Removes ended senders; raises the error of one that failed permanently."""
         for lane in [lane for lane, task in self._tasks.items() if task.done()]:
             task = self._tasks[lane]
-            self._forget(lane)
+            self._remove(lane)
             task.result()
 
-    def _forget(self, lane: int) -> None:
+    def _remove(self, lane: int) -> None:
         sender = self._senders.pop(lane)
         self._sent += sender.sent
         self._failed += sender.failed
         del self._tasks[lane]
 
-    # -- trying again -----------------------------------------------------------------------
+    # -- retrying --------------------------------------------------------------------------
 
     async def _count_open(self) -> int:
         def count() -> int:
@@ -224,7 +224,7 @@ class Relay:
         return await in_thread(self._workers, count)
 
     async def _retrying(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Until cluster and database answer."""
+        """Calls `work` until cluster and database answer."""
         failures = 0
         while True:
             try:
@@ -232,13 +232,13 @@ class Relay:
             except _TRANSIENT as error:
                 if isinstance(error, Refused) and error.code not in RETRIABLE:
                     raise
-                log.warning("the outbox waits: %s", error)
+                log.warning("outbox: retrying after: %s", error)
                 await self._backoff.wait(failures)
                 failures += 1
 
 
 def open_engine(database: str) -> Engine:
-    """An engine for a database URL, with the driver that our extras bring."""
+    """Creates an engine for a database URL, with the driver of the extra `postgres`."""
     url = make_url(database)
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
@@ -253,7 +253,7 @@ async def relaying(
     outbox: Outbox | None = None,
     config: RelayConfig | None = None,
 ) -> AsyncIterator[Relay]:
-    """A relay between a database URL and brokers (`host:port,...`), for the time of a `with`."""
+    """Context manager: a relay from a database URL to brokers (`host:port,...`)."""
     engine = open_engine(database)
     connection = ConnectionConfig(client_id="penstock-outbox")
     try:

@@ -1,21 +1,21 @@
-"""Sends one lane of an outbox: claim, write, mark, and what a relay that died left behind.
+"""Sender of one outbox lane: claims, writes and marks batches; resolves a dead relay's batch.
 
 One batch after the other:
 
-1. claim: a number and the next messages, one transaction of the database;
-2. write: the messages and that number, one transaction of the cluster. The number is kept as the
-   lane's position in the ledger, a group named like the lane that nobody is a member of;
-3. mark: the messages are sent, one transaction of the database.
+1. claim: a batch number and the next messages, one database transaction;
+2. write: the messages and the number, one transaction of the cluster. The number is committed as
+   the lane's offset in the ledger, a consumer group without members, named by the lane's identity;
+3. mark: the messages are sent, one database transaction.
 
-Wherever that is cut short, whoever holds the lane next first begins under the lane's transactional
-id, which ends the transaction that was open and keeps the dead one from ever ending it, and then
-compares: the ledger says the number that is claimed, so the batch is in the log; or it says the
-one before, so it is not, and is sent again. Anything else means that the ledger or the database is
-not the one that belongs to the other, and nothing is sent until somebody says what to do
-(`OutOfStep`). So readers of committed records see every message exactly once.
+If a relay stops between these steps, the next holder of the lane first initializes the lane's
+transactional id. That aborts the open transaction and fences the dead relay. Then it compares: if
+the ledger has the claimed number, the batch is in the log. If it has the number before, the batch
+is not, and is sent again. Any other number means that ledger and database do not match: nothing is
+sent until an operator decides (`OutOfStep`). So readers of committed records see every message
+exactly once.
 
-A message that the broker refuses for what it is (too large, no such topic) fails alone: it is
-marked, those after it go on.
+A message that the broker refuses for itself (too large, no such topic) fails alone: it is marked
+as failed, and later messages are still sent.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from sqlalchemy import RowMapping
 
-from penstock.app.outbox.claims import PURGED_MAX, Claimed, Hold, InDoubt, Lanes
+from penstock.app.outbox.claims import PURGED_MAX, Claimed, InDoubt, LaneLease, LaneStore
 from penstock.app.outbox.enqueue import unpack_headers
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Workers
@@ -43,10 +43,10 @@ from penstock.wire.records import Record
 log = logging.getLogger("penstock.outbox")
 
 LEDGER: Final = TopicPartition("penstock-outbox-ledger", 0)
-"""Where the ledger's positions are. Nothing is ever written there."""
+"""Partition whose committed offsets are the ledger. No record is ever written to it."""
 MESSAGE_ID: Final = "message_id"
 KEYLESS_RUN: Final = 64
-"""So many messages without a key in a row go to one partition, the same whenever they are sent."""
+"""Consecutive keyless messages per partition; chosen by row id, so a resend uses the same one."""
 PURGE_S: Final = 10.0
 
 UNSENDABLE: Final = frozenset(
@@ -61,90 +61,94 @@ UNSENDABLE: Final = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-"""The message's own fault, as far as one can tell."""
+"""Error codes that the message itself caused, as far as the sender can tell."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class ResumeChoice(enum.Enum):
-    """How to go on without a ledger that tells."""
+    """Choice for a batch of which the ledger cannot tell if it was sent."""
 
     STOP = "stop"
     RESEND = "resend"
-    """Nothing is lost, something may be there twice."""
+    """Send again: nothing is lost, messages may be duplicated."""
     SKIP = "skip"
-    """Nothing is there twice, something may be lost."""
+    """Count it as sent: nothing is duplicated, messages may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelayConfig:
     rows_max: int = 500
-    """Messages in one batch."""
+    """Maximum messages in one batch."""
     bytes_max: int = 800_000
-    """Beyond this a batch takes no further message: together they must fit into one record batch
-    of a partition."""
+    """Maximum bytes of a batch: its messages must fit into one record batch of a partition."""
     poll_ms: int = 100
-    """How often an outbox with nothing to send is looked at."""
+    """Poll interval of an outbox without pending messages."""
     lease_ms: int = 10_000
-    """After such a silence of a relay another one takes its lanes."""
+    """Lease of a lane: another relay takes it this long after the last renewal."""
     keep_ms: int = 3_600_000
-    """Sent messages stay in the table for so long."""
+    """Retention of sent rows in the table."""
     transaction_timeout_ms: int = 60_000
     in_doubt: ResumeChoice = ResumeChoice.STOP
-    """What to do where the ledger cannot tell whether a batch was sent."""
+    """Action when the ledger cannot tell if a batch was sent."""
 
 
 class OutOfStep(Exception):
-    """Ledger and database do not belong together: it cannot be told what was sent.
+    """Ledger and database contradict each other: it is unknown which batches were sent.
 
-    After a look at the topics somebody decides: `RelayConfig.in_doubt`.
+    An operator inspects the topics and then decides with `RelayConfig.in_doubt`.
     """
 
 
 class ClaimSender:
-    """Sends what is in the lane that was taken, for as long as it is held."""
+    """Sends the messages of one lane for as long as it holds the lane's lease."""
 
     def __init__(
-        self, hold: Hold, lanes: Lanes, cluster: Cluster, workers: Workers, config: RelayConfig
+        self,
+        lease: LaneLease,
+        lanes: LaneStore,
+        cluster: Cluster,
+        workers: Workers,
+        config: RelayConfig,
     ) -> None:
-        self.hold = hold
+        self.lease = lease
         self.sent = 0
         self.failed = 0
-        self.news = asyncio.Event()
+        self.wake = asyncio.Event()
         self._lanes = lanes
         self._cluster = cluster
         self._workers = workers
         self._config = config
-        self._careful = 0
-        """So many messages are sent one by one, because one of them was refused."""
+        self._one_by_one = 0
+        """Messages left to send one by one, because one of them was refused."""
         self._refused: str | None = None
-        """Why the message that is claimed, alone in its batch, was refused."""
+        """Reason for which the claimed message, alone in its batch, was refused."""
         self._renew_s = self._purge_s = 0.0
 
     async def run(self) -> None:
-        """Finds out what became of the last batch, then sends one after the other.
+        """Resolves the last batch, then sends batch after batch.
 
-        Raises LaneLost when the lane is another's. Whatever else it raises: run it again.
+        Raises LaneLost when another relay took the lane. After any other error, run it again.
         """
         while True:
-            await self._work(self._lanes.renew, self.hold)
+            await self._work(self._lanes.renew, self.lease)
             timeout_ms = self._config.transaction_timeout_ms
-            writer = TransactionalWriter(self._cluster, self.hold.identity, timeout_ms)
+            writer = TransactionalWriter(self._cluster, self.lease.identity, timeout_ms)
             await writer.begin()
             await self._resolve()
             await self._send_all(writer)
 
     async def release(self) -> None:
-        """Others need not wait for the lease to run out."""
-        await self._work(self._lanes.release, self.hold)
+        """Releases the lease, so that other relays need not wait for its expiry."""
+        await self._work(self._lanes.release, self.lease)
 
     async def _send_all(self, writer: TransactionalWriter) -> None:
-        """Returns when a message was refused; its transaction is then open."""
+        """Sends until a message is refused; its transaction is then still open."""
         config = self._config
         while True:
-            rows_max = 1 if self._careful else config.rows_max
-            claimed = await self._work(self._lanes.claim, self.hold, rows_max, config.bytes_max)
+            rows_max = 1 if self._one_by_one else config.rows_max
+            claimed = await self._work(self._lanes.claim, self.lease, rows_max, config.bytes_max)
             if claimed is None:
                 await self._idle()
                 continue
@@ -155,41 +159,41 @@ class ClaimSender:
                     raise
                 if len(claimed.rows) == 1:
                     self._refused = refused.message
-                self._careful = max(self._careful, len(claimed.rows))
+                self._one_by_one = max(self._one_by_one, len(claimed.rows))
                 return
-            await self._work(self._lanes.mark_sent, self.hold, claimed.number)
+            await self._work(self._lanes.mark_sent, self.lease, claimed.number)
             self.sent += len(claimed.rows)
-            self._careful = max(0, self._careful - len(claimed.rows))
+            self._one_by_one = max(0, self._one_by_one - len(claimed.rows))
             await self._purge()
 
     async def _resolve(self) -> None:
-        """The last batch is in the log or is not; nothing is open that could change that."""
-        hold = self.hold
-        doubt = await self._work(self._lanes.in_doubt, hold)
-        ledger = await committed_offsets(self._cluster, hold.identity, is_stable=True)
+        """Settles the last batch. No transaction is open that could still change the log."""
+        lease = self.lease
+        doubt = await self._work(self._lanes.in_doubt, lease)
+        ledger = await committed_offsets(self._cluster, lease.identity, is_stable=True)
         kept = ledger[LEDGER].offset if LEDGER in ledger else 0
         is_known = kept in (doubt.number, doubt.done) or doubt.number is None
         if kept > doubt.last or not is_known:
-            # Another relay that has taken the lane meanwhile may have moved the ledger on.
-            await self._work(self._lanes.renew, hold)
+            # Another relay may have taken the lane meanwhile and advanced the ledger.
+            await self._work(self._lanes.renew, lease)
             if self._config.in_doubt is ResumeChoice.STOP:
-                raise OutOfStep(_explain(hold, doubt, kept))
+                raise OutOfStep(_explain_conflict(lease, doubt, kept))
             if kept > doubt.last:
-                await self._work(self._lanes.adopt, hold, kept)
+                await self._work(self._lanes.adopt, lease, kept)
             is_sent = self._config.in_doubt is ResumeChoice.SKIP
         else:
             is_sent = kept == doubt.number
         if doubt.number is None:
             return
         if is_sent:
-            await self._work(self._lanes.mark_sent, hold, doubt.number)
+            await self._work(self._lanes.mark_sent, lease, doubt.number)
         elif self._refused is not None:
-            log.error("a message of lane %d cannot be sent: %s", hold.lane, self._refused)
-            await self._work(self._lanes.mark_failed, hold, self._refused)
+            log.error("outbox lane %d: message refused: %s", lease.lane, self._refused)
+            await self._work(self._lanes.mark_failed, lease, self._refused)
             self.failed += 1
-            self._careful -= 1
+            self._one_by_one -= 1
         else:
-            await self._work(self._lanes.give_back, hold)
+            await self._work(self._lanes.give_back, lease)
         self._refused = None
 
     async def _write(self, writer: TransactionalWriter, claimed: Claimed) -> None:
@@ -198,24 +202,24 @@ class ClaimSender:
             info = await self._cluster.topic(row["topic"], auto_create=True)
             where = TopicPartition(row["topic"], _partition(row, len(info.partitions)))
             batches.setdefault(where, []).append(_record(row))
-        await writer.write(batches, self.hold.identity, {LEDGER: Committed(claimed.number)})
+        await writer.write(batches, self.lease.identity, {LEDGER: Committed(claimed.number)})
 
     async def _idle(self) -> None:
-        """Nothing to send: waits for news, renews the lease, cleans."""
+        """Waits for new messages or the poll interval, renews the lease, purges."""
         loop = asyncio.get_running_loop()
-        self.news.clear()
+        self.wake.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.poll_ms / 1000):
-                await self.news.wait()
+                await self.wake.wait()
         if loop.time() >= self._renew_s:
             self._renew_s = loop.time() + self._config.lease_ms / 3000
-            await self._work(self._lanes.renew, self.hold)
+            await self._work(self._lanes.renew, self.lease)
         await self._purge()
 
     async def _purge(self) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._purge_s:
-            gone = await self._work(self._lanes.purge, self.hold, self._config.keep_ms)
+            gone = await self._work(self._lanes.purge, self.lease, self._config.keep_ms)
             self._purge_s = loop.time() + (0 if gone == PURGED_MAX else PURGE_S)
 
     async def _work(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -223,7 +227,7 @@ class ClaimSender:
 
 
 async def in_thread(workers: Workers, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs it in a thread, and has it end before a cancelled caller goes on."""
+    """Runs `work` in a thread; a cancelled caller still waits until it has ended."""
     running = asyncio.ensure_future(workers.run(work, *args, **kwargs))
     try:
         return await asyncio.shield(running)
@@ -233,21 +237,22 @@ async def in_thread(workers: Workers, work: Callable[P, T], *args: P.args, **kwa
         raise
 
 
-def _explain(hold: Hold, doubt: InDoubt, kept: int) -> str:
+def _explain_conflict(lease: LaneLease, doubt: InDoubt, kept: int) -> str:
     if kept > doubt.last:
         return (
-            f"lane {hold.lane} of the outbox has claimed {doubt.last} batches, but {kept} are in "
-            "the log: the database is older than the log (a restored backup?)"
+            f"outbox lane {lease.lane} has claimed {doubt.last} batches, but the log has {kept}: "
+            "the database is older than the log (a restored backup?). Inspect the topics, then "
+            "set RelayConfig.in_doubt"
         )
     return (
-        f"batch {doubt.number} of lane {hold.lane} may be in the log or not: the ledger (group "
-        f"{hold.identity}) says {kept}, and should say {doubt.done} or {doubt.number}. It was "
-        "lost, or this is another cluster"
+        f"outbox lane {lease.lane}: batch {doubt.number} may or may not be in the log. The "
+        f"ledger (group {lease.identity}) says {kept}; expected {doubt.done} or {doubt.number}. It "
+        "was lost, or this is another cluster. Inspect the topics, then set RelayConfig.in_doubt"
     )
 
 
 def _partition(row: RowMapping, count: int) -> int:
-    """The same whenever the message is sent."""
+    """Partition of a row; the same on every attempt."""
     key = row["key"]
     if key is None:
         return int(row["id"]) // KEYLESS_RUN % count

@@ -1,12 +1,13 @@
-"""The tables of outbox and inbox, as SQLAlchemy Core tables in the caller's own MetaData.
+"""Tables of outbox and inbox, as SQLAlchemy Core tables in the caller's own MetaData.
 
-So `metadata.create_all` and Alembic see them beside the caller's, and ORM sessions use them in the
-caller's transaction. Invariants:
+So `metadata.create_all` and Alembic see them with the caller's tables, and ORM sessions use them in
+the caller's transaction. Invariants:
 
-- Ids of outbox rows only grow and are never used twice (SQLite would, unless told not to).
-- A row is pending, claimed by one numbered batch, sent, or failed; `relay` says how it moves.
-- A lane is a line of rows that leave in the order of their ids. There is one row for each lane,
-  made by whoever relays it first; its `identity` is random and stands for it in the cluster.
+- Ids of outbox rows only grow and are never reused (SQLite would reuse them by default).
+- A row is pending, claimed by one numbered batch, sent, or failed; `sender` changes its state.
+- A lane is a partition of the outbox: its rows are sent in the order of their ids. Each lane has
+  one row in the lanes table, created by the first relay that finds messages in it. Its random
+  `identity` is the lane's transactional id and ledger group in the cluster.
 """
 
 import enum
@@ -33,14 +34,14 @@ _Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class RowState(enum.IntEnum):
-    """What has become of an outbox row."""
+    """State of an outbox row."""
 
     PENDING = 0
     CLAIMED = 1
     """In the batch that is being sent."""
     SENT = 2
     FAILED = 3
-    """The broker will not take it; `error` says why."""
+    """Refused by the broker; `error` has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class OutboxTables:
 
 
 def outbox_tables(metadata: MetaData, name: str) -> OutboxTables:
-    """The tables `<name>` and `<name>_lanes`; those of an earlier call with the same name."""
+    """Returns the tables `<name>` and `<name>_lanes`, existing ones if already defined."""
     if name in metadata.tables:
         return OutboxTables(metadata.tables[name], metadata.tables[f"{name}_lanes"])
     messages = Table(
@@ -85,7 +86,7 @@ def outbox_tables(metadata: MetaData, name: str) -> OutboxTables:
 
 
 def inbox_table(metadata: MetaData, name: str) -> Table:
-    """What consumers have processed, by consumer and message id."""
+    """Returns the table of processed messages, by consumer and message id."""
     if name in metadata.tables:
         return metadata.tables[name]
     return Table(

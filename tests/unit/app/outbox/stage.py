@@ -1,4 +1,4 @@
-"""What the outbox tests share: a database, a broker, and a relay between them."""
+"""Shared by the outbox tests: a database, a broker, and a relay between them."""
 
 import asyncio
 from collections import Counter
@@ -38,7 +38,7 @@ def sqlite_url(directory: Path) -> str:
 def drain(
     broker: Broker, engine: Engine, outbox: Outbox, config: RelayConfig = QUICK
 ) -> tuple[int, int]:
-    """Relays everything; answers how many were sent, and how many failed."""
+    """Relays everything; returns the numbers of sent and of failed messages."""
 
     async def main() -> tuple[int, int]:
         async with Cluster(SystemRandom(), parse_brokers(broker.bootstrap)) as cluster:
@@ -61,7 +61,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def states(engine: Engine, outbox: Outbox) -> dict[RowState, int]:
-    """Only those that there are."""
+    """Row counts of the states that occur."""
     with engine.connect() as connection:
         return {state: n for state, n in outbox.counts(connection).items() if n}
 

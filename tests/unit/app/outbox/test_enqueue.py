@@ -1,4 +1,4 @@
-"""Claims about putting messages into an outbox."""
+"""Outbox: enqueueing messages in a database transaction."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def engine(tmp_path: Path, outbox: Outbox) -> Iterator[Engine]:
         yield engine
 
 
-def test_a_message_is_kept_as_it_was_given(engine: Engine, outbox: Outbox) -> None:
+def test_enqueued_row_has_the_message(engine: Engine, outbox: Outbox) -> None:
     with engine.begin() as connection:
         headers: list[tuple[str, HeaderValue]] = [("a", "1"), ("a", b"\xff"), ("b", None), ("n", 5)]
         message_id = outbox.enqueue(
@@ -57,7 +57,7 @@ class Order(Model):
     customer: Mapped[str] = mapped_column(String(50))
 
 
-def test_orm_sessions_use_the_tables_beside_their_own(tmp_path: Path) -> None:
+def test_orm_sessions_share_the_metadata(tmp_path: Path) -> None:
     outbox = Outbox(Model.metadata)
     with database(sqlite_url(tmp_path), outbox) as engine:
         with Session(engine) as session, session.begin():
@@ -72,14 +72,14 @@ def test_orm_sessions_use_the_tables_beside_their_own(tmp_path: Path) -> None:
             assert outbox.counts(session)[RowState.PENDING] == 1
 
 
-def test_tables_may_be_asked_for_twice_and_named_otherwise() -> None:
+def test_tables_are_reused_and_may_be_renamed() -> None:
     metadata = MetaData()
     assert Outbox(metadata).tables == Outbox(metadata).tables
     assert Outbox(metadata, table="mail_outbox").tables.lanes.name == "mail_outbox_lanes"
     Table("child", metadata, Column("id", Integer, ForeignKey("penstock_outbox.id")))
 
 
-def test_a_key_is_always_in_one_lane_and_lanes_are_all_used() -> None:
+def test_key_maps_to_one_lane_and_all_lanes_are_used() -> None:
     outbox = Outbox(lanes=4)
     lanes = {key: outbox._lane_of("t", key) for key in (b"%d" % n for n in range(100))}
     assert set(lanes.values()) == {0, 1, 2, 3}
@@ -87,7 +87,7 @@ def test_a_key_is_always_in_one_lane_and_lanes_are_all_used() -> None:
     assert outbox._lane_of("t", None) == outbox._lane_of("t", None)
 
 
-def test_what_no_broker_takes_is_refused_at_once(engine: Engine, outbox: Outbox) -> None:
+def test_invalid_message_is_refused_at_enqueue(engine: Engine, outbox: Outbox) -> None:
     with engine.begin() as connection:
         with pytest.raises(Refused) as refused:
             outbox.enqueue(connection, "t", b"x" * 2_000_000)
@@ -95,7 +95,7 @@ def test_what_no_broker_takes_is_refused_at_once(engine: Engine, outbox: Outbox)
         with pytest.raises(Refused) as refused:
             outbox.enqueue(connection, "", b"x")
         assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-        with pytest.raises(ValueError, match="message id"):
+        with pytest.raises(ValueError, match="message_id"):
             outbox.enqueue(connection, "t", b"x", message_id="x" * 300)
         with pytest.raises(ValueError, match="priority"):
             outbox.enqueue(connection, "t", b"x", priority=10)

@@ -1,4 +1,4 @@
-"""Claims about outbox and inbox with SQLAlchemy's asyncio sessions, on PostgreSQL."""
+"""Outbox and inbox with SQLAlchemy's asyncio sessions, on PostgreSQL."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def use(url: str) -> None:
     await engine.dispose()
 
 
-def test_asyncio_sessions_and_connections_enqueue_and_note_in_their_transaction() -> None:
+def test_asyncio_sessions_use_their_own_transaction() -> None:
     postgres = PostgresProcess()
     try:
         asyncio.run(use(postgres.url.replace("postgresql://", "postgresql+psycopg://")))

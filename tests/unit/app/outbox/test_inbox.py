@@ -1,4 +1,4 @@
-"""Claims about the inbox: effects and the note that a message was processed commit together."""
+"""Inbox: effects and message id commit together."""
 
 import threading
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 
 def handle(engine: Engine, message_id: str, *, dies: bool = False) -> bool:
-    """A handler with an effect; answers whether it was the first."""
+    """Handler with an effect; returns True for the first delivery."""
     with engine.connect() as connection:
         is_first = INBOX.is_first(connection, message_id)
         if is_first:
@@ -68,19 +68,19 @@ def effects(engine: Engine) -> list[str]:
         ]
 
 
-def test_a_message_has_its_effects_once(engine: Engine) -> None:
+def test_effects_happen_once_per_message(engine: Engine) -> None:
     assert [handle(engine, text) for text in ("a", "a", "b", "a")] == [True, False, True, False]
     assert effects(engine) == ["a", "b"]
 
 
-def test_a_handler_that_dies_leaves_neither_effect_nor_note(engine: Engine) -> None:
+def test_crashed_handler_leaves_neither_effect_nor_id(engine: Engine) -> None:
     assert handle(engine, "a", dies=True)
     assert effects(engine) == []
     assert handle(engine, "a")
     assert effects(engine) == ["a"]
 
 
-def test_sessions_and_other_consumers(engine: Engine) -> None:
+def test_sessions_work_and_consumers_are_independent(engine: Engine) -> None:
     other = Inbox(METADATA, consumer="mailing")
     with Session(engine) as session, session.begin():
         assert INBOX.is_first(session, "a")
@@ -88,7 +88,7 @@ def test_sessions_and_other_consumers(engine: Engine) -> None:
         assert not INBOX.is_first(session, "a")
 
 
-def test_of_many_at_once_one_is_first(engine: Engine) -> None:
+def test_exactly_one_concurrent_delivery_is_first(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
         engine = create_engine(engine.url, connect_args={"timeout": 30})
     start = threading.Barrier(4)
@@ -109,7 +109,7 @@ def test_of_many_at_once_one_is_first(engine: Engine) -> None:
     engine.dispose()
 
 
-def test_old_notes_are_forgotten(engine: Engine) -> None:
+def test_forget_older_deletes_old_ids(engine: Engine) -> None:
     handle(engine, "old")
     CLOCK.jump(60_000)
     handle(engine, "new")
@@ -119,10 +119,10 @@ def test_old_notes_are_forgotten(engine: Engine) -> None:
     assert not handle(engine, "new")
 
 
-def test_ids_and_databases_that_it_cannot_keep_are_refused(tmp_path: Path) -> None:
+def test_invalid_ids_and_databases_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="characters"):
         Inbox(consumer="")
     with pytest.raises(ValueError, match="characters"):
-        INBOX._note("sqlite", "x" * 256)
+        INBOX._insert("sqlite", "x" * 256)
     with pytest.raises(NotImplementedError, match="mysql"):
-        INBOX._note("mysql", "x")
+        INBOX._insert("mysql", "x")

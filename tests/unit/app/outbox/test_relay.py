@@ -1,4 +1,4 @@
-"""Claims about relaying an outbox in SQLite into a real broker."""
+"""Outbox relay, from SQLite to a real broker."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, update
 from sqlalchemy.orm import Session
 
-from penstock.app.outbox.claims import Hold, InDoubt, LaneLost, Lanes
+from penstock.app.outbox.claims import InDoubt, LaneLease, LaneLost, LaneStore
 from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import (
     OutOfStep,
@@ -62,7 +62,7 @@ def enqueue(engine: Engine, outbox: Outbox, topic: str, texts: list[str], key: s
             outbox.enqueue(connection, topic, text, key=key or text)
 
 
-def test_what_was_committed_is_sent_and_what_was_rolled_back_is_not(
+def test_committed_rows_are_sent_and_rolled_back_rows_are_not(
     broker: Broker, engine: Engine, outbox: Outbox
 ) -> None:
     with Session(engine) as session, session.begin():
@@ -81,9 +81,7 @@ def test_what_was_committed_is_sent_and_what_was_rolled_back_is_not(
     assert states(engine, outbox) == {RowState.SENT: 1}
 
 
-def test_messages_of_a_key_leave_in_order_however_many_batches_it_takes(
-    broker: Broker, engine: Engine, outbox: Outbox
-) -> None:
+def test_key_order_leases_across_batches(broker: Broker, engine: Engine, outbox: Outbox) -> None:
     with engine.begin() as connection:
         for number in range(300):
             outbox.enqueue(connection, "ordered", str(number), key=f"k{number % 7}")
@@ -96,7 +94,9 @@ def test_messages_of_a_key_leave_in_order_however_many_batches_it_takes(
     assert len(by_key) == 7
 
 
-def test_messages_without_a_key_are_spread(broker: Broker, engine: Engine, outbox: Outbox) -> None:
+def test_keyless_messages_are_spread_over_partitions(
+    broker: Broker, engine: Engine, outbox: Outbox
+) -> None:
     with engine.begin() as connection:
         for number in range(400):
             outbox.enqueue(connection, "keyless", str(number))
@@ -104,7 +104,7 @@ def test_messages_without_a_key_are_spread(broker: Broker, engine: Engine, outbo
     assert {message.partition for message in broker.messages("keyless")} == {0, 1, 2}
 
 
-def test_lanes_are_sent_side_by_side_and_keep_keys_together(broker: Broker, tmp_path: Path) -> None:
+def test_lanes_are_sent_in_parallel_in_key_order(broker: Broker, tmp_path: Path) -> None:
     outbox = Outbox(lanes=4)
     with database(sqlite_url(tmp_path), outbox) as engine:
         with engine.begin() as connection:
@@ -121,9 +121,7 @@ def test_lanes_are_sent_side_by_side_and_keep_keys_together(broker: Broker, tmp_
         assert len({row.identity for row in rows}) == 4
 
 
-def test_a_message_that_cannot_be_sent_fails_alone(
-    broker: Broker, engine: Engine, outbox: Outbox
-) -> None:
+def test_refused_message_fails_alone(broker: Broker, engine: Engine, outbox: Outbox) -> None:
     broker.create_topic("small", configs={"max.message.bytes": 2_000})
     with engine.begin() as connection:
         for number in range(10):
@@ -144,10 +142,10 @@ def test_a_message_that_cannot_be_sent_fails_alone(
 
 
 @pytest.mark.parametrize("died", ["before the write", "after the write", "while writing"])
-def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
+def test_relay_crash_causes_no_loss_and_no_duplicates(
     broker: Broker, engine: Engine, outbox: Outbox, died: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The three places where the two sides disagree, by hand; kill -9 is in tests/chaos."""
+    """Creates each of the three crash states by hand; tests/chaos covers kill -9."""
     topic = died.replace(" ", "-")
     enqueue(engine, outbox, topic, ["first"])
     drain(broker, engine, outbox)
@@ -156,15 +154,15 @@ def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
     async def die() -> None:
         async with Cluster(SystemRandom(), parse_brokers(broker.bootstrap)) as cluster:
             relay = Relay(engine, cluster, outbox, QUICK)
-            hold = relay._lanes.take([])
-            assert hold is not None
-            claimed = relay._lanes.claim(hold, 100, 100_000)
+            lease = relay._lanes.take([])
+            assert lease is not None
+            claimed = relay._lanes.claim(lease, 100, 100_000)
             assert claimed is not None
             from penstock.app.outbox.sender import ClaimSender
             from penstock.client.producer.transactional import TransactionalWriter
 
-            sender = ClaimSender(hold, relay._lanes, cluster, relay._workers, QUICK)
-            writer = TransactionalWriter(cluster, hold.identity)
+            sender = ClaimSender(lease, relay._lanes, cluster, relay._workers, QUICK)
+            writer = TransactionalWriter(cluster, lease.identity)
             if died != "before the write":
                 await writer.begin()
                 with monkeypatch.context() as patched:
@@ -202,7 +200,7 @@ def expire_leases(engine: Engine, outbox: Outbox) -> None:
         connection.execute(update(outbox.tables.lanes).values(lease_until_ms=0))
 
 
-def test_a_relay_whose_lane_was_taken_sends_nothing_more(
+def test_relay_that_lost_its_lane_sends_nothing(
     broker: Broker, engine: Engine, outbox: Outbox
 ) -> None:
     async def main() -> None:
@@ -234,7 +232,7 @@ def test_a_relay_whose_lane_was_taken_sends_nothing_more(
     assert_once(broker, "taken", [b"a", *(b"%d" % n for n in range(50))])
 
 
-def test_sent_messages_are_removed_after_their_time(
+def test_sent_rows_are_purged_after_retention(
     broker: Broker, engine: Engine, outbox: Outbox
 ) -> None:
     enqueue(engine, outbox, "cleaned", [str(number) for number in range(20)])
@@ -258,7 +256,7 @@ def test_sent_messages_are_removed_after_their_time(
     assert row.id == 21, "an id is never used twice"
 
 
-def test_a_ledger_that_does_not_fit_stops_the_relay_until_somebody_decides(
+def test_lost_ledger_stops_the_relay_until_configured(
     broker: Broker, engine: Engine, outbox: Outbox
 ) -> None:
     enqueue(engine, outbox, "ledger", ["a"])
@@ -270,14 +268,14 @@ def test_a_ledger_that_does_not_fit_stops_the_relay_until_somebody_decides(
         connection.execute(
             update(messages).where(messages.c.state == RowState.PENDING).values(state=1, batch=9)
         )
-    with pytest.raises(OutOfStep, match="batch 9 of lane 0 may be in the log or not"):
+    with pytest.raises(OutOfStep, match="lane 0: batch 9"):
         drain(broker, engine, outbox)
     expire_leases(engine, outbox)
     drain(broker, engine, outbox, RelayConfig(poll_ms=5, in_doubt=ResumeChoice.RESEND))
     assert_once(broker, "ledger", [b"a", b"b"])
 
 
-def test_a_database_older_than_the_log_stops_the_relay_until_somebody_decides(
+def test_restored_database_stops_the_relay_until_configured(
     broker: Broker, engine: Engine, outbox: Outbox
 ) -> None:
     for text in ("a", "b"):
@@ -293,18 +291,18 @@ def test_a_database_older_than_the_log_stops_the_relay_until_somebody_decides(
     assert_once(broker, "restored", [b"a", b"b", b"c"])
 
 
-class OvertakenLanes(Lanes):
-    """Others take the lane, and send what is there, right after its holder has looked back."""
+class OvertakenLaneStore(LaneStore):
+    """Another relay takes the lane and sends its rows right after `in_doubt` returned."""
 
     overtake: Callable[[], object]
 
-    def in_doubt(self, hold: Hold) -> InDoubt:
-        doubt = super().in_doubt(hold)
+    def in_doubt(self, lease: LaneLease) -> InDoubt:
+        doubt = super().in_doubt(lease)
         self.overtake()
         return doubt
 
 
-def test_a_relay_that_is_overtaken_while_it_looks_back_is_no_cause_for_alarm(
+def test_lane_lost_while_resolving_is_not_reported_as_out_of_step(
     broker: Broker, engine: Engine, outbox: Outbox
 ) -> None:
     enqueue(engine, outbox, "overtaken", ["a"])
@@ -317,13 +315,13 @@ def test_a_relay_that_is_overtaken_while_it_looks_back_is_no_cause_for_alarm(
 
     async def main() -> None:
         random, workers = SystemRandom(), ThreadWorkers(name="overtaken")
-        lanes = OvertakenLanes(engine, outbox.tables, SystemClock(), random, QUICK.lease_ms)
+        lanes = OvertakenLaneStore(engine, outbox.tables, SystemClock(), random, QUICK.lease_ms)
         lanes.overtake = overtake
         async with Cluster(random, parse_brokers(broker.bootstrap)) as cluster:
-            hold = lanes.take([])
-            assert hold is not None
+            lease = lanes.take([])
+            assert lease is not None
             try:
-                await ClaimSender(hold, lanes, cluster, workers, QUICK).run()
+                await ClaimSender(lease, lanes, cluster, workers, QUICK).run()
             finally:
                 workers.close()
 
@@ -332,7 +330,7 @@ def test_a_relay_that_is_overtaken_while_it_looks_back_is_no_cause_for_alarm(
     assert_once(broker, "overtaken", [b"a", b"b"])
 
 
-def test_a_database_without_an_outbox_is_said_so(broker: Broker, tmp_path: Path) -> None:
+def test_missing_tables_are_reported(broker: Broker, tmp_path: Path) -> None:
     async def main() -> None:
         async with relaying(broker.bootstrap, sqlite_url(tmp_path)) as relay:
             await relay.run()
@@ -341,7 +339,7 @@ def test_a_database_without_an_outbox_is_said_so(broker: Broker, tmp_path: Path)
         run(main())
 
 
-def test_plain_postgresql_urls_get_the_driver_that_we_ship() -> None:
+def test_postgresql_url_defaults_to_psycopg() -> None:
     engine = open_engine("postgresql://user:secret@localhost/app")
     assert engine.url.drivername == "postgresql+psycopg"
     engine.dispose()
