@@ -160,13 +160,18 @@ class IsrMaintenance:
         record, brokers = partition.record, self._watcher.image.brokers
         if partition.log.is_lost:
             return elections.must_leave(record, self._node_id)
-        is_fit = partition.log.offline is None and not partition.is_unwritable
-        if is_fit or self._node_id not in record.isr:
+        is_offline = partition.log.offline is not None
+        if self._node_id in record.isr:
+            eligible = record.isr + record.elr if is_offline else record.isr
+        elif self._node_id in record.elr and is_offline:
+            eligible = record.isr  # As long as it is eligible, its log cannot be copied anew.
+        else:
             return False
-        eligible = record.isr + record.elr if partition.log.offline is not None else record.isr
         others = sum(node in brokers for node in eligible if node != self._node_id)
-        if partition.log.offline is not None:
+        if is_offline:
             return others > 0
+        if not partition.is_unwritable:
+            return False
         # It has every record and can be read: it leaves only if writes can then continue.
         topic = self._topic_of(partition)
         if topic is None:

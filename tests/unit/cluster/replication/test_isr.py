@@ -244,6 +244,32 @@ async def test_the_last_one_stays_though_its_log_has_failed(leader: Leader) -> N
     assert (await leader.stored()).isr == (1,)
 
 
+async def fail_eligible_follower(leader: Leader, isr: tuple[int, ...]) -> None:
+    record = PartitionRecord((1, 2, 3), 2, isr, 4, 11, elr=(1, 3))
+    partition = led(leader.node)
+    topic = leader.node.ctx.image.topics["t"]
+    await leader.node.put(store_keys.partition_key(topic.id, 0), record)
+    await asyncio.sleep(0.1)
+    leader.node.ctx.partitions.read_failed(partition, OSError("unreadable"))
+    await asyncio.sleep(2)
+
+
+@run_with(on_leader)
+async def test_eligible_follower_whose_log_fails_leaves_the_elr(leader: Leader) -> None:
+    """As long as it is eligible it cannot copy its log anew, and the ISR could never grow."""
+    await fail_eligible_follower(leader, isr=(2,))
+    record = await leader.stored()
+    assert (record.leader, record.isr, record.elr) == (2, (2,), (3,))
+
+
+@run_with(on_leader)
+async def test_eligible_follower_whose_log_fails_stays_while_the_isr_is_down(
+    leader: Leader,
+) -> None:
+    await fail_eligible_follower(leader, isr=(4,))
+    assert 1 in (await leader.stored()).elr
+
+
 @run_with(on_leader)
 async def test_when_fewer_are_asked_for_the_elr_is_cleared(leader: Leader) -> None:
     node = leader.node
