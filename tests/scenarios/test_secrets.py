@@ -46,7 +46,7 @@ def test_no_secret_is_told_by_anything(tmp_path: Path) -> None:
     finally:
         broker.stop()
     said.append(broker.log())
-    assert "a login from 127.0.0.1 failed" in broker.log(), "it was tried"
+    assert "login from 127.0.0.1 failed" in broker.log(), "it was tried"
     assert "sqs.credentials is on the command line" in broker.log()
     for secret in secrets:
         for text in said:

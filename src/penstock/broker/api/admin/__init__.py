@@ -1,1 +1,1 @@
-"""Topics, configs, cluster and elections: what administrators and other nodes ask."""
+"""Administrative APIs: topics, configs, cluster and elections."""

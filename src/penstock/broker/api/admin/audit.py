@@ -1,6 +1,6 @@
-"""AppendAudit (api 30032), version 0. Penstock's own, between its nodes.
+"""AppendAudit (api 30032), version 0: Penstock's own API between its nodes.
 
-A caller must have the right to act for the cluster.
+Needs CLUSTER_ACTION.
 """
 
 from penstock.base.errors import ErrorCode, Refused

@@ -1,12 +1,11 @@
 """DescribeCluster (api 60), versions 0-2; DescribeLogDirs (35), 1-5; AlterReplicaLogDirs (34), 1-2;
 UnregisterBroker (64), 0; UpdateFeatures (57), 0-2.
 
-DescribeCluster: v1 endpoint type; v2 fenced brokers (a fenced broker has no lease, so there are
-none to list). DescribeLogDirs: v3 an error of its own, v4 bytes of the volume (the total is what
-the node may use of it; -1 when it is full), v5 whether it is cordoned. A node has one log
-directory, so AlterReplicaLogDirs can only keep a replica where it is. There is no KRaft quorum to
-describe: metadata lives in the store. Features follow the version of the software and cannot be
-set.
+DescribeCluster: v1 endpoint type; v2 fenced brokers (there are none to list, since a fenced broker
+has no lease). DescribeLogDirs: v3 a separate error, v4 bytes of the volume (the total is the part
+that the node may use; -1 when it is full), v5 cordoned directories. A node has one log directory,
+so AlterReplicaLogDirs cannot move a replica. There is no KRaft quorum to describe: metadata is in
+the store. Features depend on the software version and cannot be set.
 """
 
 from penstock.base.errors import ErrorCode, Refused
@@ -44,7 +43,7 @@ from penstock.wire.messages.log_dirs import (
 NOT_ASKED = -(2**31)
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
-FEATURES_FOLLOW = "features follow the version of the software and cannot be set"
+FEATURES_FOLLOW = "features depend on the software version and cannot be set"
 
 
 def describe_cluster(
@@ -110,7 +109,7 @@ async def describe_log_dirs(
 
 
 def _volume(ctx: AdminContext) -> tuple[int, int]:
-    """Bytes that are free, and all there are of them. Blocks."""
+    """Returns free and total bytes of the volume. Blocks."""
     free = ctx.directory.disk.free_bytes(ctx.directory.path)
     free_share = 1 - ctx.directory.disk.used_percent(ctx.directory.path) / 100
     return free, round(free / free_share) if free_share > 0 else -1
@@ -171,7 +170,7 @@ def alter_replica_log_dirs(
 async def unregister_broker(
     ctx: AdminContext, call: Call, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
-    """Nobody waits for that node any longer: it will not come back."""
+    """Removes a node that will not come back, so that no partition waits for it."""
     node_id = request.broker_id
     code, message = ErrorCode.NONE, None
     deleted = ctx.image.deleted
@@ -182,7 +181,7 @@ async def unregister_broker(
     if not may_cluster(ctx, call, Operation.ALTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     elif node_id in ctx.image.brokers:
-        # Registrations are leases: they end by themselves when the node stops.
+        # Registrations are leases, which expire when the node stops.
         code, message = ErrorCode.INVALID_REQUEST, f"broker {node_id} is up: stop it instead"
     elif not is_awaited and not _has_replicas(ctx.image, node_id):
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -213,7 +212,7 @@ def update_features(
     for update in request.feature_updates:
         level = FEATURES.get(update.feature, 0)
         if update.max_version_level != level:
-            # As in Kafka, one that cannot be updated says so for all of them.
+            # As in Kafka, one feature that cannot be updated fails all of them.
             return UpdateFeaturesResponse(
                 error_code=ErrorCode.INVALID_UPDATE_VERSION,
                 error_message=f"Invalid update version {update.max_version_level} for feature "

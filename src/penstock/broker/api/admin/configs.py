@@ -2,11 +2,11 @@
 IncrementalAlterConfigs (44), 0-1; ListConfigResources (74), 0-1.
 
 Resources are topics, brokers (by id, or "" for the cluster's defaults) and groups. Loggers and
-client metrics are refused: there are none. DescribeConfigs shows where each value comes from and,
-if asked, every synonym behind it (v1), types and documentation (v3); sensitive values are never
-shown. AlterConfigs replaces all of a resource's values; IncrementalAlterConfigs sets, deletes,
-appends and subtracts. A change applies at once on the node that answers, and on the others as
-soon as their watch tells them. ListConfigResources v0 knows client metrics only.
+client metrics are not supported. DescribeConfigs returns the source of each value and, on request,
+its synonyms (v1), types and documentation (v3); sensitive values are never returned. AlterConfigs
+replaces all values of a resource; IncrementalAlterConfigs sets, deletes, appends and subtracts. A
+change applies at once on the node that answers, and on others when their watch reports it.
+ListConfigResources v0 supports client metrics only.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ _RIGHTS = {
 
 
 def _check_resource(ctx: AdminContext, call: Call, key: ResourceKey, operation: Operation) -> None:
-    """Raises Refused unless the resource is of a kind we have and the caller may touch it."""
+    """Raises Refused unless the type is supported and the caller has permission."""
     kind, name = key
     if kind not in _RIGHTS:
         raise Refused(ErrorCode.INVALID_REQUEST, _unexpected(kind))
@@ -103,7 +103,7 @@ def _unexpected(kind: int) -> str:
 
 
 def _node_id(ctx: AdminContext, name: str) -> int | None:
-    """The broker a resource names; None for the defaults of the cluster."""
+    """Returns the broker that a resource names; None for the cluster's defaults."""
     if not name:
         return None
     if not (name.isascii() and name.isdecimal() and len(name) < 10):
@@ -158,7 +158,7 @@ def _describe_all(
 def _described(
     ctx: AdminContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> Steps[list[DescribeConfigsResourceResult]]:
-    # No list and an empty list both ask for everything.
+    # A null list and an empty list both mean all configs.
     wanted = set(resource.configuration_keys or ())
     rows = []
     for config in TABLES[SCOPES[resource.resource_type]].values():
@@ -177,14 +177,14 @@ def _describe(
     if resource.resource_type == TOPIC:
         topic = ctx.image.topics.get(name)
         if topic is None:
-            return None  # Deleted in the middle of it.
+            return None  # Deleted meanwhile.
         return describe_topic(config.name, topic.configs, ctx.configs)
     if resource.resource_type == GROUP:
         overrides: Mapping[str, str] = ctx.image.group_configs.get(name, {})
         return describe_group(config.name, overrides, ctx.configs)
     if name:
         return ctx.configs.describe(config)
-    # The cluster as a resource shows only what was set for the whole cluster.
+    # The cluster as a resource has only configs set for the whole cluster.
     set_here = tuple(
         row
         for row in ctx.configs.sources(config.name)
@@ -310,7 +310,7 @@ async def _alter_all(
 
 
 def _present(ctx: AdminContext, key: ResourceKey) -> Mapping[str, str]:
-    """What was set for a topic or a group until now."""
+    """Returns the current configs of a topic or group."""
     kind, name = key
     if kind == TOPIC:
         return ctx.image.topics[name].configs

@@ -1,10 +1,10 @@
 """ElectLeaders (api 43), versions 0-2; AlterPartitionReassignments (45), 0-1;
 ListPartitionReassignments (46), 0.
 
-ElectLeaders v1 adds the type of election, v2 flexible; with a null list it reports only partitions
-that needed something. AlterPartitionReassignments v1 can forbid a change of the replication
+ElectLeaders v1 adds the type of election, v2 flexible; with a null list it returns only partitions
+that needed an election. AlterPartitionReassignments v1 can forbid a change of the replication
 factor. Any node answers: a change is one compare-and-swap on each partition's state, and the
-controller finishes what takes time. A move is answered once it has begun (KIP-455).
+controller completes long changes. A reassignment is answered once it has started (KIP-455).
 """
 
 import functools
@@ -40,7 +40,7 @@ from penstock.wire.messages.reassignments import (
 PREFERRED = 0
 UNCLEAN = 1
 PARTITIONS_MAX = 10_000
-"""Partitions one request may name."""
+"""Limits the partitions in one request."""
 
 PartitionPlace = tuple[str, int]
 WantedElections = list[tuple[PartitionPlace, partition_updates.UpdateFunction]]
@@ -49,7 +49,7 @@ WantedElections = list[tuple[PartitionPlace, partition_updates.UpdateFunction]]
 async def _change(
     ctx: AdminContext, wanted: WantedElections, timeout_ms: int
 ) -> list[tuple[PartitionPlace, UpdateOutcome]]:
-    """Makes what is wanted of each partition come true; the outcomes in the same order."""
+    """Applies an update to each partition; returns the outcomes in the same order."""
     image = ctx.image
     rows: list[tuple[PartitionPlace, UpdateOutcome]] = []
     wishes: list[PartitionUpdate] = []
@@ -71,7 +71,7 @@ async def _change(
 
 
 async def _settle(ctx: AdminContext, outcomes: Iterable[UpdateOutcome], timeout_ms: int) -> None:
-    """Answers when this node shows what was done, as far as the client's patience goes."""
+    """Waits until this node has applied the changes, at most for the client's timeout."""
     done = [outcome.revision for outcome in outcomes if isinstance(outcome, Changed)]
     if done:
         await settled(ctx, max(done), timeout_ms)
@@ -114,7 +114,7 @@ async def elect_leaders(
 
 
 def _no_election(code: ErrorCode, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """v0 has no code for the whole request, so every partition carries it too."""
+    """Returns an error for all partitions; v0 has no error code for the whole request."""
     return ElectLeadersResponse(
         error_code=code,
         replica_election_results=[

@@ -1,6 +1,6 @@
-"""DescribeKeys (api 30030), version 0; RotateKeys (30031), 0. Penstock's own.
+"""DescribeKeys (api 30030), version 0; RotateKeys (30031), 0: Penstock's own APIs.
 
-Both answer for this node alone. A rotation goes on while it is asked for, some logs at a time.
+Both apply to this node only. Each request rotates some logs; the caller repeats it until done.
 """
 
 from penstock.base.errors import ErrorCode
@@ -17,7 +17,7 @@ from penstock.wire.messages.internal.encryption import (
     RotateKeysResponse,
 )
 
-NO_SOURCE = "this node has no key; set encryption.kek.source"
+NO_SOURCE = "this node has no encryption key: set encryption.kek.source"
 
 
 def describe_keys(
@@ -58,7 +58,7 @@ async def rotate_keys(
         return RotateKeysResponse(error_code=ErrorCode.INVALID_CONFIG, error_message=str(trouble))
     except OSError as error:
         return RotateKeysResponse(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=f"a key file: {error}"
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=f"key file failed: {error}"
         )
     return RotateKeysResponse(
         error_code=ErrorCode.NONE,

@@ -1,6 +1,6 @@
-"""What other nodes ask about schemas: AskRegistry (api 30010), version 0.
+"""Requests of other nodes about schemas: AskRegistry (api 30010), version 0.
 
-Penstock's own, between its nodes; a caller must have the right to act for the cluster.
+Penstock's own API between its nodes; needs CLUSTER_ACTION.
 """
 
 from penstock.base.errors import ErrorCode

@@ -1,13 +1,13 @@
 """CreateTopics (api 19), versions 2-7; DeleteTopics (20), 1-6; CreatePartitions (37), 0-3.
 
-Each topic is its own change and its own row: one refused topic does not hold up the others. The
-reply leaves when this node serves what was created, or says REQUEST_TIMED_OUT after `timeout_ms`
-(the change stands). CreateTopics v4 takes -1 for the defaults, v5 flexible and returns configs,
-v7 returns the topic id. DeleteTopics v4 flexible, v5 error messages, v6 by name or id.
+Each topic is a separate change with its own row: a refused topic does not affect others. The reply
+is sent when this node serves the created topics, or REQUEST_TIMED_OUT after `timeout_ms` (the
+change is not undone). CreateTopics v4 accepts -1 for defaults, v5 flexible and returns configs, v7
+returns the topic id. DeleteTopics v4 flexible, v5 error messages, v6 by name or id.
 CreatePartitions v2 flexible. One request creates at most 2,000 partitions.
 
 A client above its mutation quota (KIP-599) is refused with THROTTLING_QUOTA_EXCEEDED from
-CreateTopics v6, DeleteTopics v5 and CreatePartitions v3 on, and put off in older ones.
+CreateTopics v6, DeleteTopics v5 and CreatePartitions v3 on, and throttled in older versions.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ DELETION_DISABLED_SINCE = 3
 CREATION_STRICT_SINCE = 6
 DELETION_STRICT_SINCE = 5
 GROWTH_STRICT_SINCE = 3
-TIMED_OUT = "the change is stored, but this broker has not acted on it yet"
+TIMED_OUT = "the change is stored, but this broker has not applied it yet"
 
 
 # -- CreateTopics -----------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def _check_deletable(
 def _target(
     ctx: AdminContext, call: Call, row: DeletableTopicResult, name: str | None, topic_id: TopicId
 ) -> tuple[str, TopicId]:
-    """Name and id of the topic that is meant; hides its existence from those who may not know."""
+    """Returns name and id of the topic; hides its existence from callers without permission."""
     if name is None:
         topic = ctx.image.topics_by_id.get(topic_id)
         if topic is None:

@@ -1,1 +1,1 @@
-"""Produce, fetch and what clients ask about logs: the data path of the Kafka protocol."""
+"""Data path of the Kafka protocol: Produce, Fetch, Metadata and requests about logs."""

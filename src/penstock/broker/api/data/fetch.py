@@ -1,17 +1,18 @@
 """Fetch (api 1), versions 4-18.
 
-Answers with whole stored batches, straight from the log, committed ones only. Waits until
-`min_bytes` are there or `max_wait_ms` have passed; any error or a closed session answers at once.
-The first partition that has data gives at least one batch, however large; beyond that
-`max_bytes`, `partition_max_bytes` and the broker's own `fetch.max.bytes` hold.
+Returns whole stored batches from the log, committed ones only. Waits until `min_bytes` are
+available or `max_wait_ms` have passed; an error or a closed session is answered at once. The first
+partition with data returns at least one batch, however large; apart from that, `max_bytes`,
+`partition_max_bytes` and the broker's `fetch.max.bytes` limit the reply.
 
-v7 sessions (KIP-227, `fetch_sessions.py`); v11 racks; v12 flexible, detects diverging epochs; v13
-topic ids; v15 moves the replica id into a tagged field; v16 says where a new leader is; v17 and v18
-add what only replicas send: those are answered by `replica_fetch`.
+v7 sessions (KIP-227, `fetch_sessions`); v11 racks; v12 flexible, detects diverging epochs; v13
+topic ids; v15 moves the replica id into a tagged field; v16 names new leaders; v17 and v18 add
+fields of replicas, which `replica_fetch` handles.
 
-A consumer that names its rack is sent to an in-sync follower there, if `replica.selector.class`
-says so (KIP-392, `read_replicas`); a follower serves what it knows to be committed. So that nobody
-stays with a replica that has lost its leader without noticing, it asks for a rack or an epoch.
+A consumer that names its rack is sent to an in-sync follower in that rack, if
+`replica.selector.class` says so (KIP-392, `preferred_read_replica`). A follower serves offsets that
+it knows to be committed. It serves only consumers that name a rack or an epoch, so that no consumer
+stays with a replica that has lost its leader unnoticed.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ WAIT_MS_MAX = 300_000
 
 
 def fetch(ctx: FetchContext, call: Call, request: FetchRequest) -> Any:
-    """Answers now if it can; else parks the call until there is enough or time is up."""
+    """Answers at once if possible; otherwise parks the call until `min_bytes` or the timeout."""
     state = request.replica_state
     replica = state.replica_id if state is not None else request.replica_id
     if replica >= 0:
@@ -65,7 +66,7 @@ def fetch(ctx: FetchContext, call: Call, request: FetchRequest) -> Any:
             ]
             sessions.update(session, wanted, forgotten)
             if not session.partitions:
-                # Nothing is left to follow: its place is free, and the answer says so.
+                # The session has no partitions left: closed, and the reply says so.
                 sessions.close(session.id)
                 session, wanted = None, []
         else:
@@ -94,7 +95,7 @@ def _wanted(request: FetchRequest, by_id: bool) -> list[Followed]:
 
 
 class Attempt:
-    """One fetch request, from its first look at the logs to its reply."""
+    """One fetch request, from its first lookup in the logs to its reply."""
 
     __slots__ = (
         "_call",
@@ -134,7 +135,7 @@ class Attempt:
             metrics.traffic,
         )
         self._wanted = wanted
-        self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
+        self._timer: asyncio.TimerHandle | None = None  # Set while parked.
         self._is_woken = False
         self._watched: list[Partition] = []
 
@@ -145,18 +146,18 @@ class Attempt:
         self._park(founds)
         return None
 
-    # -- looking ----------------------------------------------------------------------------
+    # -- lookup -----------------------------------------------------------------------------
 
     def _look(self) -> tuple[list[FetchedPartition], bool]:
-        """Finds what could be sent, without reading it, and whether that is enough."""
-        # Asked once for all partitions, and again after each wait: both may change meanwhile.
+        """Locates the data to send without reading it; returns True with it if it is enough."""
+        # Read once for all partitions, and again after each wait, since both may change.
         self._topics_by_id = self._ctx.image.topics_by_id
         self._is_guarded = self._ctx.authorizer.is_on
         request = self._request
         room = min(request.max_bytes, self._ctx.fetch_bytes_max)
         bytes_min = request.min_bytes
         if self._ctx.meter.is_on:
-            # No more at once than a quota allows in one window, and no waiting for more than that.
+            # A reply has at most the quota of one window, and the fetch does not wait for more.
             room = min(room, self._quota_room())
             bytes_min = min(bytes_min, room)
         has_data = False
@@ -187,7 +188,7 @@ class Attempt:
                 room -= size
                 assert found.partition is not None
                 if span.segment is not found.partition.log.segments.active:
-                    enough = True  # There is more behind it, however little this segment has.
+                    enough = True  # The next segment has more data, however little this one has.
         return founds, enough or total >= bytes_min or not founds
 
     def _quota_room(self) -> int:
@@ -218,9 +219,9 @@ class Attempt:
         if followed.last_fetched_epoch >= 0:
             epoch, end = partition.epoch_end(followed.last_fetched_epoch)
             if epoch < 0 and partition.leader_state is None:
-                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
+                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # Perhaps not replicated yet.
             if epoch < 0:
-                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "an epoch that is not known here")
+                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "this log does not know the epoch")
             if epoch < followed.last_fetched_epoch or end < followed.offset:
                 found.diverging = (epoch, end)
                 return None
@@ -231,7 +232,7 @@ class Attempt:
         offset = followed.offset
         if offset > log.end_offset or offset < log.start_offset:
             if offset >= log.start_offset and partition.leader_state is None:
-                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
+                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # Perhaps not replicated yet.
             raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
         if self._request.rack_id and ctx.replicas.has_selector:
             found.preferred = nearest(ctx, partition, offset, self._request.rack_id)
@@ -242,11 +243,11 @@ class Attempt:
         allowed = min(followed.bytes_max, room)
         span = log.locate(offset, max(allowed, 0), limit)
         if span is not None and has_data and span.size > allowed:
-            return None  # only the first one may exceed its limit to carry a whole batch
+            return None  # Only the first partition may exceed its limit, for a whole batch.
         return span
 
     def _readable(self, name: str, followed: Followed) -> Partition:
-        """The partition, if this node leads it, or follows and the consumer knows what it does."""
+        """Returns the partition if this node leads it, or follows it and may serve the consumer."""
         if self._call.version >= FOLLOWERS_SINCE and (
             followed.leader_epoch >= 0 or self._request.rack_id
         ):
@@ -257,7 +258,7 @@ class Attempt:
                 return replica
         return led_partition(self._ctx, name, followed.index)
 
-    # -- waiting ----------------------------------------------------------------------------
+    # -- wait -------------------------------------------------------------------------------
 
     def _park(self, founds: list[FetchedPartition]) -> None:
         for found in founds:
@@ -270,7 +271,7 @@ class Attempt:
         self._call.when_abandoned(self._leave)
 
     def _wake(self) -> None:
-        """Looks again: once for all that a group commit brings, and after it, not within it."""
+        """Schedules one lookup for all appends of a group commit, after it and not within it."""
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._look_again)
@@ -287,7 +288,7 @@ class Attempt:
         self._conclude(self._look()[0])
 
     def _leave(self) -> None:
-        """No longer waits: for the reply is on its way, or its connection is gone."""
+        """Stops waiting, before the reply or when the connection is lost."""
         for partition in self._watched:
             partition.unwatch(self._wake)
         self._watched.clear()

@@ -1,8 +1,8 @@
-"""The second half of a fetch: from what was found in the logs to the response.
+"""Reply to a fetch: reads the located data and builds the response.
 
-Small contents are read on the loop from the page cache; large ones leave as slices of their files
-and are not read at all; what is cold, or was never checked by this process, is read by a worker
-first. Whatever cannot be read takes its own partition offline and is an error in its own row.
+Small data is read on the event loop from the page cache. Large data is sent as file slices without
+reading it. Cold data, and data that this process has not checked yet, is read by a worker first. A
+failed read takes its partition offline and is an error in its row.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from penstock.wire.records import BATCH_OVERHEAD, age_seconds
 BUFFERS = (bytes, bytearray, memoryview)
 READ_COMMITTED = 1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""With these, the answer says who leads (KIP-951)."""
+"""Errors with which the reply names the current leader (KIP-951)."""
 READS_AT_ONCE = 4
 AGES_NOTED_MS = 10
 SLICE_BYTES_MIN = 32 * 1024
-"""From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
+"""Size from which sendfile of a file slice is cheaper than reading it."""
 
 
 class ReplySession(Protocol):
-    """What an answer needs of the session it belongs to."""
+    """Fetch session, as far as a reply needs it."""
 
     id: int
 
@@ -52,7 +52,7 @@ class ReplySession(Protocol):
 
 
 class FetchedPartition:
-    """What one partition has for this fetch."""
+    """Data or error of one partition for this fetch."""
 
     __slots__ = (
         "code",
@@ -73,12 +73,12 @@ class FetchedPartition:
         self.code = ErrorCode.NONE
         self.diverging: tuple[int, int] | None = None
         self.preferred = -1
-        """Another node that the consumer should rather read from."""
+        """Node that the consumer should read from instead; -1: this one."""
         self.stable = -1
 
 
 class Reply:
-    """The response to one fetch request, in the making."""
+    """Builds the response to one fetch request."""
 
     __slots__ = (
         "_ctx",
@@ -101,7 +101,7 @@ class Reply:
         listener: str,
         traffic: Traffic | None = None,
     ) -> None:
-        """`sent` and, of a consumer, `traffic` are told how much goes out."""
+        """`sent` counts the sent bytes; for a consumer, `traffic` does, too."""
         self._ctx = ctx
         self._listener = listener
         self._sent = sent
@@ -112,7 +112,7 @@ class Reply:
         self._endpoints: dict[int, FetchNodeEndpoint] | None = None
 
     def answer(self, founds: list[FetchedPartition]) -> FetchResponse | Awaitable[FetchResponse]:
-        """Reads what was found; straight from the page cache, or off the loop where it is cold."""
+        """Reads the located data from the page cache, or by workers if it is cold."""
         contents: list[Buffer | Slice] = []
         missing: list[int] = []
         for found in founds:
@@ -126,7 +126,7 @@ class Reply:
         return self._response(founds, contents)
 
     def _content(self, span: ReadSpan) -> Buffer | Slice | None:
-        """What to send of it, if that needs no wait; None: a worker must read it."""
+        """Returns the data if it needs no wait; None: a worker must read it."""
         try:
             size = span.size
             if size < SLICE_BYTES_MIN:
@@ -139,7 +139,7 @@ class Reply:
                 return None
             return part
         except OSError:
-            return None  # The worker meets the same error and says what it means.
+            return None  # The worker gets the same error and handles it.
 
     def _sealed_content(self, span: ReadSpan) -> Buffer | Slice | None:
         ahead = self._ctx.read_ahead
@@ -155,12 +155,12 @@ class Reply:
     async def _answer_cold(
         self, founds: list[FetchedPartition], contents: list[Buffer | Slice], missing: list[int]
     ) -> FetchResponse:
-        """Has workers read those contents that are missing."""
+        """Reads missing data by workers."""
         spans = [founds[at].span for at in missing]
         if not all(span is None or span.segment.is_encrypted for span in spans):
             self._ctx.metrics.cold_reads.value += 1
         for first in range(0, len(missing), READS_AT_ONCE):
-            # Some side by side: those that are opened, too, cost time of a processor.
+            # Few at a time, since decryption needs CPU time.
             some = missing[first : first + READS_AT_ONCE]
             read = await asyncio.gather(*(self._read(founds[at]) for at in some))
             for at, content in zip(some, read, strict=True):
@@ -168,7 +168,7 @@ class Reply:
         return self._response(founds, contents)
 
     async def _read(self, found: FetchedPartition) -> Buffer | Slice:
-        """Has a worker read, and check where need be; keeps large contents no longer than that."""
+        """Reads and checks data by a worker; large data is sent from its file afterwards."""
         span = found.span
         if span is None:
             return b""
@@ -176,7 +176,7 @@ class Reply:
             data = await self._ctx.workers.run(span.read)
         except Refused:
             found.span = None
-            return b""  # Too many are waiting for the disk: nothing this time.
+            return b""  # Too many reads wait for the disk: no data this time.
         except (Corrupt, OSError) as error:
             self.fail(found, error)
             return b""
@@ -184,7 +184,7 @@ class Reply:
             return data
         checked = span.segment.unverified_start
         if span.position < checked < span.end:
-            span.end = checked  # Not the half batch that could not be checked.
+            span.end = checked  # Without the partial batch that could not be checked.
             if span.size < SLICE_BYTES_MIN:
                 return data[: span.size]
         return span.slice() or data
@@ -252,10 +252,10 @@ class Reply:
         )
 
     def _note_age(self, found: FetchedPartition, content: Buffer | Slice) -> None:
-        """How old what is sent is: a look at the first header, whatever there is after it.
+        """Observes the age of the sent data, from the header of its first batch.
 
-        What is sent from its file would have to be read for that, so it is done now and then:
-        whoever catches up asks for the next stretch a thousand times a second.
+        A file slice must be read for that, so it is done at most every `AGES_NOTED_MS`: a consumer
+        that catches up fetches a thousand times per second.
         """
         metrics, now_ms = self._ctx.metrics, self._ctx.clock.now_ms()
         head: Buffer | None
@@ -299,7 +299,7 @@ class Reply:
         return row
 
     def _show_leader(self, found: FetchedPartition, row: FetchPartitionData) -> None:
-        """Names the leader of what this node does not lead, so that nobody has to ask."""
+        """Names the leader of another node's partition, which saves a Metadata request."""
         elsewhere = leader_elsewhere(self._ctx, found.name, found.followed.index)
         if elsewhere is None:
             return
@@ -313,7 +313,7 @@ class Reply:
         )
 
     def _aborted(self, found: FetchedPartition) -> list[AbortedTransaction] | None:
-        """What a read_committed consumer must skip in the segment that it gets a part of."""
+        """Returns the aborted transactions that a read_committed consumer must skip in the data."""
         assert found.partition is not None
         assert found.span is not None
         log, segment = found.partition.log, found.span.segment
@@ -333,7 +333,7 @@ class Reply:
 
 
 def _records(found: FetchedPartition, size: int) -> float:
-    """How many are sent: exactly, up to the end of a segment; else by their share of its bytes."""
+    """Number of records sent: exact up to the end of a segment, otherwise by share of bytes."""
     span, partition = found.span, found.partition
     assert span is not None
     assert partition is not None
@@ -347,7 +347,7 @@ def _records(found: FetchedPartition, size: int) -> float:
 
 
 def reply_with(call: Call, answer: FetchResponse | Awaitable[FetchResponse]) -> None:
-    """Replies now, or when the answer is there; a call that is abandoned cancels it."""
+    """Replies now or when the answer is ready; an abandoned call cancels the answer."""
     if isinstance(answer, FetchResponse):
         call.reply(answer)
         return

@@ -1,14 +1,14 @@
-"""Fetch sessions (KIP-227): what a consumer follows, remembered, so that it need not repeat it.
+"""Fetch sessions of consumers (KIP-227): partitions that requests need not repeat.
 
-A full fetch may open a session; later fetches name it and carry only what changed, and replies
-carry only partitions with something to say. Requests of a session are counted by its epoch, so a
-lost or repeated request is noticed.
+A full fetch may open a session. Later fetches name it and send only changes, and replies have only
+partitions with data or news. The session's epoch counts requests, so that a lost or repeated
+request is detected.
 
-The number of sessions is bounded, and so is what they hold together. When all places are taken
-the newcomer gets one only if some session has been quiet for long enough; otherwise it is served
-without a session, which every client accepts. A node starts to count ids anywhere, so that clients
-of its earlier run do not close or continue each other's new sessions. Nobody goes on with, or
-closes, the session of another principal: it would tell what that one reads.
+The number of sessions and of their partitions is bounded. At the limit, a new session replaces one
+that has been idle for `QUIET_SECONDS`; if there is none, the client is served without a session,
+which every client accepts. Ids start at a random number, so that clients of the node's earlier run
+do not close or continue each other's new sessions. A principal cannot continue or close the session
+of another one, which would reveal what that one reads.
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ from penstock.security.acl_types import ANONYMOUS
 SESSIONS_MAX = 1000
 SESSION_PARTITIONS_MAX = 20_000
 PARTITIONS_MAX = 200_000
-"""Of all sessions together."""
+"""Limits the partitions of all sessions."""
 QUIET_SECONDS = 120.0
 EPOCH_MAX = 2**31 - 1
 
@@ -30,12 +30,12 @@ FULL_WITHOUT_SESSION = -1
 FULL_NEW_SESSION = 0
 
 TopicKey: TypeAlias = str | TopicId
-"""A topic as the request names it: by id from version 13 on."""
+"""Topic as in the request: by id from version 13 on."""
 
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """One partition a fetch asks for, and what its consumer was told last."""
+    """Partition of a fetch, with the offsets that its consumer was sent last."""
 
     topic: TopicKey
     index: int
@@ -49,13 +49,13 @@ class Followed:
 
 @dataclass(slots=True, eq=False)
 class ConsumerFetchSession:
-    """The partitions of one consumer, in the order in which they get their turn."""
+    """Partitions of one consumer, the next to serve first."""
 
     id: int
     by_id: bool
     last_used: float
     owner: str
-    """The principal who opened it."""
+    """Principal that opened the session."""
     epoch: int = 1
     partitions: OrderedDict[tuple[TopicKey, int], Followed] = field(default_factory=OrderedDict)
 
@@ -74,14 +74,14 @@ class ConsumerFetchSession:
         self.partitions.pop((topic, index), None)
 
     def served(self, followed: Followed) -> None:
-        """It had data this time: others go first next time."""
+        """Moves a partition that had data to the end: others come first next time."""
         key = (followed.topic, followed.index)
         if key in self.partitions:
             self.partitions.move_to_end(key)
 
 
 class FetchSessions:
-    """All sessions of a node, longest unused first."""
+    """All sessions of a node, least recently used first."""
 
     def __init__(self, sessions_max: int = SESSIONS_MAX, *, first_id: int = 1) -> None:
         assert 1 <= first_id <= EPOCH_MAX
@@ -96,7 +96,7 @@ class FetchSessions:
     def open(
         self, partitions: list[Followed], by_id: bool, now: float, owner: str = ANONYMOUS
     ) -> ConsumerFetchSession | None:
-        """A new session for these partitions, or None when there is no place for it."""
+        """Opens a session for these partitions; None if the limit is reached."""
         if not partitions or not self._has_room(0, len(partitions)):
             return None
         if len(self._sessions) >= self._sessions_max:
@@ -118,7 +118,7 @@ class FetchSessions:
     def resume(
         self, session_id: int, epoch: int, by_id: bool, now: float, owner: str = ANONYMOUS
     ) -> ConsumerFetchSession:
-        """The session for its next request; refuses a stranger or a request out of turn."""
+        """Returns the session for its next request; refuses another owner or a wrong epoch."""
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -137,12 +137,14 @@ class FetchSessions:
         wanted: list[Followed],
         forgotten: list[tuple[TopicKey, int]],
     ) -> None:
-        """Takes over what a request changes. Refuses what would be too much: that is its end."""
+        """Applies the changes of a request. Closes the session and refuses if it has too many."""
         before = len(session.partitions)
         new = sum((one.topic, one.index) not in session.partitions for one in wanted)
         if new and not self._has_room(before, new):
             self.close(session.id)
-            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
+            raise Refused(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the session has too many partitions"
+            )
         for followed in wanted:
             session.put(followed)
         for topic, index in forgotten:
@@ -150,7 +152,7 @@ class FetchSessions:
         self._partitions += len(session.partitions) - before
 
     def end(self, session_id: int, owner: str) -> None:
-        """At the wish of a client, if it is its own."""
+        """Closes a session on request of its owner."""
         session = self._sessions.get(session_id)
         if session is not None and session.owner == owner:
             self.close(session_id)

@@ -2,16 +2,15 @@
 
 ListOffsets answers for led partitions: -1 latest (the last stable offset for read_committed), -2
 earliest, -3 the largest timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9) and -6
-earliest pending upload (v11), else by time. Nothing is tiered here: -4 is -2, and -5 and -6 have
-no answer (offset -1). v4 fences by leader epoch, v6 flexible. Searching by time reads files and is
-done by a worker; records above what the caller may read are not found. A new leader whose high
-watermark has not reached the start of its epoch cannot tell the latest offset yet (KIP-207), and a
-node that is not sure of its place in the cluster tells nothing.
+earliest pending upload (v11), else by time. Nothing is tiered here: -4 is -2, and -5 and -6 have no
+result (offset -1). v4 fences by leader epoch, v6 flexible. A search by time reads files and is done
+by a worker; it does not find records above the end that the caller may read. A new leader whose
+high watermark has not reached the start of its epoch does not know the latest offset yet (KIP-207).
+A node that may be fenced from the cluster returns no offsets.
 
-OffsetForLeaderEpoch: v3 names the asker, v4 flexible (KIP-320).
-DeleteRecords: -1 stands for the high watermark; the reply leaves when the new start is durable
-here and every replica that is up begins there, too: what is deleted does not come back with a new
-leader.
+OffsetForLeaderEpoch: v3 names the replica, v4 flexible (KIP-320).
+DeleteRecords: -1 is the high watermark. The reply is sent when the new start offset is durable here
+and every live replica starts there, too: a new leader does not bring deleted records back.
 """
 
 import asyncio
@@ -71,7 +70,7 @@ NOT_AVAILABLE_SINCE = 5
 LOOK_SECONDS = 0.01
 
 Search = tuple[ListOffsetsPartitionResponse, Partition, int, int]
-"""A row that waits for a worker: its partition, the timestamp, and the end of what is visible."""
+"""Row that waits for a worker: its partition, the timestamp, and the end of visible records."""
 
 
 def list_offsets(
@@ -113,7 +112,7 @@ def _list_offset(
     asked: ListOffsetsPartition,
     row: ListOffsetsPartitionResponse,
 ) -> Search | None:
-    """Fills the row, or says what a worker must look up for it."""
+    """Fills the row, or returns the search that a worker must do for it."""
     timestamp = asked.timestamp
     if timestamp < 0 and call.version < SPOKEN_SINCE.get(timestamp, call.version + 1):
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
@@ -169,7 +168,7 @@ async def _search_all(
             row.offset, row.timestamp, row.leader_epoch = found
             continue
         try:
-            _require_settled(call, partition)  # What was found above may be committed after all.
+            _require_settled(call, partition)  # The record may be committed after all.
         except Refused as refused:
             row.error_code = refused.code
     return response
@@ -262,7 +261,7 @@ async def _delete_records(
 async def _everywhere(
     ctx: MetadataContext, partition: Partition, offset: int, deadline_s: float
 ) -> int:
-    """Waits until no replica that is up has a record below `offset`; answers where they begin."""
+    """Waits until no live replica has records below `offset`; returns their lowest start."""
     loop = asyncio.get_running_loop()
     while True:
         leader_state = partition.leader_state

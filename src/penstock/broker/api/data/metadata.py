@@ -1,13 +1,13 @@
 """Metadata (api 3), versions 0-13; DescribeTopicPartitions (75), version 0.
 
-Metadata: v0 takes an empty list for all topics, v1+ a null one, and an empty list means none.
-v4 lets the client forbid auto-creation, v8 authorized operations (the cluster's until v10), v9
-flexible, v10 topic ids in the reply, v12 asks by topic id. A missing topic is created, as
-`auto.create.topics.enable` says, before the reply leaves, so the first reply is already useful.
-Topics the caller may not describe look as Kafka lets them look. A leader that was lost a moment
-ago is not named: the reply waits for its successor (`losses`). A node that was cut off, and may
-know of old leaders only, sends its clients away: the end of the connection makes them ask others.
-Large answers are built in turns, and the one for all topics is kept until the image changes.
+Metadata: in v0 an empty list means all topics; from v1 on a null list does, and an empty list means
+none. v4 lets the client forbid auto-creation, v8 authorized operations (the cluster's until v10),
+v9 flexible, v10 topic ids in the reply, v12 requests by topic id. If `auto.create.topics.enable` is
+set, a missing topic is created before the reply, so that the first reply is already useful. Topics
+that the caller may not describe look as in Kafka. A leader that was lost a moment ago is not named:
+the reply waits for its successor (`recent_failures`). A node that was partitioned from the cluster,
+and may know only old leaders, closes the connections of its clients, so that they ask other nodes.
+Large responses are built in steps, and the one for all topics is cached until the image changes.
 
 DescribeTopicPartitions pages by (topic, partition), in the order of names, at most
 `max.request.partition.size.limit` partitions a page (KIP-966).
@@ -55,7 +55,7 @@ NOT_ASKED = -(2**31)
 AUTO_CREATE_WAIT_MS = 5_000
 
 Found: TypeAlias = TopicImage | MetadataResponseTopic
-"""A topic to be shown, or the row that says why it is not."""
+"""Topic to describe, or its error row."""
 
 
 def metadata(
@@ -77,7 +77,7 @@ async def _answer(ctx: MetadataContext, call: Call, request: MetadataRequest) ->
 def _names_any(
     request: MetadataRequest, version: int, image: Image, nodes: Collection[int]
 ) -> bool:
-    """Whether the answer would say that one of these nodes leads."""
+    """True if the response would name one of these nodes as a leader."""
     wanted: Iterable[TopicImage | None] = image.topics.values()
     if request.topics or (request.topics is not None and version > 0):
         wanted = [
@@ -280,7 +280,7 @@ def _error(
 
 
 def missing_code(name: str) -> ErrorCode:
-    """What a name that no topic has is answered with."""
+    """Returns the error code for a name without topic."""
     try:
         topics.check_name(name)
     except Refused as refused:
@@ -288,13 +288,13 @@ def missing_code(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-# -- creating what is missing -----------------------------------------------------------------
+# -- auto-creation ----------------------------------------------------------------------------
 
 
 def _creatable(
     ctx: MetadataContext, call: Call, request: MetadataRequest, names: Iterable[str]
 ) -> list[str]:
-    """The names this request may bring into being."""
+    """Returns the topics that this request may create."""
     if not (request.allow_auto_topic_creation and ctx.configs.flag("auto.create.topics.enable")):
         return []
     image = ctx.image
@@ -326,7 +326,7 @@ async def _respond_after_creating(
             plan = topics.plan_topic(NewTopic(name), ctx.image, ctx.configs, ctx.random)
             room -= len(plan.record.partitions)
             if room < 0:
-                break  # The rest is answered as unknown: clients ask again.
+                break  # The rest is answered as unknown: clients retry.
             revision = max(revision, await topics.create_topic(ctx.store, plan))
         except Refused as reason:
             if reason.code is not ErrorCode.TOPIC_ALREADY_EXISTS:

@@ -1,9 +1,9 @@
-"""Which replica a consumer should read from (KIP-392): one in its own rack, if there is one.
+"""Preferred read replica of a consumer (KIP-392): one in its own rack, if there is one.
 
-`replica.selector.class` chooses; besides none there is Kafka's RackAwareReplicaSelector, by its
-full name. Among the in-sync replicas of the consumer's rack that are up and have what it asks for,
-the leader wins, else the one that has come furthest; whoever leads answers with that choice instead
-of records, and clients come back to ask now and then.
+`replica.selector.class` selects the policy: none, or Kafka's RackAwareReplicaSelector by its full
+name. Among the live in-sync replicas in the consumer's rack that have the requested offset, the
+leader is preferred, otherwise the one with the highest end offset. The leader replies with that
+choice instead of records, and clients ask the leader again from time to time.
 """
 
 from penstock.broker.api.context import FetchContext
@@ -14,12 +14,12 @@ NO_REPLICA = -1
 
 
 def selects(name: str | None) -> bool:
-    """Whether `replica.selector.class` has us choose at all."""
+    """True if `replica.selector.class` selects replicas by rack."""
     return name == RACK_AWARE
 
 
 def nearest(ctx: FetchContext, partition: Partition, offset: int, rack: str) -> int:
-    """The node to read from instead of this one, or -1."""
+    """Returns the node to read from instead of this one, or -1."""
     leader_state = partition.leader_state
     if leader_state is None:
         return NO_REPLICA

@@ -1,20 +1,20 @@
 """Produce (api 0), versions 3-13.
 
-One record batch v2 for each partition, appended at once; the reply is parked, so a pipelined
-producer overlaps with the disk. acks=1 waits until every batch is on our disk, acks=all until it is
-committed (on the disk of every in-sync replica), until `timeout_ms` says that the client has given
-up (give or take a sweep of the listener); acks=0 gets no reply at all, and hears of an error by the
-end of its connection, as in Kafka. v7 zstd; v9 flexible; v10 says who leads now (KIP-951); v13
-names topics by id.
+One record batch v2 for each partition, appended at once; the reply is parked, so that a pipelined
+producer overlaps with the disk. acks=1 waits until every batch is durable on this node, acks=all
+until it is committed (durable on every in-sync replica). Both wait at most `timeout_ms`, within the
+interval of the listener's sweep. acks=0 gets no reply; as in Kafka, an error closes its connection.
+v7 zstd; v9 flexible; v10 names the current leader (KIP-951); v13 topic ids.
 
 acks=all needs `min.insync.replicas`: with fewer it is refused before the append
-(NOT_ENOUGH_REPLICAS), and answered NOT_ENOUGH_REPLICAS_AFTER_APPEND when they become fewer while it
-waits. A node that is not sure of its place in the cluster (`membership`) takes no writes.
+(NOT_ENOUGH_REPLICAS), and answered NOT_ENOUGH_REPLICAS_AFTER_APPEND if they become fewer while it
+waits. A node that may be fenced from the cluster (`membership`) accepts no writes.
 
-Batches are checked by their header and CRC and not opened, except for topics whose config asks
-for it (compacted ones need keys; `compression.type` may ask for another codec): those are looked
-into by a worker while the connection waits, and appended afterwards in the same order. So are
-batches that begin a transaction on their partition, while its coordinator is asked (`txn_produce`).
+Batches are checked by header and CRC and not decompressed, unless the topic's config requires it
+(compacted topics need keys; `compression.type` may require another codec). Then a worker inspects
+them while the connection waits, and they are appended afterwards in the same order. The same holds
+for batches that begin a transaction on their partition, while its coordinator verifies them
+(`transactional_produce`).
 """
 
 import asyncio
@@ -54,17 +54,17 @@ ZSTD_SINCE = 7
 NO_TIMESTAMP = -1
 UNPACKED_BYTES_MIN = 8 << 20
 UNPACKED_RATIO_MAX = 64
-"""What a batch may unpack to: so much, or so many times what was sent, to keep bombs small."""
+"""A batch may decompress to this size or this multiple of its size, against bombs."""
 REST_AFTER_BOMB = 9
-"""How many times as long as it took to find out that a batch unpacks to too much nobody unpacks."""
+"""After a decompression bomb, decompression pauses for this multiple of the time to detect it."""
 RECORDS_NAMED_MAX = 100
-"""Records of a refused batch that the answer names."""
+"""Limits the records of a refused batch that the reply names."""
 NOT_YET = ErrorCode.REQUEST_TIMED_OUT
-"""What a row says for as long as its batch is not committed."""
+"""Error code of a row while its batch is not committed."""
 
 
 class RefusedRecords(Refused):
-    """A batch that is refused because of some of its records, which the answer names (KIP-467)."""
+    """Refusal of a batch because of some of its records, which the reply names (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, indexes: Iterable[int]) -> None:
         super().__init__(code, message)
@@ -75,14 +75,14 @@ class RefusedRecords(Refused):
 
 
 class PendingProduce:
-    """A reply that waits for some of its partitions to be committed."""
+    """Reply that waits until its batches are committed."""
 
     __slots__ = ("call", "response", "waiting")
 
     def __init__(self, call: Call, response: ProduceResponse) -> None:
         self.call = call
         self.response = response
-        self.waiting = 1  # for the appends themselves: no reply before the last one is made
+        self.waiting = 1  # for the appends: no reply before the last one
 
     def committed(self, row: object, code: ErrorCode) -> None:
         assert isinstance(row, PartitionProduceResponse)
@@ -95,7 +95,7 @@ class PendingProduce:
             self.call.reply(self.response)
 
     def time_out(self) -> None:
-        """The client waits no longer: those that still wait have NOT_YET in their rows."""
+        """Replies at the timeout: rows of uncommitted batches have NOT_YET."""
         self.call.reply(self.response)
 
 
@@ -107,7 +107,7 @@ def produce(ctx: ProduceContext, call: Call, request: ProduceRequest) -> Awaitab
     if looks or not (admission is None or admission.is_granted()):
         _keep_batches(request)
         if admission is not None:
-            # The task may be cancelled before it has begun.
+            # The task may be cancelled before it has started.
             call.when_abandoned(admission.close)
         return _produce_slowly(ctx, call, request, looks, admission)
     admitted: Collection[int] = ()
@@ -126,7 +126,7 @@ def _append_all(
     now_s: float,
     admitted: Collection[int] = (),
 ) -> None:
-    """Appends every partition's batch; replies now or when the last one is committed."""
+    """Appends all batches; replies now or when the last one is committed."""
     rows: list[TopicProduceResponse] = []
     pending = PendingProduce(call, ProduceResponse(rows))
     has_moved = False
@@ -164,7 +164,7 @@ def _append_all(
                 has_moved |= refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
             except OSError as error:
-                # The log has undone or fenced off what was half written.
+                # The log has truncated or fenced the partial write.
                 row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 ctx.metrics.count_error("Produce", row.error_code)
                 row.error_message = f"the broker could not write: {error.strerror}"
@@ -191,7 +191,7 @@ def _append_all(
 
 
 def _show_leaders(ctx: ProduceContext, call: Call, response: ProduceResponse) -> None:
-    """Names the leaders of what this node does not lead, so that nobody has to ask (KIP-951)."""
+    """Names the leaders of partitions of other nodes, which saves a Metadata request (KIP-951)."""
     endpoints: dict[int, ProduceNodeEndpoint] = {}
     for topic in response.responses:
         known = ctx.image.topics_by_id.get(topic.topic_id)
@@ -223,7 +223,7 @@ def _partition(ctx: ProduceContext, call: Call, topic: TopicProduceData, index: 
     if not ctx.authorize(call, needs.operation, needs.resource, name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if name in INTERNAL_TOPICS:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker may write to {name}")
     return led_partition(ctx, name, index)
 
 
@@ -243,13 +243,15 @@ def _append(
         raise ready
     batch = ready if ready is not None else data.records
     if not batch:
-        raise Refused(ErrorCode.INVALID_RECORD, "no records")
+        raise Refused(ErrorCode.INVALID_RECORD, "records are missing")
     if ctx.partitions.pressure.is_on:
         _check_pressure(ctx, partition)
     header = records.check_batch(batch)
     rules = partition.rules
     if header.attributes & TRANSACTIONAL and not in_txn:
-        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id")
+        raise Refused(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id is missing"
+        )
     _check(header, len(batch), rules, call.version, now_ms)
     if rules.append_time:
         records.stamp_append_time(batch, now_ms)
@@ -279,17 +281,17 @@ def _check_pressure(ctx: ProduceContext, partition: Partition) -> None:
 
 
 def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, now_ms: int) -> None:
-    """What the header alone can tell about whether this topic takes the batch."""
+    """Checks a batch by its header against the rules of the topic. Raises Refused."""
     if size > rules.message_bytes_max:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {size} bytes, max.message.bytes allows {rules.message_bytes_max}",
+            f"batch of {size} bytes exceeds max.message.bytes {rules.message_bytes_max}",
         )
     attributes = header.attributes
     if attributes & 7 == ZSTD and version < ZSTD_SINCE:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     if not rules.append_time and (newest := header.max_timestamp) != NO_TIMESTAMP:
-        # Which record it is, the header of a batch of one can tell.
+        # Only the header of a single-record batch identifies the record.
         indexes = range(1 if header.count == 1 else 0)
         if newest - now_ms > rules.timestamp_after_max_ms:
             raise RefusedRecords(
@@ -312,7 +314,7 @@ def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, no
 def _admission(
     ctx: ProduceContext, call: Call, request: ProduceRequest, transactional_id: str
 ) -> TransactionalBatches:
-    """Finds the batches that their transaction's coordinator must be asked about."""
+    """Returns the batches that the transaction coordinator must verify."""
     admission = TransactionalBatches(ctx, call, transactional_id)
     if may_txn(ctx, call, Operation.WRITE, transactional_id):
         for topic in request.topic_data:
@@ -333,7 +335,7 @@ def _check_transaction(
     prepared: dict[int, memoryview | Refused],
     admitted: Collection[int],
 ) -> None:
-    """Right before the append: the batch is plain, or in a transaction that is still open."""
+    """Checks right before the append that the transaction of a batch, if any, is open."""
     batch = data.records
     if batch is None or len(batch) < records.BATCH_OVERHEAD:
         return
@@ -346,13 +348,13 @@ def _check_transaction(
         raise outside()
 
 
-# -- topics that are looked into ----------------------------------------------------------------
+# -- inspection of batches ----------------------------------------------------------------------
 
 
 def _looks(
     ctx: ProduceContext, call: Call, request: ProduceRequest
 ) -> list[tuple[PartitionProduceData, Partition]]:
-    """The batches that must be opened before they are appended, with their partitions."""
+    """Returns the batches that must be decompressed before the append, with their partitions."""
     if not ctx.partitions.any_look_inside:
         return []
     found: list[tuple[PartitionProduceData, Partition]] = []
@@ -363,14 +365,14 @@ def _looks(
             except Refused:
                 continue
             rules, batch = partition.rules, data.records
-            # What is too large anyway is refused without being opened.
+            # A batch that is too large anyway is refused without decompression.
             if rules.look_inside and batch is not None and len(batch) <= rules.message_bytes_max:
                 found.append((data, partition))
     return found
 
 
 def _keep_batches(request: ProduceRequest) -> None:
-    """The receive buffer is used again as soon as the handler returns: copies every batch."""
+    """Copies every batch, since the receive buffer is reused once the handler returns."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
@@ -384,7 +386,7 @@ async def _produce_slowly(
     looks: list[tuple[PartitionProduceData, Partition]],
     admission: TransactionalBatches | None,
 ) -> None:
-    """Looks into batches on a worker and asks about others, then appends all of them."""
+    """Inspects batches on a worker and verifies transactions, then appends all batches."""
     prepared: dict[int, memoryview | Refused] = {}
     try:
         for data, partition in looks:
@@ -394,11 +396,11 @@ async def _produce_slowly(
                 if rules.needs_schemas:
                     bytes_max = _unpacked_bytes_max(data.records)
                     await check_schemas(ctx, partition.topic, data.records, rules, bytes_max)
-                # Few at a time: what is unpacked may be much larger than what was sent.
+                # Few at a time: decompressed batches may be much larger than received ones.
                 async with ctx.looking:
                     prepared[id(data)] = await _look(ctx, data.records, rules)
             except Refused as refused:
-                # Without the frames that it came through: they hold this one, and what it unpacked.
+                # Without traceback: its frames hold this one and the decompressed batch.
                 prepared[id(data)] = refused.with_traceback(None)
         if admission is not None:
             await admission.ask()
@@ -413,7 +415,7 @@ async def _produce_slowly(
 
 
 async def _look(ctx: ProduceContext, batch: memoryview, rules: ProduceRules) -> memoryview:
-    """By a worker. After what was too large the next one waits, so that bombs take little time."""
+    """Inspects a batch on a worker. After a bomb the next one waits, to limit their CPU time."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     try:
@@ -430,13 +432,13 @@ def _unpacked_bytes_max(batch: memoryview) -> int:
 
 
 def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:
-    """Checks keys and brings the batch to the topic's codec. Runs on a worker."""
+    """Checks keys and recompresses the batch with the topic's codec. Runs on a worker."""
     header = records.check_batch(batch)
     columns = records.decode(batch, bytes_max=_unpacked_bytes_max(batch))
     if rules.keys_required and columns.has_null_key:
         raise RefusedRecords(
             ErrorCode.INVALID_RECORD,
-            "a compacted topic takes only records with a key",
+            "a compacted topic accepts only records with a key",
             (index for index, start in enumerate(columns.key_starts) if start < 0),
         )
     if rules.codec is None or header.attributes & 7 == rules.codec:

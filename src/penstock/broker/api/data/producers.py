@@ -1,11 +1,10 @@
 """InitProducerId (api 22), versions 0-5; DescribeProducers (61), version 0.
 
-InitProducerId gives an idempotent producer an id that nobody else has, at epoch 0. v2 flexible;
-v3 lets a producer name the id it had (KIP-360): without a transactional id it gets a new one, as
-in Kafka. With a transactional id the transaction's coordinator decides: it fences whoever used
-the id before.
+InitProducerId gives an idempotent producer a unique id, at epoch 0. v2 flexible; v3 lets a producer
+name its previous id (KIP-360): without a transactional id it gets a new one, as in Kafka. With a
+transactional id, the transaction coordinator fences the previous producer of that id.
 
-DescribeProducers lists what a partition's log knows of the producers that wrote to it.
+DescribeProducers lists the producer states in a partition's log.
 """
 
 from penstock.base.errors import ErrorCode, Refused
@@ -27,7 +26,7 @@ from penstock.wire.messages.transactions import (
 
 NONE_GIVEN = -1
 LAST_SEQUENCE = 1
-"""Where a batch of `log.producers` keeps its last sequence number."""
+"""Index of the last sequence number in a batch of `log.producers`."""
 
 
 async def init_producer_id(

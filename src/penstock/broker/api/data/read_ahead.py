@@ -1,15 +1,16 @@
-"""Encrypted logs are opened ahead of those who read them from end to end.
+"""Read-ahead for encrypted logs: decrypts the next chunk while a consumer handles the last one.
 
-To open a stretch takes about as long as to send it, and a consumer asks for the next one only when
-it has the last: it would wait for both. So when it has been sent everything, and looks at it, the
-next stretch is opened, and its next request finds it. What nobody asks for within `KEPT_SECONDS` is
-forgotten, and of what there is at most `BYTES_MAX` are kept: then nothing more is opened ahead.
+Decrypting a chunk takes about as long as sending it, and a consumer requests the next chunk only
+when it has the last one, so it would wait for both. So when a consumer has been sent everything,
+the next chunk is decrypted, ready for its next request. Chunks that are not requested within
+`KEPT_SECONDS` are dropped. At `BYTES_MAX` there is no read-ahead.
 
-On the loop, one stretch at a time, as what is sent is opened there, too. Only from the page cache.
-Why not by workers, and why not sooner: ADR 0025.
+Decryption runs on the event loop, one chunk at a time, as for direct replies, and only from the
+page cache. ADR 0025 explains why workers do not do it, and why not earlier.
 
-A stretch may hold what is not committed yet: it is handed out only to those who may read it, whose
-span covers it. If it cannot be read or opened it is forgotten, too: whoever asks finds out why.
+A chunk may contain uncommitted batches: it is returned only for a span that covers it, to readers
+that may read it. A chunk that cannot be read or decrypted is dropped: the next request finds the
+cause.
 """
 
 import asyncio
@@ -23,16 +24,16 @@ from penstock.log.segment import Segment
 
 BYTES_MAX: Final = 16 << 20
 STRETCH_BYTES_MIN: Final = 256 * 1024
-"""Below this a reader is near the end of the log, where there is nothing to be had ahead."""
+"""Smallest chunk: with less data the reader is near the end of the log."""
 STRETCH_BYTES_MAX: Final = 2 << 20
-"""More would hold up the loop, and those who ask for more ask seldom."""
+"""Largest chunk: more would block the event loop, and larger fetches are infrequent."""
 KEPT_SECONDS: Final = 1.0
 
 ReadAheadKey = tuple[Segment, int]
 
 
 class Stretch:
-    """Batches of one segment from one position on: to be opened, or open."""
+    """Chunk: batches of one segment from one position on, decrypted or still to decrypt."""
 
     __slots__ = ("opened", "since", "size")
 
@@ -43,10 +44,10 @@ class Stretch:
 
 
 class ReadAhead:
-    """Of one node."""
+    """Read-ahead of one node."""
 
     def __init__(self) -> None:
-        self._stretches: dict[ReadAheadKey, Stretch] = {}  # The oldest first.
+        self._stretches: dict[ReadAheadKey, Stretch] = {}  # Oldest first.
         self._wanted: dict[ReadAheadKey, Stretch] = {}
         self._bytes = 0
         self._is_opening = False
@@ -57,7 +58,7 @@ class ReadAhead:
         return self._bytes
 
     def take(self, span: ReadSpan) -> Opened | None:
-        """What `span` begins with, if it is open. It is given once."""
+        """Removes and returns the decrypted chunk at the start of `span`, if there is one."""
         key = (span.segment, span.position)
         stretch = self._stretches.get(key)
         if stretch is None:
@@ -69,7 +70,7 @@ class ReadAhead:
         return opened if opened.generation == span.segment.generation else None
 
     def follow(self, span: ReadSpan, end: int) -> None:
-        """`span` is being sent up to `end`: what comes next is opened, if somebody may want it."""
+        """Requests read-ahead from `end` on, unless the reader is near the end of the log."""
         if end - span.position < STRETCH_BYTES_MIN or span.bytes_max > STRETCH_BYTES_MAX:
             return
         segment = span.segment
@@ -84,13 +85,13 @@ class ReadAhead:
             self._tidying = loop.call_later(KEPT_SECONDS, self._tidy)
 
     def sent(self) -> None:
-        """Somebody has been sent everything, and has something to do for a while: now."""
+        """Starts read-ahead, since a consumer has been sent its whole reply."""
         if self._wanted and not self._is_opening:
             self._is_opening = True
             asyncio.get_running_loop().call_soon(self._open)
 
     def _open(self) -> None:
-        """Opens the stretch that waits longest, and comes back for the others."""
+        """Decrypts the oldest requested chunk, and schedules itself for the next one."""
         for key, stretch in self._wanted.items():
             del self._wanted[key]
             try:
@@ -102,7 +103,7 @@ class ReadAhead:
             break
         self._is_opening = bool(self._wanted)
         if self._is_opening:
-            # Whatever has become ready meanwhile comes first.
+            # After other ready callbacks of the loop.
             asyncio.get_running_loop().call_soon(self._open)
 
     def _forget(self, key: ReadAheadKey, stretch: Stretch) -> None:

@@ -1,15 +1,15 @@
-"""Fetch (api 1) from other nodes of the cluster: how followers copy what this node leads.
+"""Fetch (api 1) from followers: replication of the partitions that this node leads.
 
-A follower names a partition from the offset where its own disk ends, so each naming is an
-acknowledgement (`Partition.replica_fetched`). It may read up to the end of our log, synced or not:
-both disks work at the same time. An append wakes a parked fetch, once for all that one turn of the
-loop appends; a new high watermark does after `STALE_SECONDS`, if nothing else did before.
+A follower requests a partition from the end of its durable log, so each request is also an
+acknowledgement (`Partition.replica_fetched`). It may read up to the end of the leader's log, synced
+or not: both disks work at the same time. An append wakes a parked fetch, once per iteration of the
+event loop; a new high watermark does after `STALE_SECONDS`, if nothing else did before.
 
-Fencing: a request of a node's past life is refused as a whole (STALE_BROKER_EPOCH); a partition
-named under another leader epoch than ours is an error in its row, and so is one that this node does
-not lead. A follower whose log departs from ours is told where (v12), and is not counted.
+Fencing: a request with an old broker epoch is refused as a whole (STALE_BROKER_EPOCH). A partition
+with another leader epoch is an error in its row; so is one that this node does not lead. A follower
+whose log diverges gets the diverging offset (v12), and its request is not an acknowledgement.
 
-Needs CLUSTER_ACTION. Versions as in `fetch`; v18 carries the follower's high watermark.
+Needs CLUSTER_ACTION. Versions as in `fetch`; v18 has the follower's high watermark.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 TOPIC_IDS_SINCE = 13
 WAIT_MS_MAX = 300_000
 STALE_SECONDS = 0.025
-"""How long news of the high watermark waits for something to travel with."""
+"""Delays a new high watermark, which may then be sent together with records."""
 NO_EPOCH = -1
-"""Of a log that has no batch, and so no history to depart from."""
+"""Epoch of an empty log, which cannot diverge."""
 
 
 def replica_fetch(ctx: FetchContext, call: Call, request: FetchRequest, node_id: int) -> Any:
-    """Answers a follower now if there is something to say; else parks its call."""
+    """Answers a follower at once if there is data or news; otherwise parks its call."""
     state = request.replica_state
     broker_epoch = state.replica_epoch if state is not None else -1
     try:
@@ -73,7 +73,7 @@ def _session(ctx: FetchContext, call: Call, request: FetchRequest, node_id: int)
 
 
 class ReplicaAttempt:
-    """One fetch request of a follower, until its reply."""
+    """One fetch request of a follower, from its arrival to its reply."""
 
     __slots__ = (
         "_call",
@@ -99,14 +99,14 @@ class ReplicaAttempt:
         self._reply = Reply(
             ctx, request, session, incremental, ctx.metrics.bytes_replicated, call.caller.listener
         )
-        self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
+        self._timer: asyncio.TimerHandle | None = None  # Set while parked.
         self._stale_timer: asyncio.TimerHandle | None = None
         self._is_woken = False
 
-    # -- what the request names -------------------------------------------------------------
+    # -- request ----------------------------------------------------------------------------
 
     def name(self, broker_epoch: int) -> None:
-        """Takes over what the follower says of itself, and counts it."""
+        """Applies the offsets of the request and counts them as acknowledgements."""
         by_id = self._call.version >= TOPIC_IDS_SINCE
         for topic in self._request.topics:
             for row in topic.partitions:
@@ -130,8 +130,11 @@ class ReplicaAttempt:
         self._hear_again(broker_epoch)
 
     def _hear_again(self, broker_epoch: int) -> None:
-        """A partition that the request does not name is where it was (KIP-227). That is news if
-        the follower has left the ISR since: quiet partitions would never let it back."""
+        """Counts unchanged offsets of partitions whose follower has left the ISR.
+
+        The request does not repeat unchanged partitions (KIP-227), so a follower of a quiet
+        partition could otherwise never rejoin the ISR.
+        """
         unheard, self._session.unheard = self._session.unheard, {}
         for cursor in unheard:
             if cursor.partition is None or cursor.diverging is not None or cursor.code:
@@ -178,9 +181,11 @@ class ReplicaAttempt:
         )
 
     def _check_whole(self, partition: Partition, cursor: Cursor) -> None:
-        """A follower that holds committed records beyond our end shows that we have lost them:
-        then we lead no longer. A follower that has yet to follow an unclean election shows nothing
-        of the kind, nor does a log of before the election where ours has a batch of after it."""
+        """Gives up leadership if a follower has committed records beyond the end of this log.
+
+        This does not hold for a follower that has not followed an unclean election yet, nor for a
+        log from before an election if this log has batches from after it.
+        """
         known, end_offset = cursor.high_watermark_sent, partition.log.end_offset
         if not end_offset < known <= cursor.offset:
             return
@@ -196,12 +201,12 @@ class ReplicaAttempt:
         self._ctx.partitions.lose(
             partition,
             known,
-            f"the log ends at {end_offset}, but node {node_id} has what was committed up to "
-            f"{known}: records were lost here",
+            f"the log ends at {end_offset}, but node {node_id} has committed records up to "
+            f"{known}: this node has lost records",
         )
         partition.log.require_online()
 
-    # -- looking ----------------------------------------------------------------------------
+    # -- lookup -----------------------------------------------------------------------------
 
     def start(self) -> Any:
         self._hold_back()
@@ -211,14 +216,14 @@ class ReplicaAttempt:
         return None
 
     def _look(self) -> list[FetchedPartition]:
-        """Finds what is to be sent, without reading it; who is answered rests."""
+        """Locates the data to send without reading it; answered cursors rest."""
         session, request = self._session, self._request
         room = min(request.max_bytes, self._ctx.fetch_bytes_max)
         has_data = False
         founds: list[FetchedPartition] = []
         for cursor in tuple(session.ready):
             if has_data and room <= 0:
-                break  # Those that are left are first in line next time.
+                break  # The rest comes first next time.
             found = FetchedPartition(cursor)
             found.name, found.partition = cursor.name, cursor.partition
             try:
@@ -234,7 +239,7 @@ class ReplicaAttempt:
             if found.span is not None or found.code or found.diverging is not None:
                 session.rest(cursor)
             elif cursor.is_behind():
-                continue  # Its first batch is larger than the room that is left.
+                continue  # Its first batch exceeds the rest of the reply.
             else:
                 del session.ready[cursor]
             founds.append(found)
@@ -254,7 +259,7 @@ class ReplicaAttempt:
                 found.span = span
 
     def _look_at_stale(self) -> list[FetchedPartition]:
-        """News of high watermarks go with whatever is sent."""
+        """Adds new high watermarks to the reply."""
         founds = []
         stale, self._session.stale = self._session.stale, {}
         for cursor in stale:
@@ -267,7 +272,7 @@ class ReplicaAttempt:
     # -- throttles --------------------------------------------------------------------------
 
     def _hold_back(self) -> None:
-        """Takes those out of turn that a replication throttle keeps waiting (KIP-73)."""
+        """Skips partitions that a replication throttle delays (KIP-73)."""
         throttle = self._throttle
         wait_s = throttle.wait_s() if throttle is not None else 0.0
         if wait_s <= 0:
@@ -283,7 +288,7 @@ class ReplicaAttempt:
             self._throttle.record(size)
 
     def _is_throttled(self, cursor: Cursor) -> bool:
-        """A replica in sync is never held back: producers wait for it."""
+        """True if a throttle applies; never for in-sync replicas, since producers wait for them."""
         partition, throttle = cursor.partition, self._throttle
         if partition is None or throttle is None or cursor.diverging is not None:
             return False
@@ -291,7 +296,7 @@ class ReplicaAttempt:
             return False
         return throttle.names(partition.topic, partition.index)
 
-    # -- waiting ----------------------------------------------------------------------------
+    # -- wait -------------------------------------------------------------------------------
 
     def _park(self) -> None:
         session = self._session
@@ -305,7 +310,7 @@ class ReplicaAttempt:
             self._wake_later()
 
     def _wake(self) -> None:
-        """Looks again: once for all that this turn of the loop appends."""
+        """Schedules one lookup for all appends of this iteration of the event loop."""
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._look_again)
@@ -323,7 +328,7 @@ class ReplicaAttempt:
                 self._conclude()
 
     def _leave(self) -> None:
-        """No longer waits: for the reply is on its way, or its connection is gone."""
+        """Stops waiting, before the reply or when the connection is lost."""
         self._session.unpark()
         for timer in (self._timer, self._stale_timer):
             if timer is not None:
@@ -336,7 +341,7 @@ class ReplicaAttempt:
         self._leave()
         reply_with(self._call, self._answer(self._look()))
 
-    # -- answering --------------------------------------------------------------------------
+    # -- reply ------------------------------------------------------------------------------
 
     def _answer(self, founds: list[FetchedPartition]) -> FetchResponse | Awaitable[FetchResponse]:
         answer = self._reply.answer(founds)
@@ -363,7 +368,7 @@ class ReplicaAttempt:
 
 
 def _diverging(partition: Partition, cursor: Cursor) -> tuple[int, int] | None:
-    """Where the follower's log departs from ours, by the epoch of its last batch (KIP-595)."""
+    """Returns the epoch and offset where the follower's log diverges, if it does (KIP-595)."""
     last_epoch = cursor.last_fetched_epoch
     if last_epoch < 0:
         return None

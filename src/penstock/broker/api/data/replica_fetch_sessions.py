@@ -1,18 +1,18 @@
-"""Fetch sessions of followers: what each copies from here, and what it has not been told yet.
+"""Fetch sessions of followers: the partitions each one replicates, and news for it.
 
-A follower may copy thousands of partitions, most of them quiet, and its fetch is parked most of
-the time. So its cursors stay registered with their partitions between its requests: an append
-puts one into `ready`, a new high watermark into `stale`, and an answer looks at these alone.
+A follower may replicate thousands of partitions, most of them quiet, and its fetch is parked most
+of the time. So its cursors stay registered with their partitions between requests: an append puts a
+cursor into `ready`, a new high watermark puts it into `stale`, and a reply looks only at these.
 
 Invariants:
 - a cursor that was answered with records, an error or a diverging epoch rests until the follower
-  names it again: it has no use for more before that is on its disk. One that is not named for two
-  requests is taken up again from where it was;
-- a follower has one session. A new one, or the end of a role, lets go of the partitions;
-- at most one request of a session is parked: the next one has it answered first.
+  names it again: the follower must write the records to disk first. A cursor that is not named in
+  two requests becomes active again at its old offset;
+- a follower has one session. A new one, or the end of the leader role, detaches the partitions;
+- at most one request of a session is parked: the next one answers it first.
 
 Bounds: one session for each node, `SESSIONS_MAX` in all, `SESSION_PARTITIONS_MAX` cursors each.
-Leaves to others: answering (`replica_fetch`). KIP-227, KIP-1166 for the follower's high watermark.
+`replica_fetch` builds the replies. KIP-227, KIP-1166 for the follower's high watermark.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,24 +29,24 @@ from penstock.cluster.replication.partition import Partition
 
 SESSIONS_MAX = 1000
 UNASKED = 2**63 - 1
-"""The high watermark of a follower that does not say which one it knows."""
+"""High watermark of a follower that does not send the one it knows."""
 REST_REQUESTS = 2
 
 
 @dataclass(slots=True, eq=False)
 class Cursor(Followed):
-    """One partition that a follower copies, from the offset where its disk ends."""
+    """Partition that a follower replicates, from the end of its durable log."""
 
     name: str = ""
     code: ErrorCode = ErrorCode.NONE
-    """Why it cannot be answered from a log."""
+    """Error of the partition; NONE if it can be read."""
     diverging: tuple[int, int] | None = None
-    """Where the follower's log departs from ours."""
+    """Epoch and offset where the follower's log diverges."""
     partition: Partition | None = None
-    """Where it is registered."""
+    """Partition with which the cursor is registered."""
     session: "ReplicaSession | None" = None
     rests_since: int = -1
-    """The request that was answered with what the follower must deal with first."""
+    """Number of the request since which the cursor rests; -1: active."""
 
     def attach(self, partition: Partition) -> None:
         self.partition = partition
@@ -55,7 +55,7 @@ class Cursor(Followed):
             partition.watch(self.progressed)
 
     def take_up(self) -> None:
-        """It was named, and is to be answered when there is something to say."""
+        """Activates the cursor after a request named it."""
         session = self.session
         assert session is not None
         if self.has_news():
@@ -71,12 +71,12 @@ class Cursor(Followed):
             partition.unwatch(self.progressed)
 
     def appended(self) -> None:
-        """The log has more, or the partition's role has changed."""
+        """Called after an append, or when the partition's role has changed."""
         partition, session = self.partition, self.session
         if partition is None or session is None:
             return
         if partition.leader_state is None or partition.leader_epoch != self.leader_epoch:
-            self.detach()  # The partition may be gone for good: nothing holds on to it.
+            self.detach()  # The partition may be removed, so no reference to it is kept.
             self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.leader_state.is_unheard(session.node_id):
             session.unheard[self] = None
@@ -85,7 +85,7 @@ class Cursor(Followed):
             session.wake()
 
     def has_news(self) -> bool:
-        """Whether there is something to answer at once."""
+        """True if there is something to send at once."""
         partition = self.partition
         if partition is None or self.diverging is not None:
             return True
@@ -97,11 +97,11 @@ class Cursor(Followed):
         )
 
     def is_behind(self) -> bool:
-        """Whether there are records for it."""
+        """True if there are records to send."""
         return self.partition is not None and self.offset < self.partition.log.end_offset
 
     def progressed(self) -> None:
-        """More is committed than the follower was told."""
+        """Called when the high watermark has advanced beyond the one that was sent."""
         session = self.session
         if session is not None and self.rests_since < 0 and self not in session.stale:
             session.stale[self] = None
@@ -113,7 +113,7 @@ def nobody() -> None:
 
 
 class ReplicaSession:
-    """What one follower copies."""
+    """Session of one follower."""
 
     __slots__ = (
         "_resting",
@@ -137,19 +137,19 @@ class ReplicaSession:
         self.requests = 0
         self.cursors: dict[tuple[TopicKey, int], Cursor] = {}
         self.ready: dict[Cursor, None] = {}
-        """Cursors that have something to say: records, an error, a new start offset."""
+        """Cursors with records, an error or a new start offset to send."""
         self.stale: dict[Cursor, None] = {}
-        """Cursors whose follower knows an older high watermark."""
+        """Cursors with a newer high watermark than the follower knows."""
         self.unheard: dict[Cursor, None] = {}
-        """Cursors whose follower left the ISR: what they say counts anew with the next request."""
+        """Cursors whose follower left the ISR: their offsets count again with the next request."""
         self._resting: dict[Cursor, None] = {}
-        # What the parked request does; nothing while there is none.
+        # Callbacks of the parked request; no-ops while there is none.
         self.wake: Callable[[], None] = nobody
         self.wake_later: Callable[[], None] = nobody
         self.conclude: Callable[[], None] = nobody
 
     def begin(self, forgotten: Iterable[tuple[TopicKey, int]]) -> None:
-        """The next request: the one before is answered, and what it leaves out is forgotten."""
+        """Begins the next request: answers the previous one and drops forgotten partitions."""
         self.conclude()
         self.requests += 1
         for topic, index in forgotten:
@@ -162,32 +162,34 @@ class ReplicaSession:
             self.ready[cursor] = None
 
     def put(self, cursor: Cursor) -> None:
-        """The follower names a partition: it is asked for from there, once `take_up` says so."""
+        """Sets the offset of a partition that the request names; `take_up` activates it."""
         key = (cursor.topic, cursor.index)
         known = self.cursors.get(key)
         if known is not None:
             self._drop(known)
         elif len(self.cursors) >= SESSION_PARTITIONS_MAX:
-            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
+            raise Refused(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the session has too many partitions"
+            )
         self.cursors[key] = cursor
         cursor.session = self
 
     def rest(self, cursor: Cursor) -> None:
-        """It was answered with something that keeps its follower busy."""
+        """Rests a cursor until the follower has handled the reply."""
         cursor.rests_since = self.requests
         self._resting[cursor] = None
         self.ready.pop(cursor, None)
         self.stale.pop(cursor, None)
 
     def retry(self, cursor: Cursor) -> None:
-        """Its answer could not be made this time."""
+        """Activates a cursor whose reply could not be built."""
         if cursor.session is self:
             self._resume(cursor)
             self.ready[cursor] = None
             self.wake()
 
     def hold_back(self, cursor: Cursor) -> None:
-        """It has something to say, but not now; `retry` when it may."""
+        """Rests a cursor with something to send that a throttle delays, until `retry`."""
         del self.ready[cursor]
         cursor.rests_since = self.requests
 
@@ -204,7 +206,7 @@ class ReplicaSession:
         self._resting.pop(cursor, None)
 
     def served(self, followed: Followed) -> None:
-        """Nothing to do: who was served rests, and is last in line when it is back."""
+        """No-op: served cursors rest, and come last when they are active again."""
 
     def unpark(self) -> None:
         self.wake = self.wake_later = self.conclude = nobody
@@ -217,7 +219,7 @@ class ReplicaSession:
 
 
 class ReplicaSessions:
-    """The sessions of all followers, one for each node."""
+    """Sessions of all followers, one for each node."""
 
     def __init__(self, *, first_id: int = 1) -> None:
         self._sessions: dict[int, ReplicaSession] = {}
@@ -227,7 +229,7 @@ class ReplicaSessions:
         return len(self._sessions)
 
     def open(self, node_id: int) -> ReplicaSession:
-        """A new session, in the place of the node's last one."""
+        """Opens a session, which replaces the node's previous one."""
         self.close(node_id)
         if len(self._sessions) >= SESSIONS_MAX:
             self.close(next(iter(self._sessions)))

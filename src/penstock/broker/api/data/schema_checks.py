@@ -1,9 +1,9 @@
-"""Records of topics that ask for a schema: `confluent.key.schema.validation` and `.value.`.
+"""Schema validation of records: `confluent.key.schema.validation` and `.value.`.
 
-Each key or value must say which schema it was written with, and that schema must be registered
-under the subject that the topic's strategy gives. It is said by a zero byte and the schema's id in
-front, as Confluent's serializers write it, or by its guid in the header `__value_schema_id` (or
-`__key_`). What is null needs none. Data is not decoded. Topics that do not ask pay nothing.
+Each key or value must name its schema, and that schema must be registered under the subject that
+the topic's strategy gives. The name is a zero byte and the schema's id as prefix, as Confluent's
+serializers write it, or the guid in the header `__value_schema_id` (or `__key_`). Null keys and
+values need none. Data is not decoded. Topics without validation have no overhead.
 """
 
 import uuid
@@ -25,7 +25,7 @@ GUID_BYTES: Final = 17
 
 
 class Marks(NamedTuple):
-    """The schemas that a batch's keys and values were written with, each once."""
+    """Schemas of a batch's keys and values, without duplicates."""
 
     keys: list[Mark]
     values: list[Mark]
@@ -34,9 +34,9 @@ class Marks(NamedTuple):
 async def check_schemas(
     ctx: ProduceContext, topic: str, batch: memoryview, rules: ProduceRules, bytes_max: int
 ) -> None:
-    """Raises Refused when a record lacks its schema, or has one that is not the topic's.
+    """Raises Refused if a record lacks a schema, or has one that is not registered for the topic.
 
-    `bytes_max`: what the batch may unpack to.
+    `bytes_max` limits the decompressed batch.
     """
     async with ctx.looking:
         marks: Marks = await ctx.workers.run(_marks, batch, rules, bytes_max)
@@ -53,8 +53,10 @@ async def check_schemas(
         except Refused as refused:
             if refused.code is ErrorCode.INVALID_RECORD:
                 raise
-            # What producers may try again.
-            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the registry cannot be asked") from refused
+            # Retriable for producers.
+            raise Refused(
+                ErrorCode.REQUEST_TIMED_OUT, "the schema registry is not available"
+            ) from refused
         if unknown:
             raise Refused(
                 ErrorCode.INVALID_RECORD,
@@ -63,7 +65,7 @@ async def check_schemas(
 
 
 def _marks(batch: memoryview, rules: ProduceRules, bytes_max: int) -> Marks:
-    """Runs on a worker."""
+    """Reads the schemas of a batch. Runs on a worker."""
     records.check_batch(batch)
     keys: dict[Mark, None] = {}
     values: dict[Mark, None] = {}
@@ -88,9 +90,7 @@ def _mark(
             if len(value) == ID_BYTES and value[0] == ID_MAGIC:
                 return int.from_bytes(value[1:], "big")
     if len(data) < ID_BYTES or data[0] != ID_MAGIC:
-        raise Refused(
-            ErrorCode.INVALID_RECORD, f"a {_part(is_key)} does not say which schema it is of"
-        )
+        raise Refused(ErrorCode.INVALID_RECORD, f"a {_part(is_key)} does not name its schema")
     return int.from_bytes(data[1:ID_BYTES], "big")
 
 

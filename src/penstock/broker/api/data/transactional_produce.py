@@ -1,10 +1,10 @@
-"""The transactional side of Produce: nothing is written outside its transaction (KIP-890).
+"""Verification of transactional batches: none is written outside its transaction (KIP-890).
 
-The first batch of a transaction to a partition is taken to the transaction's coordinator: from
-Produce v12 on it enters the partition, before that it looks whether AddPartitionsToTxn did. Later
-batches find the transaction open in the partition's own log and are not asked about.
+The first batch of a transaction on a partition is verified by the transaction coordinator. From
+Produce v12 on the coordinator adds the partition to the transaction; before, it checks that
+AddPartitionsToTxn did. For later batches, the partition's log shows that the transaction is open.
 
-The question may take time, in which the transaction may end. A guard on each such write sees that.
+The transaction may end during the verification. A guard on each such write detects that.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from penstock.wire.records import BATCH_OVERHEAD, TRANSACTIONAL, BatchHeader, re
 
 
 def is_open(partition: Partition, header: BatchHeader) -> bool:
-    """Whether the log has this producer's transaction open, at the same epoch."""
+    """True if the log has an open transaction of this producer, at the same epoch."""
     producer = partition.log.producers.by_id.get(header.producer_id)
     return (
         producer is not None
@@ -32,7 +32,7 @@ def is_open(partition: Partition, header: BatchHeader) -> bool:
 
 @dataclass(slots=True)
 class Doubt:
-    """A batch that must be asked about before it is written."""
+    """Batch that the coordinator must verify before the append."""
 
     data: PartitionProduceData
     partition: Partition
@@ -42,14 +42,14 @@ class Doubt:
 
 @dataclass(slots=True)
 class TransactionalBatches:
-    """The batches of one request that need a coordinator's word."""
+    """Batches of one request that the coordinator must verify."""
 
     ctx: ProduceContext
     call: Call
     transactional_id: str
     doubts: list[Doubt] = field(default_factory=list)
     refused: dict[int, Refused] = field(default_factory=dict)
-    """By the id of a batch's `PartitionProduceData`."""
+    """Refusals by the id() of a batch's `PartitionProduceData`."""
 
     def consider(self, data: PartitionProduceData, partition: Partition) -> None:
         batch = data.records
@@ -65,10 +65,10 @@ class TransactionalBatches:
         self.doubts.append(Doubt(data, partition, producer, guard))
 
     def is_granted(self) -> bool:
-        """Whether all of them may be written without anything to wait for.
+        """True if all batches may be appended without a wait.
 
-        So it is with clients that say beforehand what they will write to (Produce before v12),
-        if their coordinator is on this node. Most batches are large, and need no copy then.
+        This holds for clients that add partitions beforehand (Produce before v12), if their
+        coordinator is on this node. Then batches, which are mostly large, need no copy.
         """
         if not self.doubts:
             return True
@@ -93,7 +93,7 @@ class TransactionalBatches:
         return found
 
     async def ask(self) -> None:
-        """Hears the coordinator about all of them."""
+        """Verifies all batches with the coordinator."""
         version = self.call.version
         adds = version >= PRODUCE_ADDS_SINCE
         if not adds and not self._is_verifying:
@@ -108,7 +108,7 @@ class TransactionalBatches:
                     self.refused[id(doubt.data)] = Refused(code, refusal.message)
 
     def admitted(self) -> set[int]:
-        """What may be written now, without another wait in between."""
+        """Returns the batches that may be appended now; valid until the next wait."""
         return {
             id(doubt.data)
             for doubt in self.doubts
@@ -125,7 +125,7 @@ def _places(doubts: list[Doubt]) -> list[tuple[str, int]]:
 
 
 def outside() -> Refused:
-    """Why a transactional batch that nobody vouches for is not written."""
+    """Returns the refusal of a transactional batch that was not verified."""
     return Refused(
         ErrorCode.INVALID_TXN_STATE, "the transaction ended before the batch could be written"
     )

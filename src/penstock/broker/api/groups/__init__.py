@@ -1,1 +1,1 @@
-"""Consumer groups, committed offsets and transactions: Kafka's coordinator APIs."""
+"""Coordinator APIs of Kafka: groups, committed offsets and transactions."""

@@ -1,8 +1,8 @@
-"""Groups as administrators see them: DescribeGroups (api 15), versions 0-6; ListGroups (16), 0-5;
+"""Administration of groups: DescribeGroups (api 15), versions 0-6; ListGroups (16), 0-5;
 DeleteGroups (42), 0-2; ConsumerGroupDescribe (69), 0-1.
 
-Each names several groups, whose shards are all asked before the first answer is waited for.
-ListGroups asks every shard of this node: who wants all groups of a cluster asks every broker.
+A request may name several groups, whose shards are called concurrently. ListGroups calls every
+shard of this node; a client that needs all groups of a cluster must call every broker.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from penstock.wire.messages.consumer_groups import (
 )
 
 GROUPS_MAX = 10_000
-"""Groups one request may name."""
+"""Limits the groups in one request."""
 
 
 async def describe_groups(
@@ -78,7 +78,7 @@ async def consumer_group_describe(
 
 
 def _shown(ctx: GroupContext, call: Call, row: DescribedConsumerGroup) -> DescribedConsumerGroup:
-    """A group is told with all its topics or not at all."""
+    """Hides the members of a group if the caller may not describe all of its topics."""
     topics = {
         assigned.topic_name
         for member in row.members
@@ -107,7 +107,7 @@ async def delete_groups(
 async def _forget_positions(
     ctx: GroupContext, call: Call, names: list[str]
 ) -> list[DeletableGroupResult]:
-    """Share groups have positions that go before them; those where they cannot yet, stay."""
+    """Deletes the offsets of share groups first; a group whose offsets cannot be deleted stays."""
     failed = []
     for group_id in list(names):
         try:
@@ -137,7 +137,7 @@ async def list_groups(
 
     rows: list[ListedGroup] = []
     for seat, _ in host.active():
-        # One after the other: each of them goes through all of its groups.
+        # One by one, since each shard iterates over all of its groups.
         for reply in await gathered([ask(seat, decide)]):
             if not isinstance(reply, Refused):
                 rows += await ctx.turns.do(holder_of(call), picked(reply.groups, shown))
@@ -147,7 +147,7 @@ async def list_groups(
 async def ask_each(
     ctx: GroupContext, call: Call, names: list[str], requests: Iterable[Any], operation: Operation
 ) -> list[Any]:
-    """The answer of each group's shard to its own request, or the refusal in its shape."""
+    """Returns the response of each group's shard, or its refusal in the same shape."""
     name = call.route.name
     asked = list(requests)
     futures = [

@@ -1,11 +1,11 @@
-"""Membership of groups: JoinGroup (api 11), versions 0-9; Heartbeat (12), 0-4; LeaveGroup (13),
+"""Group membership: JoinGroup (api 11), versions 0-9; Heartbeat (12), 0-4; LeaveGroup (13),
 0-5; SyncGroup (14), 0-5; ConsumerGroupHeartbeat (68), 0-1; and FindCoordinator (10), 0-6.
 
-FindCoordinator brings the internal topic into being when it is the first to ask, and waits for
-it, so that its first answer is already useful. v4 asks for several keys at once.
+The first FindCoordinator creates the internal topic and waits for it, so that its reply is already
+useful. v4 names several keys.
 
-The others go to their group's shard as they are, once the caller's rights are checked. A join or
-a sync is answered when the group has moved on; until then the connection waits, as in Kafka.
+The other requests are passed to their group's shard after the check of permissions. A join or sync
+is answered when the group's rebalance has advanced; until then the connection waits, as in Kafka.
 """
 
 import functools
@@ -47,7 +47,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 def member_request(ctx: GroupContext, call: Call, request: Any) -> Any:
-    """JoinGroup, SyncGroup, LeaveGroup and ConsumerGroupHeartbeat."""
+    """Handles JoinGroup, SyncGroup, LeaveGroup and ConsumerGroupHeartbeat."""
     name = call.route.name
     if not may_group(ctx, call, Operation.READ, request.group_id):
         return refusal(name, request, Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED), call.version)
@@ -56,22 +56,22 @@ def member_request(ctx: GroupContext, call: Call, request: Any) -> Any:
         _count(ctx, response)
         return _while_loading(response)
 
-    # A member that has no id yet may be given one.
+    # A member without id may get one.
     is_new = not getattr(request, "member_id", "-")
     return ask_group(ctx, call, name, request, counted, fresh_id=is_new)
 
 
 def heartbeat(ctx: GroupContext, call: Call, request: HeartbeatRequest) -> Any:
-    """As the others, with nothing to count: there are more of these than of all of them."""
+    """Handles Heartbeat, the most frequent request, which counts no rebalances."""
     if not may_group(ctx, call, Operation.READ, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return ask_group(ctx, call, "Heartbeat", request, _while_loading)
 
 
 def _while_loading(response: Any) -> Any:
-    """A coordinator that is still loading says what Kafka's says: to a heartbeat that all is
-    well, to a sync that its rebalance begins again. Clients of the classic protocol do not expect
-    to hear of loading here, and some of them end over it."""
+    """Replaces COORDINATOR_LOAD_IN_PROGRESS as Kafka does: no error for a heartbeat, and
+    REBALANCE_IN_PROGRESS for a sync. Clients of the classic protocol do not expect the original
+    error here, and some of them exit."""
     if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         if isinstance(response, HeartbeatResponse):
             response.error_code = ErrorCode.NONE
@@ -81,7 +81,7 @@ def _while_loading(response: Any) -> Any:
 
 
 def _count(ctx: GroupContext, reply: Any) -> None:
-    """Rebalances, by what they leave behind: a generation has one leader."""
+    """Counts rebalances by their results: each generation has one leader."""
     if isinstance(reply, JoinGroupResponse):
         if not reply.error_code and reply.member_id == reply.leader:
             ctx.metrics.generations.value += 1
@@ -92,7 +92,7 @@ def _count(ctx: GroupContext, reply: Any) -> None:
 def consumer_group_heartbeat(
     ctx: GroupContext, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Any:
-    """As the others, but the topics it names must be the caller's to see."""
+    """Handles ConsumerGroupHeartbeat; the caller must be allowed to describe its topics."""
     if CONSUMER_PROTOCOL not in ctx.configs.items("group.coordinator.rebalance.protocols"):
         refused = Refused(ErrorCode.UNSUPPORTED_VERSION)
         return refusal(call.route.name, request, refused, call.version)
@@ -114,7 +114,7 @@ def find_coordinator(
     ctx: GroupContext, call: Call, request: FindCoordinatorRequest
 ) -> Awaitable[FindCoordinatorResponse] | None:
     if ctx.membership.may_be_stale:
-        call.hang_up()  # As Metadata does.
+        call.hang_up()  # Like Metadata.
         return None
     return _find_all(ctx, call, request)
 
@@ -170,7 +170,7 @@ def _is_led_by(topic: str, index: int, image: Image, nodes: Collection[int]) -> 
 
 
 async def _host(ctx: GroupContext, call: Call, key_type: int, key: str) -> ShardHost[Any]:
-    """The shards that a key of this type is one of, created if need be."""
+    """Returns the shards for keys of this type, creating their topic if needed."""
     if key_type == GROUP_KEY:
         if not may_group(ctx, call, Operation.DESCRIBE, key):
             raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -185,7 +185,9 @@ async def _host(ctx: GroupContext, call: Call, key_type: int, key: str) -> Shard
         if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
             raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if key.count(":") < 2:
-            raise Refused(ErrorCode.INVALID_REQUEST, "not a group, a topic id and a partition")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, "key is not a group, a topic id and a partition"
+            )
         await ctx.queues.keeping.ensure()
         return ctx.queues.keeping.host
     raise Refused(ErrorCode.INVALID_REQUEST, f"unknown coordinator type {key_type}")

@@ -1,9 +1,9 @@
-"""Positions of groups: OffsetCommit (api 8), versions 2-10; OffsetFetch (9), 1-10; OffsetDelete
+"""Committed offsets: OffsetCommit (api 8), versions 2-10; OffsetFetch (9), 1-10; OffsetDelete
 (47), 0.
 
-The group's shard keeps and reads positions; this file sees to what it cannot know: which topics
-there are and which of them the caller may touch. Rows refused here and rows answered there make
-one response. OffsetCommit and OffsetFetch v10 name topics by id; OffsetFetch v8 asks for several
+The group's shard stores and reads offsets. These handlers check the existence of topics and the
+caller's permissions, which the shard does not know, and join refused rows and the shard's rows to
+one response. OffsetCommit and OffsetFetch v10 name topics by id; OffsetFetch v8 names several
 groups.
 """
 
@@ -75,7 +75,7 @@ def _committable(
     topic: OffsetCommitRequestTopic,
     refused_rows: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitRequestTopic | None:
-    """The part of a topic that can be committed, its name filled in; the rest becomes rows."""
+    """Returns the valid part of a topic with its name; the rest becomes refused rows."""
     code = ErrorCode.NONE
     image = ctx.image
     if call.version >= TOPIC_IDS_SINCE:
@@ -112,7 +112,7 @@ def _committable(
 
 
 def joined(response: Any, refused_rows: Sequence[Any]) -> Any:
-    """One response of what the shard answered and what was refused before it was asked."""
+    """Joins the shard's response and the rows that were refused before."""
     topics = list(response.topics)
     for refused in refused_rows:
         for topic in topics:
@@ -158,7 +158,7 @@ async def offset_fetch(
 def _flat(
     request: OffsetFetchRequest, row: OffsetFetchResponseGroup, version: int
 ) -> OffsetFetchResponse:
-    """One group's answer in the shape of before v8."""
+    """Converts one group's response to the format before v8."""
     if row.error_code:
         code = ErrorCode(row.error_code)
         return _whole(refusal("OffsetFetch", request, Refused(code), version))
@@ -188,7 +188,7 @@ def _whole(response: Any) -> OffsetFetchResponse:
 
 
 class _GroupFetch:
-    """One group's question: what the shard is asked, and what is answered without it."""
+    """Request for one group: the part for its shard, and rows that are refused before."""
 
     def __init__(self, ctx: GroupContext, call: Call, group: OffsetFetchRequestGroup) -> None:
         self._ctx = ctx
@@ -255,7 +255,7 @@ class _GroupFetch:
         return row
 
     def _is_shown(self, topic: OffsetFetchResponseTopics) -> bool:
-        """Of all a group has, what the caller may see; and by id, what still has one."""
+        """True if the caller may see the topic and, with topic ids, if it still exists."""
         if self._call.version >= TOPIC_IDS_SINCE and topic.topic_id == NO_TOPIC_ID:
             return False
         return may(self._ctx, self._call, Operation.DESCRIBE, topic.name)

@@ -1,10 +1,11 @@
 """Transactions: AddPartitionsToTxn (api 24), versions 0-5; AddOffsetsToTxn (25), 0-4; EndTxn (26),
 0-5; WriteTxnMarkers (27), 1-2; DescribeTransactions (65), 0; ListTransactions (66), 0-2.
 
-Each goes to the shard of its transactional id once the caller's rights are checked; see
-`penstock.state.transactions` for what it does there. From v4 on AddPartitionsToTxn is a batch of
-brokers', and from v5 on EndTxn answers with the next epoch (KIP-890). TxnOffsetCommit is in
-`txn_offsets`, InitProducerId in `producers`, the transactional side of Produce in `txn_produce`.
+Each request is passed to the shard of its transactional id after the check of permissions; the
+shard's state machine is `penstock.state.transactions`. From v4 on AddPartitionsToTxn is a batch of
+a broker, and from v5 on EndTxn returns the next epoch (KIP-890). TxnOffsetCommit is in
+`txn_offset_commit`, InitProducerId in `data.producers`, the verification of Produce in
+`data.transactional_produce`.
 """
 
 import asyncio
@@ -47,9 +48,9 @@ from penstock.wire.messages.txn_markers import (
 )
 
 ROWS_MAX = 10_000
-"""Transactional ids one request may name."""
+"""Limits the transactional ids in one request."""
 MARKERS_SECONDS_MAX = 5.0
-"""How long markers are waited for: others that the same broker sends wait behind them."""
+"""Limits the wait for markers: later markers of the same broker wait behind them."""
 
 
 # -- AddPartitionsToTxn -----------------------------------------------------------------------
@@ -78,7 +79,7 @@ async def _add(
         elif ctx.image.partition(topic, index) is None:
             codes[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if codes:
-        # Some cannot be entered, so none is.
+        # If some partitions cannot be added, none is.
         rest = dict.fromkeys(add_partitions.partitions_of(txn), ErrorCode.OPERATION_NOT_ATTEMPTED)
         return add_partitions.result_of(txn, {**rest, **codes})
     try:
@@ -102,7 +103,7 @@ async def add_offsets_to_txn(
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not may_group(ctx, call, Operation.READ, request.group_id):
             raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        await ctx.groups.ensure()  # Else nobody could say which of its partitions is entered.
+        await ctx.groups.ensure()  # The number of its partitions must be known.
         response = await ctx.txns.handle(
             request.transactional_id, "AddOffsetsToTxn", request, caller_of(ctx, call)
         )
@@ -131,7 +132,7 @@ async def end_txn(ctx: TransactionContext, call: Call, request: EndTxnRequest) -
 async def write_txn_markers(
     ctx: TransactionContext, call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    """Written on behalf of another broker's coordinator; answered when all are committed."""
+    """Writes markers for another broker's coordinator; answered when all are committed."""
     is_allowed = may_cluster(ctx, call, Operation.CLUSTER_ACTION)
     results: list[WritableTxnMarkerResult] = []
     pending: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[ErrorCode]]] = []
@@ -158,7 +159,7 @@ async def write_txn_markers(
     if pending:
         await asyncio.wait([future for _, future in pending], timeout=MARKERS_SECONDS_MAX)
     for cell, future in pending:
-        # Whoever asked tries again: a marker that is written twice changes nothing.
+        # The other broker retries: a marker that is written twice changes nothing.
         cell.error_code = future.result() if future.done() else ErrorCode.REQUEST_TIMED_OUT
     return WriteTxnMarkersResponse(markers=results)
 
@@ -176,7 +177,7 @@ def _write(
     return future
 
 
-# -- reading ----------------------------------------------------------------------------------
+# -- queries ----------------------------------------------------------------------------------
 
 
 async def describe_transactions(

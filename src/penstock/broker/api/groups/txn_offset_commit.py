@@ -1,9 +1,9 @@
-"""TxnOffsetCommit (api 28), versions 0-5: positions that count when a transaction commits.
+"""TxnOffsetCommit (api 28), versions 0-5: offsets that are committed with a transaction.
 
-Two coordinators have a say. The transaction's is asked first whether the group's offsets belong to
-the transaction: from v5 on the request enters them (KIP-890), before that AddOffsetsToTxn did. Then
-the group's shard keeps the positions until the marker comes. A guard sees to it that they are not
-kept after the marker (see `coordinator.txn_verification`).
+Two coordinators take part. First the transaction coordinator verifies that the group's offsets
+belong to the transaction: from v5 on the request adds them (KIP-890), before that AddOffsetsToTxn
+did. Then the group's shard stores the offsets as pending until the marker arrives. A guard prevents
+pending offsets after the marker (see `coordinator.txn_verification`).
 """
 
 from typing import Any
@@ -67,7 +67,7 @@ async def _commit(ctx: TransactionContext, call: Call, request: TxnOffsetCommitR
             if found:
                 raise found[place]
         if guard.is_broken:
-            raise Refused(ErrorCode.INVALID_TXN_STATE, "the transaction has ended meanwhile")
+            raise Refused(ErrorCode.INVALID_TXN_STATE, "the transaction has ended")
         caller = caller_of(ctx, call)
 
         def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
@@ -80,7 +80,7 @@ async def _commit(ctx: TransactionContext, call: Call, request: TxnOffsetCommitR
 
 
 def _in_its_words(refused: Refused, call: Call) -> Refused:
-    """The refusal in codes that this request's clients know."""
+    """Converts a refusal to error codes that clients of this request know."""
     code = refused.code
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -95,7 +95,7 @@ def _known(
     topic: TxnOffsetCommitRequestTopic,
     refused_rows: list[TxnOffsetCommitResponseTopic],
 ) -> TxnOffsetCommitRequestTopic | None:
-    """The part of a topic that exists and that the caller may read; the rest becomes rows."""
+    """Returns the part of a topic that exists and is permitted; the rest becomes refused rows."""
     if may(ctx, call, Operation.READ, topic.name):
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         known = ctx.image.topics.get(topic.name)

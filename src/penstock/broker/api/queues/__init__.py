@@ -1,1 +1,1 @@
-"""Share groups (KIP-932) and Penstock's own APIs for queues."""
+"""APIs of share groups (KIP-932), and Penstock's own APIs for queues."""

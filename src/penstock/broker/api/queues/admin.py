@@ -1,10 +1,9 @@
-"""Queues as administrators see and mend them: InspectQueues (api 30005), ChangeQueues (30006) and
-ListPositions (30007), version 0; Penstock's own.
+"""Administration of queues: InspectQueues (api 30005), ChangeQueues (30006) and ListPositions
+(30007), version 0; Penstock's own APIs.
 
-The first two are answered by the leader of the partitions asked about; anybody else says
-NOT_LEADER_OR_FOLLOWER. Looking needs the right to describe the group and the topic, changing the
-right to read both, as acknowledging does. ListPositions is for other nodes, and for tools with the
-right to describe the cluster.
+Only the leader of a partition answers the first two; other nodes answer NOT_LEADER_OR_FOLLOWER.
+Inspection needs DESCRIBE on the group and the topic, changes need READ on both, like
+acknowledgements. ListPositions is for other nodes, and for tools with DESCRIBE on the cluster.
 """
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
@@ -32,13 +31,13 @@ from penstock.wire.messages.internal.queue_admin import (
 )
 
 CHANGES = {0: inspection.finish, 1: inspection.offer_again, 2: inspection.withdraw}
-"""By the kind that a request names."""
+"""Functions by the kind of change in a request."""
 
 
 def _require(
     ctx: QueueContext, call: Call, operation: Operation, group: str, topic: str
 ) -> TopicImage:
-    """The topic, for somebody who may do this to the group and to it."""
+    """Returns the topic if the caller may perform `operation` on it and the group."""
     if not may_group(ctx, call, operation, group):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not may(ctx, call, operation, topic):
@@ -51,7 +50,7 @@ def _require(
     return found
 
 
-# -- looking ----------------------------------------------------------------------------------
+# -- inspection -------------------------------------------------------------------------------
 
 
 async def inspect_queues(
@@ -110,7 +109,7 @@ def _report(partition: int, found: inspection.Inspection) -> QueueReport:
     )
 
 
-# -- changing ---------------------------------------------------------------------------------
+# -- changes ----------------------------------------------------------------------------------
 
 
 async def change_queues(

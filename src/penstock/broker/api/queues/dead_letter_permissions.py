@@ -1,8 +1,8 @@
-"""Who may have dead letters sent where: configs that name the topic that they go to.
+"""Permissions for configs that name a dead-letter topic.
 
-The broker writes letters by itself, with whatever key and value their records had. So whoever
-names the topic must have the right to write to it, and to create it if it is not there: else a
-record that is rejected would be a way around both. The broker's own topics take no letters.
+The broker writes dead-lettered messages with the key and value of the rejected record. So a caller
+that sets the topic needs permission to write to it, and to create it if it does not exist:
+otherwise rejecting a record would bypass both permissions. Internal topics are not allowed.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ def check_letter_boxes(
     wanted: Mapping[str, str | None],
     present: Mapping[str, str] = NOTHING,
 ) -> None:
-    """Raises Refused for configs that would have letters go where the caller may not write."""
+    """Raises Refused for configs that name a dead-letter topic the caller may not write to."""
     for config in LETTER_CONFIGS:
         name = wanted.get(config)
         if not name or name == present.get(config):
             continue
         if name in INTERNAL_TOPICS:
             raise Refused(
-                ErrorCode.INVALID_CONFIG, f"{config}: {name} is written by the broker only"
+                ErrorCode.INVALID_CONFIG, f"{config}: only the broker may write to {name}"
             )
         try:
             topics.check_name(name)
@@ -46,5 +46,5 @@ def check_letter_boxes(
         if not is_allowed:
             raise Refused(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                f"{config}: {call.principal} may not write to {name}, or not create it",
+                f"{config}: {call.principal} lacks permission to write to {name} or to create it",
             )

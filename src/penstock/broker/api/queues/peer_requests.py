@@ -1,8 +1,8 @@
-"""What other nodes ask about queues: KeepQueueState (api 30001), TellQueue (30002),
+"""Requests of other nodes about queues: KeepQueueState (api 30001), TellQueue (30002),
 TakeFromQueues (30003) and SettleLeases (30004), version 0.
 
-Penstock's own, between its nodes; ApiVersions does not name them, and a caller must have the right
-to act for the cluster. Answers come in the order of the calls.
+Penstock's own APIs between its nodes, not listed in ApiVersions; they need CLUSTER_ACTION. Replies
+are in the order of the calls.
 """
 
 from functools import partial
@@ -32,7 +32,7 @@ DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 def keep_queue_state(
     ctx: QueueContext, call: Call, request: KeepQueueStateRequest
 ) -> KeepQueueStateResponse | None:
-    """Makes all calls at once, in their order; replies when the last one is kept."""
+    """Makes all calls at once, in order; replies when the last one is persisted."""
     calls = request.calls
     answers = [QueueStateAnswer(error_code=DENIED) for _ in calls]
     if not calls or not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
@@ -61,7 +61,7 @@ async def tell_queue(ctx: QueueContext, call: Call, request: TellQueueRequest) -
 async def take_from_queues(
     ctx: QueueContext, call: Call, request: TakeFromQueuesRequest
 ) -> TakeFromQueuesResponse:
-    """Waits for records as long as the request says; a lost connection gives them back."""
+    """Waits for records up to the request's timeout; a lost connection returns them."""
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
         return TakeFromQueuesResponse(error_code=DENIED)
     return await ctx.queue_reach.answer_take(request)

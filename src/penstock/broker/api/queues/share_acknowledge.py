@@ -1,13 +1,12 @@
-"""ShareAcknowledge (api 79), versions 1-2; and the acknowledgements that come with a ShareFetch.
+"""ShareAcknowledge (api 79), versions 1-2; and acknowledgements in a ShareFetch.
 
-What became of records that a member holds: accepted (1), released for another try (2), rejected
-(3), or, from v2 on and where the request says so, held for longer (4); 0 is for offsets that have
-no record. The acknowledgements of one partition count together or not at all: with one record that
-the member does not hold any more, all are refused (INVALID_RECORD_STATE). They are answered when
-they are kept.
+Types: accept (1), release for redelivery (2), reject (3), and from v2 on, if the request allows it,
+renew the lease (4); 0 is for offsets without record. Acknowledgements of one partition are applied
+together or not at all: if the member does not hold one of the records, all are refused
+(INVALID_RECORD_STATE). They are answered when they are persisted.
 
-Penstock's own clients add, in tagged fields, a pause before the next try, why a record failed, how
-long a lease shall last, and that a record was never looked at.
+Penstock's own clients add tagged fields: the delay of the redelivery, the reason of a failure, the
+duration of a lease, and a flag for records that were never delivered to the application.
 """
 
 import asyncio
@@ -43,18 +42,18 @@ VERDICTS = (
     SettleAction.REJECT,
     SettleAction.EXTEND,
 )
-"""By Kafka's acknowledge type."""
+"""Settle actions by Kafka's acknowledge type."""
 NO_LEADER = -1
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""With these, the answer says who leads (KIP-951)."""
+"""Errors with which the reply names the current leader (KIP-951)."""
 DELAY_MS_MAX = 365 * 86_400_000
 LOCK_MS_MAX = 12 * 3_600_000
 
 
 class AcknowledgementBatch(Protocol):
-    """A range of offsets and what became of each, or of all, of them.
+    """Range of offsets with one acknowledge type for each, or one for all.
 
-    What only Penstock's clients say is minus one, None or False with all others.
+    Tagged fields of Penstock's clients are -1, None or False for other clients.
     """
 
     @property
@@ -87,7 +86,7 @@ class AcknowledgementBatch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledging:
-    """Who acknowledges, and whether it may hold on to records."""
+    """Member that acknowledges, and its permission to renew leases."""
 
     ctx: ShareContext
     call: Call
@@ -98,7 +97,7 @@ class Acknowledging:
     def start(
         self, place: Place, batches: Sequence[AcknowledgementBatch]
     ) -> "asyncio.Future[Refused | None]":
-        """Done when the acknowledgements of one partition are kept, or with why they are not."""
+        """Acknowledges records of one partition; done when persisted, or with the refusal."""
         key = QueueKey(self.group, place[0], place[1])
         try:
             check_rights(self.ctx, self.call, place[0])
@@ -113,7 +112,7 @@ class Acknowledging:
 def rulings_of(
     key: QueueKey, member: str, batches: Iterable[AcknowledgementBatch], can_renew: bool
 ) -> Iterator[SettleCommand]:
-    """Runs of records with the same verdict; refuses what makes no sense."""
+    """Yields runs of records with the same action. Raises Refused for invalid batches."""
     following = -1
     for batch in batches:
         first, last = batch.first_offset, batch.last_offset
@@ -123,11 +122,14 @@ def rulings_of(
         following = last
         if len(kinds) not in (1, last - first + 1):
             raise Refused(
-                ErrorCode.INVALID_REQUEST, f"{len(kinds)} types for {last - first + 1} records"
+                ErrorCode.INVALID_REQUEST,
+                f"{len(kinds)} types do not match {last - first + 1} records",
             )
         kind_max = RENEW if can_renew else REJECT
         if any(not GAP <= kind <= kind_max for kind in kinds):
-            raise Refused(ErrorCode.INVALID_REQUEST, f"types {sorted(set(kinds))}")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"invalid acknowledge types {sorted(set(kinds))}"
+            )
         _check_note(batch)
         if len(kinds) == 1:
             yield _ruling(key, member, first, last, kinds[0], batch)
@@ -140,11 +142,16 @@ def rulings_of(
 
 
 def _check_note(batch: AcknowledgementBatch) -> None:
-    """Refuses a pause or a lease that is too long; with all others both are minus one."""
+    """Refuses a delay or a lease that is too long; both are -1 for other clients."""
     if not -1 <= batch.delay_ms <= DELAY_MS_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"a delay of {batch.delay_ms} ms")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"delay of {batch.delay_ms} ms is not within 0..{DELAY_MS_MAX}",
+        )
     if not -1 <= batch.lock_ms <= LOCK_MS_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"a lease of {batch.lock_ms} ms")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"lease of {batch.lock_ms} ms is not within 0..{LOCK_MS_MAX}"
+        )
 
 
 def _ruling(
@@ -178,7 +185,7 @@ def check_rights(ctx: ShareContext, call: Call, topic_id: TopicId) -> None:
 def check_caller(
     ctx: ShareContext, call: Call, group_id: str | None, member_id: str | None
 ) -> tuple[str, str]:
-    """The group and the member that a request speaks for."""
+    """Checks and returns the group and the member of a request."""
     if not group_id or not may_group(ctx, call, Operation.READ, group_id):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not member_id:
@@ -187,7 +194,7 @@ def check_caller(
 
 
 def end_session(ctx: ShareContext, session: BrokerShareSession) -> None:
-    """Lets go of everything that a member holds, for its session is over."""
+    """Releases all records of a member whose session has ended."""
     for topic_id, index in session.partitions:
         queue = ctx.queues.find(QueueKey(session.group, topic_id, index))
         if queue is not None and not queue.is_closed:
@@ -203,7 +210,7 @@ def end_session(ctx: ShareContext, session: BrokerShareSession) -> None:
 def share_acknowledge(
     ctx: ShareContext, call: Call, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse | Coroutine[Any, Any, ShareAcknowledgeResponse]:
-    """What depends on the order of requests is done at once, the rest takes its time."""
+    """Does the work that depends on the order of requests at once, and the rest in a coroutine."""
     try:
         group, member = check_caller(ctx, call, request.group_id, request.member_id)
         session = _session(ctx, call, request, group, member)
@@ -238,7 +245,7 @@ async def _acknowledge(
     if is_last:
         ctx.share_sessions.close(session)
         end_session(ctx, session)
-    # A fetch before it that waits for records keeps this reply back.
+    # An earlier fetch that waits for records would delay this reply.
     session.hurry(caller)
     return _response(ctx, session.group, caller.listener, results)
 

@@ -1,16 +1,16 @@
-"""ShareFetch (api 78), versions 1-2: records for a member of a share group, leased to it.
+"""ShareFetch (api 78), versions 1-2: leases records to a member of a share group.
 
-First the acknowledgements that came along count, then records are acquired from the partitions of
-the session, in turns. Nothing there? The request waits for `max_wait_ms`, or until `min_bytes` are
-acquired, or until the next request of its session has its answer, for replies leave in order. The
-reply leaves when the leases are kept. Whole batches are sent, beside the ranges of offsets in them
-that were acquired; what does not fit into `max_bytes` is given back, and so is everything if the
-connection is gone before the reply.
+Acknowledgements in the request are applied first. Then records are acquired from the partitions of
+the session in round-robin order. Without records, the request waits up to `max_wait_ms`, or until
+`min_bytes` are acquired, or until the reply to the session's next request is ready, since replies
+are sent in order. The reply is sent when the leases are persisted. It has whole batches and the
+acquired ranges of offsets in them. Records that exceed `max_bytes` are returned; all are returned
+if the connection is lost before the reply.
 
-`max_records` is kept exactly, whichever acquire mode (v2) is asked for; ranges are exact as well,
-so `batch_size`, a hint for brokers that track whole batches, has nothing to say here. Records of
-one answer are of one priority: clients read them in the order of the log. A request that only
-renews (v2) acquires nothing, nor does one that has room for no bytes.
+`max_records` is exact in every acquire mode (v2), and so are ranges. So `batch_size`, a hint for
+brokers that track whole batches, is ignored. Records of one reply have one priority, because
+clients read them in log order. A request that only renews (v2) acquires no records, nor does one
+with `max_bytes` 0.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ RECORDS_MAX = 100_000
 def share_fetch(
     ctx: ShareContext, call: Call, request: ShareFetchRequest
 ) -> ShareFetchResponse | Coroutine[Any, Any, ShareFetchResponse]:
-    """What depends on the order of requests is done at once, the rest takes its time."""
+    """Does the work that depends on the order of requests at once, and the rest in a coroutine."""
     try:
         group, member = check_caller(ctx, call, request.group_id, request.member_id)
         _check_request(request)
@@ -73,7 +73,7 @@ def share_fetch(
         for row in topic.partitions
         if row.acknowledgement_batches and (place := (topic.topic_id, row.partition_index))
     ]
-    # Replies leave in order: one that waits for records is answered before this one can be.
+    # Replies are sent in order, so a waiting fetch of this session is answered first.
     session.wait(call.caller)
     return _fetch(ctx, call, request, session, answers)
 
@@ -89,7 +89,7 @@ async def _fetch(
     if request.share_session_epoch != FINAL and not request.is_renew_ack:
         await _acquire(ctx, call, request, session, rows)
         if ctx.share_sessions.is_gone(session):
-            # It was ended meanwhile: what was taken for it after that has nobody.
+            # The session ended meanwhile: records acquired after that are returned.
             end_session(ctx, session)
     for place, answer in answers:
         rows.acknowledged(place, await answer)
@@ -103,7 +103,9 @@ def _check_request(request: ShareFetchRequest) -> None:
     if request.is_renew_ack and (
         request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
     ):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a request that renews fetches nothing")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "a request that renews leases cannot fetch records"
+        )
 
 
 def _session(
@@ -145,9 +147,9 @@ async def _acquire(
     session: BrokerShareSession,
     rows: "_Rows",
 ) -> None:
-    """Takes records from the partitions of the session, in turns."""
+    """Acquires records from the partitions of the session in round-robin order."""
     if request.max_bytes <= 0:
-        return  # There is no room for any.
+        return  # The reply may have no bytes.
     keys = []
     for place in session.partitions:
         try:
@@ -160,7 +162,7 @@ async def _acquire(
         max(0, min(request.max_records, RECORDS_MAX)),
         max(1, min(request.max_bytes, ctx.fetch_bytes_max)),
         max(1, min(request.min_bytes, request.max_bytes, ctx.fetch_bytes_max)),
-        # What is refused already is told at once.
+        # Refusals are answered at once.
         0 if rows else max(0, min(request.max_wait_ms, WAIT_MS_MAX)),
     )
     taken = await take(ctx.queues, keys, wanted, session.waiting)
@@ -174,12 +176,12 @@ async def _acquire(
 
 
 def _lost(ctx: ShareContext, session: BrokerShareSession) -> None:
-    """The connection is gone. What was on its way to it is given back first, and not counted."""
+    """Handles a lost connection: returns unsent records first, whose delivery does not count."""
     asyncio.get_running_loop().call_soon(end_session, ctx, session)
 
 
 class _Rows:
-    """The answer, in the making: one row for each partition that has something to say."""
+    """Rows of the response, one for each partition with records or news."""
 
     def __init__(self, ctx: ShareContext, listener: str) -> None:
         self._ctx = ctx
@@ -231,7 +233,7 @@ class _Rows:
             self._show_leader(place, row, refused)
 
     def _show_leader(self, place: Place, row: ShareFetchPartitionData, refused: Refused) -> None:
-        """Names the leader of what this node does not lead, so that nobody has to ask."""
+        """Names the leader of another node's partition, which saves a Metadata request."""
         topic = self._ctx.image.topics_by_id.get(place[0])
         if refused.code not in MOVED or topic is None:
             return

@@ -1,7 +1,7 @@
-"""Share groups and their members: ShareGroupHeartbeat (api 76) and ShareGroupDescribe (77), v1.
+"""Share groups: ShareGroupHeartbeat (api 76) and ShareGroupDescribe (77), version 1.
 
-Both go to the group's shard, once the caller's rights are checked: to read the group, and to see
-the topics it names.
+Both are passed to the group's shard after the check of permissions: READ or DESCRIBE on the group,
+DESCRIBE on the topics it names.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ async def share_group_describe(
 
 
 def _shown(ctx: GroupContext, call: Call, row: DescribedShareGroup) -> DescribedShareGroup:
-    """A group is told with all its topics or not at all."""
+    """Hides the members of a group if the caller may not describe all of its topics."""
     topics = {
         assigned.topic_name
         for member in row.members

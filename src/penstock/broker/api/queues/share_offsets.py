@@ -1,10 +1,10 @@
-"""Positions of share groups: DescribeShareGroupOffsets (api 90), versions 0-1;
+"""Offsets of share groups: DescribeShareGroupOffsets (api 90), versions 0-1;
 AlterShareGroupOffsets (91), version 0; DeleteShareGroupOffsets (92), version 0.
 
-They go to the group's coordinator, which knows the topics that a group has positions in; the
-positions themselves are asked of whoever leads the partitions. A position is the first offset that
-the group has not finished with; v1 adds how many records are left. Altering and deleting need a
-group without members, or at least none that reads the topic.
+Requests go to the group's coordinator, which knows the topics of a group. The start offsets
+themselves come from the leaders of the partitions. The start offset is the first one that the group
+has not finished; v1 adds the number of remaining records. Altering and deleting need a
+group without members.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ from penstock.wire.messages.share_offsets import (
 )
 
 Positioned: TypeAlias = GroupContext | QueueContext
-"""Families that know in which topics a group has positions."""
+"""Families that know the topics of a share group."""
 NO_OFFSET = -1
 PARTITIONS_MAX = 20_000
 
 
 async def look_at(ctx: Positioned, call: Call, look: LookAtShareGroup) -> ShareGroupView:
-    """Asks the group's shard about its topics, and has them noted."""
+    """Returns the group's topics from its shard, and records them there."""
     caller = caller_of(ctx, call)
 
     def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
@@ -59,7 +59,7 @@ async def look_at(ctx: Positioned, call: Call, look: LookAtShareGroup) -> ShareG
 
 
 def _visible(ctx: QueueContext, call: Call, name: str, operation: Operation) -> TopicImage:
-    """The topic; or why this caller does not get to it."""
+    """Returns the topic if the caller may perform `operation` on it. Raises Refused."""
     if not may(ctx, call, operation, name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = ctx.image.topics.get(name)
@@ -69,12 +69,12 @@ def _visible(ctx: QueueContext, call: Call, name: str, operation: Operation) -> 
 
 
 def _known(ctx: Positioned, view: ShareGroupView) -> list[TopicImage]:
-    """The topics that a group has positions in, those that still exist."""
+    """Returns the topics of the group that still exist."""
     by_id = ctx.image.topics_by_id
     return [by_id[TopicId(one)] for one in view.topics if one in by_id]
 
 
-# -- describing -------------------------------------------------------------------------------
+# -- description ------------------------------------------------------------------------------
 
 
 async def describe_share_group_offsets(
@@ -153,7 +153,7 @@ def _position(index: int, told: Told) -> DescribeShareGroupOffsetsResponsePartit
     return row
 
 
-# -- altering ---------------------------------------------------------------------------------
+# -- alteration -------------------------------------------------------------------------------
 
 
 async def alter_share_group_offsets(
@@ -207,7 +207,7 @@ async def _alter_topic(
     )
 
 
-# -- deleting ---------------------------------------------------------------------------------
+# -- deletion ---------------------------------------------------------------------------------
 
 
 async def delete_share_group_offsets(
@@ -241,7 +241,7 @@ async def delete_share_group_offsets(
 
 
 async def forget_topics(ctx: Positioned, group_id: str, topics: Iterable[TopicImage]) -> None:
-    """Has a group's positions in these topics forgotten; refuses if one cannot be for now."""
+    """Deletes a group's offsets in these topics; refuses if one cannot be deleted now."""
     keys = [
         QueueKey(group_id, topic.id, index)
         for topic in topics
@@ -253,9 +253,9 @@ async def forget_topics(ctx: Positioned, group_id: str, topics: Iterable[TopicIm
 
 
 async def forget_group(ctx: Positioned, call: Call, group_id: str) -> None:
-    """Before a share group is deleted: its positions go. Other groups have none here."""
+    """Deletes the offsets of a share group before the group; other groups have none here."""
     try:
         view = await look_at(ctx, call, LookAtShareGroup(group_id, must_be_empty=True))
     except Refused:
-        return  # Not a share group, or not to be deleted: its shard says so.
+        return  # Not a share group, or one that cannot be deleted: its shard answers.
     await forget_topics(ctx, group_id, _known(ctx, view))

@@ -1,10 +1,9 @@
-"""Share sessions (KIP-932): what a member of a share group reads here, remembered.
+"""Share sessions (KIP-932): the partitions that a member of a share group reads on this node.
 
-A session belongs to one member of one group, whichever connections its requests come on: some
-clients acknowledge on another one than they fetch on. The first fetch (epoch 0) opens it, later
-requests count its epoch up, so that a lost or repeated one is noticed; epoch -1 ends it. When it
-ends, or the connection that it was opened on does, what the member holds is let go at once: it will
-not come back for it.
+A session belongs to one member of one group, on any connection: some clients fetch and acknowledge
+on different ones. The first fetch (epoch 0) opens it. Later requests increment its epoch, so that a
+lost or repeated one is detected; epoch -1 ends it. When the session ends, or the connection that
+opened it is lost, all records of the member are released at once.
 
 Bounds: `group.share.max.share.sessions` sessions, `PARTITIONS_MAX` partitions in each.
 """
@@ -28,37 +27,39 @@ Name: TypeAlias = tuple[str, str]
 
 
 class Peer(Protocol):
-    """A connection."""
+    """Connection of a client."""
 
     def when_closed(self, act: Callable[[], None]) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class BrokerShareSession:
+    """Session of one member."""
+
     group: str
     member: str
     peer: Peer
-    """The connection it was opened on, and ends with."""
+    """Connection that opened the session; the session ends with it."""
     ended: "Callable[[BrokerShareSession], None]"
-    """Told if the connection is lost before the member says that it goes."""
+    """Called if the connection is lost before the member closes the session."""
     epoch: int = 1
-    """What the next request must name."""
+    """Expected epoch of the next request."""
     partitions: dict[Place, None] = field(default_factory=dict)
-    """In the order in which they get their turn."""
+    """Partitions, the next to serve first."""
     waiting: "asyncio.Future[None] | None" = None
-    """Of a fetch that waits for records: done when somebody waits for its reply."""
+    """Set while a fetch waits for records; done when a later request needs its reply."""
     waits_on: Peer | None = None
-    """The connection of that fetch."""
+    """Connection of that fetch."""
 
     def wait(self, peer: Peer) -> None:
-        """A fetch waits for records from now on; the one before it no longer does."""
+        """Registers a fetch that waits for records; ends the wait of an earlier one."""
         self.hurry(self.waits_on)
         self.waiting = asyncio.get_running_loop().create_future()
         self.waits_on = peer
 
     def hurry(self, peer: Peer | None) -> None:
-        """Has the fetch that waits on this connection answered: replies leave in order, and another
-        one is ready."""
+        """Ends the wait of a fetch on this connection: replies are sent in order, and a later one
+        is ready."""
         if peer is self.waits_on and self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(None)
 
@@ -71,7 +72,7 @@ class BrokerShareSession:
             raise Refused(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
 
     def served(self, place: Place) -> None:
-        """It gave something this time: others go first next time."""
+        """Moves a partition that had records to the end: others come first next time."""
         if place in self.partitions:
             del self.partitions[place]
             self.partitions[place] = None
@@ -95,7 +96,7 @@ class ShareSessions:
         sessions_max: int,
         ended: Callable[[BrokerShareSession], None],
     ) -> BrokerShareSession:
-        """A new session; an earlier one of the same member is over."""
+        """Opens a session, which ends an earlier one of the same member."""
         name = (group, member)
         if name not in self._sessions and len(self._sessions) >= sessions_max:
             raise Refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
@@ -110,7 +111,7 @@ class ShareSessions:
         return session
 
     def resume(self, group: str, member: str, epoch: int) -> BrokerShareSession:
-        """The session for its next request; refuses a stranger or a request out of turn."""
+        """Returns the session for its next request; refuses an unknown member or a wrong epoch."""
         session = self.find(group, member)
         if epoch != session.epoch:
             raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
@@ -118,13 +119,13 @@ class ShareSessions:
         return session
 
     def close(self, session: BrokerShareSession) -> None:
-        """Ends a session because its member says so."""
+        """Ends a session on request of its member."""
         name = (session.group, session.member)
         if self._sessions.get(name) is session:
             del self._sessions[name]
 
     def is_gone(self, session: BrokerShareSession) -> bool:
-        """Whether it has ended and its member has begun no other."""
+        """True if the session has ended and its member has no new one."""
         return (session.group, session.member) not in self._sessions
 
     def _belong(self, session: BrokerShareSession) -> None:

@@ -1,1 +1,1 @@
-"""Logins, users, access control lists and quotas as Kafka APIs."""
+"""Kafka APIs of authentication, users, ACLs and quotas."""

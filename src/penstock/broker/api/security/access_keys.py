@@ -1,8 +1,8 @@
 """CreateAccessKey (api 30040), DescribeAccessKeys (30041), DeleteAccessKey (30042), version 0.
 
-Penstock's own. A key is for signatures of Amazon's SDKs and for nothing else; whoever signs with it
-is the user it was made for (ADR 20). It needs the rights that passwords need: describing the
-cluster to look, altering it to change.
+Penstock's own APIs. A key is only for signatures of AWS SDKs and authenticates the user it was
+created for (ADR 20). As for passwords, listing keys needs DESCRIBE on the cluster, changing them
+needs ALTER.
 """
 
 import base64
@@ -39,7 +39,7 @@ async def create_access_key(
         name = request.user
         if not name or name == NODE_USER or len(name.encode()) > users.NAME_BYTES_MAX:
             raise Refused(
-                ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user name is empty, too long or reserved"
+                ErrorCode.UNACCEPTABLE_CREDENTIAL, "user name is empty, too long or reserved"
             )
         access_key = PREFIX + base64.b32encode(ctx.random.random_bytes(ID_BYTES)).decode()
         secret = base64.b64encode(ctx.random.random_bytes(SECRET_BYTES)).decode()

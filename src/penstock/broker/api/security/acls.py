@@ -1,7 +1,8 @@
 """DescribeAcls (api 29), CreateAcls (30), DeleteAcls (31), versions 1-3 (KIP-140, KIP-290).
 
-Bindings can be kept before anybody obeys them, so that a cluster can be prepared; Kafka refuses
-that with SECURITY_DISABLED, and so do we for describing: who asks then believes nothing is there.
+Without an authorizer, ACLs can be stored, so that a cluster can be prepared; Kafka refuses this
+with SECURITY_DISABLED. Describing them is refused with that code here, too, so that no user
+believes that they apply.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ from penstock.wire.messages.acls import (
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 OFF = Refused(
     ErrorCode.SECURITY_DISABLED,
-    "No Authorizer is configured. Start with --set authorizer.class.name=acl to have ACLs obeyed.",
+    "No Authorizer is configured. Start with --set authorizer.class.name=acl to apply ACLs.",
 )
 APPLICABLE = {
     ResourceType.TOPIC: {3, 4, 5, 6, 7, 8, 10, 11},
@@ -49,7 +50,7 @@ APPLICABLE = {
     ResourceType.DELEGATION_TOKEN: {8},
     ResourceType.USER: {13, 14},
 }
-"""Which operations there are on which resources."""
+"""Operations of each resource type."""
 
 
 def describe_acls(
@@ -164,7 +165,9 @@ def _check_caller(ctx: SecurityContext, call: Call, operation: Operation) -> Non
     if not ctx.authorizer.is_on:
         raise OFF
     if not may_cluster(ctx, call, operation):
-        raise Refused(DENIED, f"{call.principal} may not {operation.name.lower()} the cluster")
+        raise Refused(
+            DENIED, f"{call.principal} lacks permission to {operation.name.lower()} the cluster"
+        )
 
 
 def _binding(creation: AclCreation) -> tuple[Resource, AclEntry]:
@@ -174,11 +177,11 @@ def _binding(creation: AclCreation) -> tuple[Resource, AclEntry]:
         creation.resource_pattern_type,
     )
     if kind not in APPLICABLE:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no resource type {kind}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown resource type {kind}")
     if pattern not in (Pattern.LITERAL, Pattern.PREFIXED):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a pattern is literal or prefixed")
+        raise Refused(ErrorCode.INVALID_REQUEST, "pattern type must be literal or prefixed")
     if not name or len(name.encode()) > acls.NAME_BYTES_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a resource name is empty or too long")
+        raise Refused(ErrorCode.INVALID_REQUEST, "resource name is empty or too long")
     if kind == ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER is {CLUSTER_NAME}"
@@ -187,14 +190,15 @@ def _binding(creation: AclCreation) -> tuple[Resource, AclEntry]:
     if operation != ALL_OPERATIONS and operation not in APPLICABLE[ResourceType(kind)]:
         raise Refused(ErrorCode.INVALID_REQUEST, f"operation {operation} is not for this resource")
     if creation.permission_type not in (Permission.ALLOW, Permission.DENY):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a permission is to allow or to deny")
+        raise Refused(ErrorCode.INVALID_REQUEST, "permission type must be allow or deny")
     sort, colon, who = creation.principal.partition(":")
     if not (sort and colon and who) or len(creation.principal) > acls.NAME_BYTES_MAX:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"{creation.principal!r} is not of the form User:name"
+            ErrorCode.INVALID_REQUEST,
+            f"principal {creation.principal!r} must have the form User:name",
         )
     if not creation.host or len(creation.host) > acls.NAME_BYTES_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a host is an address or *")
+        raise Refused(ErrorCode.INVALID_REQUEST, "host must be an address or *")
     entry = AclEntry(creation.principal, creation.host, operation, creation.permission_type)
     return Resource(kind, name, pattern), entry
 
@@ -207,7 +211,7 @@ def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> Filter:
         asked.permission_type,
     ):
         if value < ANY:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a filter has unknown elements")
+            raise Refused(ErrorCode.INVALID_REQUEST, "the filter has unknown elements")
     return Filter(
         asked.resource_type_filter,
         asked.resource_name_filter,

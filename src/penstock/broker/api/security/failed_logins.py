@@ -1,7 +1,8 @@
-"""Logins that failed, through whichever door: each is counted, and some are told to the log.
+"""Failed logins on every protocol: all are counted, some are logged.
 
-Strangers do not get to write our log: `LINES_MAX` lines in `WINDOW_SECONDS`, then only how many
-more there were. What they sent is shown without line ends and shortened.
+Logging is rate-limited, so that unauthenticated peers cannot fill the log: `LINES_MAX` lines per
+`WINDOW_SECONDS`, then the number of further failures. Text from peers is shortened and has no line
+breaks.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ WORDS_MAX = 200
 
 
 class FailedLogins:
-    """Made once for each node."""
+    """Failed logins of one node."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -30,11 +31,11 @@ class FailedLogins:
         now = asyncio.get_running_loop().time()
         if now >= self._began_at + WINDOW_SECONDS:
             if self._untold:
-                log.warning("%d more logins failed in the meantime", self._untold)
+                log.warning("%d more logins failed meanwhile", self._untold)
             self._began_at, self._lines, self._untold = now, 0, 0
         if self._lines >= LINES_MAX:
             self._untold += 1
             return
         self._lines += 1
         words = str(why).encode("unicode_escape").decode()[:WORDS_MAX]
-        log.warning("a login from %s failed: %s", peer, words)
+        log.warning("login from %s failed: %s", peer, words)

@@ -1,6 +1,6 @@
 """DescribeClientQuotas (api 48) and AlterClientQuotas (49), versions 0-1 (KIP-546).
 
-Each entity is its own change and its own row.
+Each entity is a separate change with its own row.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def _filter(components: Sequence[ComponentData], is_strict: bool) -> EntityFilte
     named: dict[EntityType, EntityName] = {}
     any_named: set[EntityType] = set()
     if duplicates(component.entity_type for component in components):
-        raise Refused(ErrorCode.INVALID_REQUEST, "one type of entity is asked for twice")
+        raise Refused(ErrorCode.INVALID_REQUEST, "an entity type occurs twice in the filter")
     for component in components:
         kind = _type(component.entity_type)
         if component.match_type == ANY_NAME and component.match is None:
@@ -85,13 +85,13 @@ def _filter(components: Sequence[ComponentData], is_strict: bool) -> EntityFilte
         else:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"match type {component.match_type} does not go with the name {component.match!r}",
+                f"match type {component.match_type} is not valid with the name {component.match!r}",
             )
     kinds = named.keys() | any_named
     if EntityType.IP in kinds and len(kinds) > 1:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            "Invalid entity filter component combination: an ip stands alone",
+            "Invalid entity filter component combination: ip cannot be combined",
         )
     return EntityFilter(named, frozenset(any_named), is_strict)
 
@@ -102,7 +102,7 @@ def _type(name: str) -> EntityType:
     except ValueError:
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"Custom entity type {name!r} is not supported; there are {', '.join(EntityType)}",
+            f"Custom entity type {name!r} is not supported: use one of {', '.join(EntityType)}",
         ) from None
 
 
@@ -119,7 +119,7 @@ async def alter_client_quotas(
             if at >= ROWS_MAX:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} entities at once")
             if _identity(entry) in twice:
-                raise Refused(ErrorCode.INVALID_REQUEST, "an entity is changed twice")
+                raise Refused(ErrorCode.INVALID_REQUEST, "an entity occurs twice in the request")
             changed = await quotas.alter(
                 ctx.store,
                 ctx.image,

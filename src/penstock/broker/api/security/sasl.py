@@ -1,11 +1,11 @@
 """SaslHandshake (api 17), version 1; SaslAuthenticate (36), versions 0-2 (KIP-152, KIP-368).
 
-Before a login is done nothing else but ApiVersions is answered (`dispatch`). One that failed is
-answered after a pause and ends the connection. One that cannot be looked at for now only ends it:
-clients take an answer for the last word, and come again after a closed connection. v1 says how
-long the session lasts; who does not log in again by then is closed at the next request. A listener
-that asks nobody lets nodes of the cluster say that they are, and tells clients that they are at
-the wrong place.
+Before authentication, only ApiVersions is answered (`dispatch`). A failed login is answered after a
+delay and closes the connection. A login that cannot be checked at the moment closes the connection
+without a reply: clients treat an error as final, but reconnect after a closed connection. v1
+returns the lifetime of the session; a client that does not authenticate again by then is closed at
+its next request. A listener without authentication accepts it only from nodes of the cluster; other
+clients get an error with advice.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from penstock.wire.messages.sasl import (
 
 log = logging.getLogger("penstock.security")
 
-OUT_OF_PLACE = "this listener does not authenticate; connect with security.protocol=PLAINTEXT"
+OUT_OF_PLACE = "this listener does not authenticate: connect with security.protocol=PLAINTEXT"
 
 
 def sasl_handshake(
@@ -38,7 +38,7 @@ def sasl_handshake(
     try:
         login.choose(request.mechanism)
     except Refused as refused:
-        log.info("%s asks for the mechanism %r", call.caller.peer, request.mechanism[:64])
+        log.info("%s requests the mechanism %r", call.caller.peer, request.mechanism[:64])
         if login.is_optional:
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=())
         code = refused.code
@@ -56,7 +56,7 @@ async def sasl_authenticate(
         step = await login.step(bytes(request.auth_bytes), caller.peer)
     except Refused as refused:
         if refused.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            log.debug("a login from %s: %s", caller.peer, refused.message)
+            log.debug("login from %s: %s", caller.peer, refused.message)
             caller.close()
             return None
         return _refused(refused.code, refused.message)
@@ -80,11 +80,11 @@ async def sasl_authenticate(
 
 
 def _lifetime_ms(ctx: SecurityContext, login: Login) -> int:
-    """How long this login lasts; 0: for as long as the connection."""
+    """Returns the lifetime of this session; 0: as long as the connection."""
     identity = login.identity
     assert identity is not None
     if identity.principal == f"User:{NODE_USER}":
-        return 0  # A closed connection is taken for a node's end (ADR 12); its secret never ends.
+        return 0  # A closed connection means a stopped node (ADR 12); its secret does not expire.
     limits = [ctx.configs.integer("connections.max.reauth.ms")]
     if identity.expires_ms is not None:
         limits.append(max(1, identity.expires_ms - ctx.clock.now_ms()))

@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials (api 50) and AlterUserScramCredentials (51), version 0 (KIP-554).
 
-The password comes salted and hashed; what is kept cannot be turned back (`security.scram`).
-Whatever one request asks for one user is done as a whole or not at all.
+Requests contain salted and hashed passwords, which cannot be reversed (`security.scram`). All
+changes of one request to one user are applied together or not at all.
 """
 
 from penstock.base.errors import ErrorCode, Refused, shortened
@@ -32,9 +32,9 @@ from penstock.wire.messages.sasl import (
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 NOBODY = ""
-"""Whose row says that all were asked for in vain: no user can be called that."""
-MAY_NOT_SEE = "you may not see who has credentials: that takes DESCRIBE of the cluster"
-MAY_NOT_CHANGE = "you may not change credentials: that takes ALTER of the cluster"
+"""Name in the row of a request for all users that was refused: no user has this name."""
+MAY_NOT_SEE = "listing credentials needs DESCRIBE on the cluster"
+MAY_NOT_CHANGE = "changing credentials needs ALTER on the cluster"
 SALT_BYTES_MAX = 256
 
 
@@ -43,8 +43,8 @@ def describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     asked = [user.name for user in request.users or ()]
     if not may_cluster(ctx, call, Operation.DESCRIBE):
-        # librdkafka frees the text of an error of the whole answer, which it never allocated, and
-        # ends its process, with or without one (as of 2.16). So each row is refused, by its user.
+        # librdkafka frees the text of an error of the whole response, which it never allocated,
+        # and crashes, with or without a text (as of 2.16). So each user's row is refused.
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.NONE,
             error_message=None,
@@ -72,7 +72,7 @@ def _described(
     who = shortened(repr(name))
     code, message = ErrorCode.NONE, None
     if is_twice:
-        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{who} is asked for more than once"
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{who} occurs more than once in the request"
     elif user is None or not user.scram:
         code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{who} has no SCRAM credentials"
     kept = user.scram if user is not None and code is ErrorCode.NONE else {}
@@ -104,7 +104,7 @@ async def alter_user_scram_credentials(
             if at >= ROWS_MAX:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} users at once")
             if name in twice:
-                raise Refused(ErrorCode.DUPLICATE_RESOURCE, f"{name!r} is changed twice")
+                raise Refused(ErrorCode.DUPLICATE_RESOURCE, f"{name!r} occurs twice in the request")
             wanted = _wanted(request, name)
             revision = max(revision, await users.alter(ctx.store, ctx.image, name, wanted))
         except Refused as refused:
@@ -118,9 +118,9 @@ async def alter_user_scram_credentials(
 
 def _wanted(request: AlterUserScramCredentialsRequest, name: str) -> dict[str, Credential | None]:
     if name == NODE_USER:
-        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"{name} is what nodes are called")
+        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"user name {name} is reserved for nodes")
     if not name or len(name.encode()) > users.NAME_BYTES_MAX:
-        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user name is empty or too long")
+        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "user name is empty or too long")
     wanted: dict[str, Credential | None] = {}
     for deletion in request.deletions:
         if deletion.name == name:
@@ -137,16 +137,16 @@ def _credential(mechanism: str, row: ScramCredentialUpsertion) -> Credential:
     if not scram.ITERATIONS_MIN <= iterations <= scram.ITERATIONS_MAX:
         raise Refused(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"{iterations} iterations; take {scram.ITERATIONS_MIN} to {scram.ITERATIONS_MAX}",
+            f"{iterations} iterations: not within {scram.ITERATIONS_MIN}..{scram.ITERATIONS_MAX}",
         )
     salt, salted = bytes(row.salt), bytes(row.salted_password)
     if not salt or len(salt) > SALT_BYTES_MAX or not salted or len(salted) > SALT_BYTES_MAX:
-        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salt or password is empty or long")
+        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "salt or password is empty or too long")
     return scram.credential_of(mechanism, salted, salt, iterations)
 
 
 def _mechanism(number: int) -> str:
     mechanism = scram.NUMBERS.get(number)
     if mechanism is None:
-        raise Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {number}")
+        raise Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism {number}")
     return mechanism
