@@ -19,7 +19,7 @@ from penstock.pipelines import status_topic
 from penstock.pipelines.checkpoints import path_of
 from penstock.pipelines.pipeline import Pipeline
 from penstock.pipelines.progress import StageState
-from penstock.spark.range_planning import from_json, to_json
+from penstock.spark.range_planning import PartitionOffsets, from_json, to_json, topic_ids_of
 from penstock.spark.sink import commit_intent, committed_batches
 from penstock.spark.source.queue_offsets import QueueOffset, read_offset
 from penstock.state.queues.intervals import IntervalSet
@@ -37,6 +37,9 @@ FILE: Final = ArchiveFile("orders", "2026-11-16", 3, 1_000, 70_000, 2)
 def _samples() -> Iterator[Sample]:
     text = json.dumps(to_json(OFFSETS)).encode()
     yield Sample("offset of a stream", text, OFFSETS, partial(_loaded, from_json))
+    ids = {"orders": "AAAAAAAAAAAAAAAAAAAAAQ", "jobs": "AAAAAAAAAAAAAAAAAAAAAg"}
+    text = json.dumps(to_json(OFFSETS, ids)).encode()
+    yield Sample("offset of a stream with topic ids", text, (OFFSETS, ids), _read_offset)
     for name, offset in (("full", _queue_offset()), ("minimal", QueueOffset())):
         text = json.dumps(offset.to_json()).encode()
         yield Sample(f"offset of a queue, {name}", text, offset, _read_queue_offset)
@@ -106,6 +109,11 @@ def _fields() -> list[str]:
 
 def _rows(rows: Any) -> Any:
     return rows
+
+
+def _read_offset(data: bytes) -> tuple[PartitionOffsets, dict[str, str]]:
+    written = json.loads(data)
+    return from_json(written), topic_ids_of(written)
 
 
 def _loaded(read: Any, data: bytes) -> Any:

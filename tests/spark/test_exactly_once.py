@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.producer.identity import ProducerIdentity
 from penstock.client.producer.transaction import OpenTransaction, begin, end
 from penstock.spark.connection import blocking_client, close_clients
-from penstock.spark.settings import WriteSettings, write_settings
+from penstock.spark.settings import WriteSettings, read_settings, write_settings
 from penstock.spark.sink import sink
 from penstock.spark.sink.commit import TaskResult, abort_all, commit_all
 from penstock.spark.sink.commit_intent import (
@@ -31,6 +33,7 @@ from penstock.spark.sink.committed_batches import (
     group_and_partition,
     next_uncommitted_batch,
 )
+from penstock.spark.source.stream import StreamReader
 from tests.conftest import FreshBroker
 from tests.spark.topics import Topics, topics_of
 
@@ -318,3 +321,22 @@ def test_aborted_transaction_cannot_be_committed(job: Job, topic: str) -> None:
     client.run(end(client.cluster, message.txn, committed=False))
     with pytest.raises(ConnectionAbortedError):
         job.end(message)
+
+
+def test_source_reads_committed_records_by_default(job: Job, topics: Topics, topic: str) -> None:
+    def read(**options: str) -> list[int]:
+        given = {"brokers": topics.bootstrap, "subscribe": topic, "columns": "value", **options}
+        settings = read_settings({**given, "startingOffsets": "earliest"}, is_streaming=True)
+        schema = StructType([StructField("value", BinaryType())])
+        source = StreamReader(settings, schema)
+        start = source.initialOffset()
+        parts = source.partitions(start, source.latestOffset(start, ReadAllAvailable()))
+        batches = [batch for part in parts for batch in source.read(part)]
+        return sorted(int(row["value"]) for batch in batches for row in batch.to_pylist())
+
+    messages = job.write_all(0)
+    assert read() == []
+    assert read(**{"isolation.level": "read_uncommitted"}) == list(range(ROWS * TASKS))
+    job.end(*messages, committed=False)
+    job.run(1)
+    assert topics.values(topic) == read() == list(range(ROWS * TASKS, 2 * ROWS * TASKS))

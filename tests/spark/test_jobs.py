@@ -250,6 +250,9 @@ def test_job_errors_are_one_line(
     topics.trim(topic, 0, 15)
     assert "--allow-loss" in fails("archive", topic, "--to", root)
     assert penstock(["job", "archive", topic, "--to", root, "--allow-loss", *brokers]) == 0
+    topics.recreate(topic)
+    topics.numbers(topic, 30)
+    assert "created again" in fails("archive", topic, "--to", root, "--allow-loss")
     found = read_archive(spark, root, [topic]).selectExpr("int(string(value)) as n").collect()
     assert sorted(row["n"] for row in found) == [*range(10), *range(15, 20)]
 

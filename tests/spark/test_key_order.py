@@ -16,6 +16,7 @@ from penstock.jobs.event_sourcing import rebuild
 from penstock.jobs.inputs import JobInput
 from penstock.pipelines import Latest
 from penstock.pipelines.lookup_tables import load_table
+from penstock.spark.option_values import OptionError
 from penstock.wire.records import Record
 from tests.spark.topics import Topics
 
@@ -193,6 +194,11 @@ def test_table_of_an_earlier_release_is_continued(
     (tmp_path / "_state").rmdir()
     topics.fill(topic, [named(1, "late", MOMENT_MS - 5)], 0)
     assert change_table(spark, topics, topic, tmp_path) == {1: "late", 2: "b"}
+    # The next topic of this name has another id.
+    topics.recreate(topic, 2)
+    topics.fill(topic, [named(1, "other", MOMENT_MS)] * 5, 1)
+    with pytest.raises(OptionError, match="created again"):
+        change_table(spark, topics, topic, tmp_path)
 
 
 def test_deletion_is_remembered_and_forgotten_after_a_week(

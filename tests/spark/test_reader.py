@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from penstock.spark.connection import blocking_client, close_clients
 from penstock.spark.data_loss import DataLoss
-from penstock.spark.range_planning import ForeignOffsets, Range
+from penstock.spark.range_planning import TOPIC_IDS, ForeignOffsets, Range
 from penstock.spark.settings import read_settings
 from penstock.spark.source.rows import RANGES_SCHEMA, RangePartition, read_rows
 from penstock.spark.source.stream import StreamReader
@@ -44,16 +44,22 @@ def offsets(batches: Any) -> list[int]:
     return [row["offset"] for batch in batches for row in batch.to_pylist()]
 
 
+def plain(written: dict[str, Any] | None) -> dict[str, Any]:
+    """Offsets without the topics' ids."""
+    assert written is not None
+    return {topic: rows for topic, rows in written.items() if topic != TOPIC_IDS}
+
+
 def test_limit_is_shared_by_all_partitions(topics: Topics, topic: str) -> None:
     topics.create(topic, 2)
     topics.numbers(topic, 100, partitions=2)
     source = reader(topics, subscribe=topic, maxOffsetsPerTrigger=10)
     start = source.initialOffset()
-    assert start == {topic: {"0": 0, "1": 0}}
+    assert plain(start) == {topic: {"0": 0, "1": 0}}
     assert source.getDefaultReadLimit() == ReadMaxRows(10)
-    assert source.latestOffset(start, ReadMaxRows(10)) == {topic: {"0": 5, "1": 5}}
-    assert source.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 50, "1": 50}}
-    assert source.reportLatestOffset() == {topic: {"0": 50, "1": 50}}
+    assert plain(source.latestOffset(start, ReadMaxRows(10))) == {topic: {"0": 5, "1": 5}}
+    assert plain(source.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 50, "1": 50}}
+    assert plain(source.reportLatestOffset()) == {topic: {"0": 50, "1": 50}}
 
 
 def test_minimum_is_awaited_up_to_the_trigger_delay(topics: Topics, topic: str) -> None:
@@ -63,10 +69,10 @@ def test_minimum_is_awaited_up_to_the_trigger_delay(topics: Topics, topic: str) 
     assert source.getDefaultReadLimit() == ReadMinRows(11)
     assert source.latestOffset(start, ReadMinRows(11)) == start
     time.sleep(0.35)
-    assert source.latestOffset(start, ReadMinRows(11)) == {topic: {"0": 10}}
+    assert plain(source.latestOffset(start, ReadMinRows(11))) == {topic: {"0": 10}}
     topics.numbers(topic, 30, start=10)
     current = {topic: {"0": 10}}
-    assert source.latestOffset(current, ReadMinRows(11)) == {topic: {"0": 40}}
+    assert plain(source.latestOffset(current, ReadMinRows(11))) == {topic: {"0": 40}}
 
 
 def test_available_now_reads_up_to_the_end_at_start(topics: Topics, topic: str) -> None:
@@ -75,7 +81,7 @@ def test_available_now_reads_up_to_the_end_at_start(topics: Topics, topic: str) 
     source.prepareForTriggerAvailableNow()
     topics.numbers(topic, 10, start=10)
     end = source.latestOffset(source.initialOffset(), ReadMinRows(1_000))
-    assert end == {topic: {"0": 10}}
+    assert plain(end) == {topic: {"0": 10}}
     assert source.latestOffset(end, ReadMinRows(1_000)) == end
 
 
@@ -85,7 +91,7 @@ def test_finished_offsets_are_committed_to_the_group(topics: Topics, topic: str)
     source.latestOffset({topic: {"0": 7}}, ReadAllAvailable())
     assert topics.committed(topic) == {(topic, 0): 7}
     again = reader(topics, subscribe=topic, group=topic, startingOffsets="committed")
-    assert again.initialOffset() == {topic: {"0": 7}}
+    assert plain(again.initialOffset()) == {topic: {"0": 7}}
 
 
 def test_repeated_batch_has_the_same_tasks(topics: Topics, topic: str) -> None:
@@ -117,7 +123,7 @@ def test_recreated_topic_is_detected(topics: Topics, topic: str) -> None:
     with pytest.raises(DataLoss):
         reader(topics, subscribe=topic).latestOffset(start, ReadAllAvailable())
     going_on = reader(topics, subscribe=topic, failOnDataLoss="false")
-    assert going_on.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 5}}
+    assert plain(going_on.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 5}}
 
 
 def test_ranges_are_emitted_instead_of_records(topics: Topics, topic: str) -> None:
@@ -193,4 +199,101 @@ def test_offset_json_matches_sparks_kafka_source(topics: Topics, topic: str) -> 
     topics.create(topic, 11)
     written = json.dumps(reader(topics, subscribe=topic).initialOffset())
     keys = list(json.loads(written)[topic])
+    assert list(json.loads(written)) == [topic, TOPIC_IDS]
     assert keys == [str(n) for n in range(11)]
+
+
+def test_recreated_topic_with_more_records_is_detected(topics: Topics, topic: str) -> None:
+    topics.numbers(topic, 5)
+    source = reader(topics, subscribe=topic)
+    start = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    topics.recreate(topic)
+    topics.numbers(topic, 15)
+    with pytest.raises(DataLoss, match="created again"):
+        source.latestOffset(start, ReadAllAvailable())
+    # A query that is started again finds out, too.
+    with pytest.raises(DataLoss, match="created again"):
+        reader(topics, subscribe=topic).latestOffset(start, ReadAllAvailable())
+
+
+def test_recreated_topic_is_read_from_its_beginning_if_loss_is_allowed(
+    topics: Topics, topic: str
+) -> None:
+    topics.numbers(topic, 5)
+    source = reader(topics, subscribe=topic, failOnDataLoss="false", group=topic)
+    start = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    topics.recreate(topic)
+    topics.numbers(topic, 15)
+    end = source.latestOffset(start, ReadMaxRows(10))
+    assert plain(end) == {topic: {"0": 10}}
+    assert [part.spans for part in source.partitions(start, end)] == [(Range(topic, 0, 0, 10),)]
+    assert topics.committed(topic) == {}
+    last = source.latestOffset(end, ReadMaxRows(10))
+    assert [part.spans for part in source.partitions(end, last)] == [(Range(topic, 0, 10, 15),)]
+    assert topics.committed(topic) == {(topic, 0): 10}
+
+
+def test_planned_batch_of_a_deleted_topic_is_not_read_from_its_successor(
+    topics: Topics, topic: str
+) -> None:
+    topics.numbers(topic, 5)
+    source = reader(topics, subscribe=topic)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    topics.recreate(topic)
+    topics.numbers(topic, 15)
+    close_clients()
+    with pytest.raises(DataLoss, match="created again"):
+        reader(topics, subscribe=topic).partitions(start, end)
+    going_on = reader(topics, subscribe=topic, failOnDataLoss="false")
+    assert going_on.partitions(start, end) == []
+    assert plain(going_on.latestOffset(end, ReadAllAvailable())) == {topic: {"0": 15}}
+
+
+def test_stream_continues_without_a_deleted_topic_if_loss_is_allowed(
+    topics: Topics, topic: str
+) -> None:
+    other = f"{topic}-2"
+    both = f"{topic},{other}"
+    topics.numbers(topic, 5)
+    topics.numbers(other, 5)
+    source = reader(topics, subscribe=both, failOnDataLoss="false")
+    start = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    topics.delete(topic)
+    topics.numbers(other, 5, start=5)
+    with pytest.raises(DataLoss, match="no longer exists"):
+        reader(topics, subscribe=both).latestOffset(start, ReadAllAvailable())
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert plain(end) == {topic: {"0": 5}, other: {"0": 10}}
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+    source.prepareForTriggerAvailableNow()
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+    # The name is used again.
+    topics.create(topic)
+    topics.numbers(topic, 7)
+    source = reader(topics, subscribe=both, failOnDataLoss="false")
+    last = source.latestOffset(end, ReadAllAvailable())
+    assert plain(last) == {topic: {"0": 7}, other: {"0": 10}}
+    assert [part.spans for part in source.partitions(end, last)] == [(Range(topic, 0, 0, 7),)]
+
+
+def test_checkpoint_without_topic_ids_is_continued(topics: Topics, topic: str) -> None:
+    topics.numbers(topic, 9)
+    source = reader(topics, subscribe=topic)
+    end = source.latestOffset({topic: {"0": 5}}, ReadAllAvailable())
+    assert plain(end) == {topic: {"0": 9}}
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+    parts = source.partitions({topic: {"0": 5}}, end)
+    assert [part.spans for part in parts] == [(Range(topic, 0, 5, 9),)]
+
+
+def test_starting_offsets_may_name_topic_ids(topics: Topics, topic: str) -> None:
+    topics.numbers(topic, 9)
+    end = reader(topics, subscribe=topic).latestOffset({topic: {"0": 5}}, ReadAllAvailable())
+    again = reader(topics, subscribe=topic, startingOffsets=json.dumps(end))
+    assert again.initialOffset() == end
+    topics.recreate(topic)
+    topics.numbers(topic, 20)
+    again = reader(topics, subscribe=topic, startingOffsets=json.dumps(end))
+    with pytest.raises(DataLoss, match="created again"):
+        again.latestOffset(again.initialOffset(), ReadAllAvailable())

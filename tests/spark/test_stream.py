@@ -111,6 +111,22 @@ def test_data_loss_fails_the_query_unless_allowed(
     assert topics.values(out) == [*range(10), *range(15, 30)]
 
 
+def test_recreated_topic_fails_the_query_unless_loss_is_allowed(
+    spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
+) -> None:
+    out = f"{topic}-out"
+    topics.numbers(topic, 100)
+    sink = {"topic": out, "brokers": topics.bootstrap}
+    run_stream(source(spark, "ranges", topics, subscribe=topic).select("value"), **sink)
+    topics.recreate(topic)
+    topics.numbers(topic, 300, start=100)
+    with pytest.raises(StreamingQueryException, match="created again"):
+        run_stream(source(spark, "ranges", topics, subscribe=topic).select("value"), **sink)
+    going_on = source(spark, "ranges", topics, subscribe=topic, failOnDataLoss="false")
+    run_stream(going_on.select("value"), **sink)
+    assert topics.values(out) == list(range(400))
+
+
 def test_at_least_once_delivery(
     spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
 ) -> None:

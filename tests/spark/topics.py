@@ -65,6 +65,11 @@ class Topics:
     def delete(self, name: str) -> None:
         self._loop.run_until_complete(Admin(self._cluster).delete_topic(name))
 
+    def recreate(self, name: str, partitions: int = 1) -> None:
+        """Deletes a topic and creates one of the same name."""
+        self.delete(name)
+        self.create(name, partitions)
+
     def trim(self, name: str, partition: int, offset: int) -> None:
         """Deletes the records before an offset."""
         where = TopicPartition(name, partition)

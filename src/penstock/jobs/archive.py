@@ -5,6 +5,7 @@ A stream of offset ranges, as in `read_stream`, whose tasks write files named by
 again. Delta and Iceberg have their own transactions, so Spark's sink writes those.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,12 +22,15 @@ from penstock.jobs.archive_layout import (
     repair,
 )
 from penstock.jobs.streaming_query import follow
+from penstock.pipelines.checkpoints import end_offsets
 from penstock.pipelines.error_explanations import reason_of
+from penstock.spark.connection import blocking_client
 from penstock.spark.option_values import OptionError
-from penstock.spark.range_planning import Range
+from penstock.spark.range_planning import Range, replaced_topics, topic_ids_of
 from penstock.spark.settings import ReadSettings, read_settings
 from penstock.spark.source.ranged_stream import read_stream
 from penstock.spark.source.rows import read_rows, schema_of
+from penstock.spark.topics import known_topic_ids, partitions_to_read
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 ROWS_PER_FILE: Final = 1_000_000
@@ -83,6 +87,7 @@ def archive_topics(
         "group": group or f"archive.{'-'.join(sorted(topics))}",
     }
     checkpoint = f"{root.rstrip('/')}/_checkpoints/{'-'.join(sorted(topics))}"
+    _refuse_replaced_topics(checkpoint, read_settings(options, is_streaming=True), root)
     if format != "parquet":
         return _archive_to_table(spark, options, root, format, checkpoint, on_progress)
     archive = Archive(root)
@@ -113,6 +118,25 @@ def archive_topics(
     if merged_bytes:
         done.merged = merge_small(spark, archive, topics, merged_bytes)
     return done
+
+
+def _refuse_replaced_topics(checkpoint: str, settings: ReadSettings, root: str) -> None:
+    """Refuses a topic that was created again: its files would replace those of the old one."""
+    end = end_offsets(checkpoint)
+    if end is None:
+        return
+    client = blocking_client(settings.access)
+
+    async def look() -> dict[str, str]:
+        await partitions_to_read(client.cluster, settings)
+        return known_topic_ids(client.cluster, settings.topics)
+
+    replaced = replaced_topics(topic_ids_of(json.loads(end)), client.retry(look))
+    if replaced:
+        raise OptionError(
+            f"topic {min(replaced)!r} was deleted and created again since it was archived to "
+            f"{root}: archive the new topic to another folder"
+        )
 
 
 def _file_writer(

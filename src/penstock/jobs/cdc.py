@@ -26,8 +26,11 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 from penstock.jobs.inputs import JobInput, read_input
+from penstock.spark.connection import blocking_client
 from penstock.spark.key_order import FAIL, check_ties, last_of_each_partition, mark_newest
 from penstock.spark.option_values import OptionError
+from penstock.spark.settings import read_settings
+from penstock.spark.topics import known_topic_ids, partitions_to_read
 
 VERSIONS_KEPT: Final = 3
 DELETED_KEPT_MS: Final = 7 * 86_400_000
@@ -96,6 +99,12 @@ def apply_changes(
             f"{path} is the table of topic {current.get('topic')!r}, not {topic!r}: choose another "
             "path"
         )
+    topic_id = _topic_id(cluster, topic)
+    if current and topic_id and current.get("topic_id", topic_id) != topic_id:
+        raise OptionError(
+            f"topic {topic!r} was deleted and created again since its events were applied to "
+            f"{path}: choose another path"
+        )
     version = int(current["version"]) if current else 0
     done = ApplyResult(version, path=f"{path.rstrip('/')}/v{version:08}")
     if all(offsets.get(part, 0) >= end for part, end in ends.items()):
@@ -128,8 +137,16 @@ def apply_changes(
     newest = spark.read.parquet(state_path).filter(f"{_NEWEST} and not {_DELETED}")
     newest.drop(*_INTERNAL).write.mode("overwrite").parquet(done.path)
     done.rows = int(spark.read.parquet(done.path).count())
-    _publish(system, root, done, topic, {**offsets, **ends})
+    _publish(system, root, done, topic, {**offsets, **ends}, topic_id)
     return done
+
+
+def _topic_id(cluster: Mapping[str, str], topic: str) -> str | None:
+    """Current id of the topic; None if the brokers have none."""
+    settings = read_settings({**cluster, "subscribe": topic}, is_streaming=False)
+    client = blocking_client(settings.access)
+    client.retry(lambda: partitions_to_read(client.cluster, settings))
+    return known_topic_ids(client.cluster, [topic]).get(topic)
 
 
 def _read_state(spark: Any, system: Any, root: str, path: str, version: int) -> Any:
@@ -224,13 +241,19 @@ def _read_current(system: Any, root: str) -> dict[str, Any] | None:
 
 
 def _publish(
-    system: Any, root: str, done: ApplyResult, topic: str, offsets: dict[str, int]
+    system: Any,
+    root: str,
+    done: ApplyResult,
+    topic: str,
+    offsets: dict[str, int],
+    topic_id: str | None = None,
 ) -> None:
     document = {
         "version": done.version,
         "topic": topic,
         "offsets": offsets,
         "rows": done.rows,
+        **({"topic_id": topic_id} if topic_id else {}),
     }
     temporary = f"{root}/_writing{_CURRENT}"
     with system.open_output_stream(temporary) as file:

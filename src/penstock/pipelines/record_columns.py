@@ -25,8 +25,6 @@ COLUMNS: Final = "key,value,topic,partition,offset,timestamp,headers"
 _RAW: Final = frozenset({*COLUMNS.split(","), RECORD})
 _CORRUPT: Final = "_corrupt"
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
-_SHOWN_CHARS_MAX: Final = 200
-"""Maximum characters of a value in the message of its failure."""
 
 
 # -- input ------------------------------------------------------------------------------------
@@ -41,7 +39,8 @@ def with_record(raw: Any) -> Any:
 def parse_json(rows: Any, schema: StructType) -> Any:
     """Parses JSON values to columns beside `record`; malformed values get a failure.
 
-    A field that the schema declares `not null` is required.
+    A field that the schema declares `not null` is required. Messages of failures do not contain
+    values, so that dead letters with the same fault form one group.
     """
     lenient = StructType(
         [StructField(field.name, field.dataType) for field in schema.fields]
@@ -53,13 +52,7 @@ def parse_json(rows: Any, schema: StructType) -> Any:
     failure = F.when(F.col("value").isNull(), _failed("EmptyValue", F.lit("the value is empty")))
     failure = failure.when(
         F.col("_parse").isNull() | F.col(f"_parse.{_CORRUPT}").isNotNull(),
-        _failed(
-            "MalformedValue",
-            F.concat(
-                F.lit("the value is not valid JSON for the stage's schema: "),
-                text.substr(1, _SHOWN_CHARS_MAX),
-            ),
-        ),
+        _failed("MalformedValue", F.lit("the value is not valid JSON for the stage's schema")),
     )
     for name in missing:
         failure = failure.when(

@@ -27,7 +27,8 @@ _WATERMARK = "spark.watermarkDelayMs"
 def reject(rows: Any, when: Any, reason: Any, *, error: str = "Rejected") -> Any:
     """Sends rows that match a condition to the stage's dead-letter queue; returns the others.
 
-    `when` is SQL or a Column; a row for which it is null stays. `reason` is text or a Column.
+    `when` is SQL or a Column; a row for which it is null stays. `reason` is text or a Column; keep
+    values out of it, so that dead letters with the same fault form one group.
     """
     condition = F.expr(when) if isinstance(when, str) else when
     message = F.lit(reason) if isinstance(reason, str) else reason
@@ -41,10 +42,7 @@ def reject_late(rows: Any, event_time: str, by: str) -> Any:
     Rows that Spark drops behind a watermark are only counted; these can be redriven.
     """
     late = F.col(f"{RECORD}.timestamp") > F.col(event_time) + F.expr(f"interval {by}")
-    reason = F.concat(
-        F.lit(f"more than {by} late: event time is "), F.col(event_time).cast("string")
-    )
-    return reject(rows, late, reason, error="Late")
+    return reject(rows, late, f"more than {by} after its {event_time}", error="Late")
 
 
 def each(rows: Any, function: Callable[[dict[str, Any]], Any], schema: str) -> Any:
@@ -139,8 +137,7 @@ def lookup(rows: Any, table: Any, on: Sequence[str], *, missing: str = "reject")
     # before it would store no state for the batch, and the next batch would fail.
     joined = joined.filter(F.spark_partition_id() >= 0)
     if missing == "reject":
-        values = F.concat_ws(", ", *[F.col(f"`{name}`").cast("string") for name in on])
-        reason = F.concat(F.lit(f"no {', '.join(on)} in the table: "), values)
+        reason = f"the table has no row with this {', '.join(on)}"
         joined = reject(joined, F.col(_FOUND).isNull(), reason, error="NotFound")
     return joined.drop(_FOUND)
 

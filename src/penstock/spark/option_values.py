@@ -6,11 +6,20 @@ Each function takes the name of the option, for the error message, and the user'
 import difflib
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.client.cluster import parse_brokers
+from penstock.spark.range_planning import TOPIC_IDS
 
 INT64_MAX: Final = (1 << 63) - 1
+
+
+class OffsetsByPartition(NamedTuple):
+    """Offset or timestamp of each partition, by topic."""
+
+    partitions: dict[str, dict[int, int]]
+    topic_ids: dict[str, str]
+    """Ids of the topics, if the value is the offset of a checkpoint."""
 
 
 class OptionError(ValueError):
@@ -101,17 +110,21 @@ def assignment(name: str, value: str) -> dict[str, list[int]]:
     return {topic: sorted(set(found[topic])) for topic in sorted(found)}
 
 
-def offsets(*words: str) -> Callable[[str, str], str | dict[str, dict[int, int]]]:
+def offsets(*words: str) -> Callable[[str, str], str | OffsetsByPartition]:
     """Parser of one of the words, or of JSON such as `{"topic": {"0": 23, "1": -2}}`."""
 
-    def parse(name: str, value: str) -> str | dict[str, dict[int, int]]:
+    def parse(name: str, value: str) -> str | OffsetsByPartition:
         if value.strip().lower() in words:
             return value.strip().lower()
         found = _json(name, value) if value.strip().startswith("{") else None
         if not isinstance(found, dict) or not found:
             hint = ", ".join([*words, 'JSON such as {"orders":{"0":23,"1":-2}}'])
             raise OptionError(f"option {name!r} must be one of {hint}, not {value!r}")
-        return {topic: _by_partition(name, topic, found[topic]) for topic in sorted(found)}
+        ids = found.pop(TOPIC_IDS, {})
+        if not isinstance(ids, dict):
+            raise OptionError(f"option {name!r}: {TOPIC_IDS} must map topics to their ids")
+        partitions = {topic: _by_partition(name, topic, found[topic]) for topic in sorted(found)}
+        return OffsetsByPartition(partitions, {str(topic): str(ids[topic]) for topic in ids})
 
     return parse
 

@@ -80,10 +80,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         offsets("earliest", "latest", "committed"),
         None,
         "earliest, latest, committed (offsets of the group), or JSON with an offset per partition; "
-        "a stream uses it only on its first start. Default: earliest for a batch, latest for a "
-        "stream",
+        "partitions that are not named begin at the earliest. A stream uses it only on its first "
+        "start. Default: earliest for a batch, latest for a stream",
     ),
-    Option("endingOffsets", READ, offsets("latest"), "latest", "end of a batch: latest, or JSON"),
+    Option(
+        "endingOffsets",
+        READ,
+        offsets("latest"),
+        "latest",
+        "end of a batch: latest, or JSON; partitions that are not named end at the latest",
+    ),
     Option(
         "startingTimestamp",
         READ,
@@ -144,8 +150,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "isolation.level",
         READ,
         choice("read_committed", "read_uncommitted"),
-        "read_uncommitted",
-        "read_committed hides records of open and aborted transactions",
+        "read_committed",
+        "read_committed hides records of open and aborted transactions; read_uncommitted shows "
+        "them, sooner",
         ("kafka.isolation.level",),
     ),
     Option("includeHeaders", READ, flag, "false", "true adds the column headers"),

@@ -4,15 +4,21 @@ Invariant, which the exactly-once sink may rely on: `plan` depends only on its a
 that Spark repeats after a crash has the same tasks with the same ranges.
 
 Offsets in checkpoints are JSON as Spark's Kafka source writes it, `{"topic": {"0": 5}}`, sorted,
-because Spark compares the text.
+because Spark compares the text. `@topicIds`, which is not a valid topic name, holds the topic ids:
+a topic that was deleted and created again has another one. Checkpoints of earlier releases, and of
+brokers without topic ids, lack it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from penstock.client.metadata import TopicPartition
 
 PartitionOffsets = dict[TopicPartition, int]
+TopicIds = Mapping[str, str]
+"""Topic id by topic, as Kafka's tools show it."""
+
+TOPIC_IDS: Final = "@topicIds"
 
 _TASKS_MAX = 1 << 20
 """Maximum tasks of a batch, above any scheduler's limit: bounds a mistyped minPartitions."""
@@ -44,11 +50,14 @@ class ForeignOffsets(ValueError):
     """The checkpoint holds offsets of another source or query."""
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+def to_json(
+    offsets: Mapping[TopicPartition, int], topic_ids: TopicIds | None = None
+) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
     for where in sorted(offsets):
         found.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
-    return found
+    ids = {topic: topic_ids[topic] for topic in found if topic in topic_ids} if topic_ids else {}
+    return {**found, TOPIC_IDS: ids} if ids else found
 
 
 def from_json(written: Any) -> PartitionOffsets:
@@ -56,6 +65,8 @@ def from_json(written: Any) -> PartitionOffsets:
     offsets: PartitionOffsets = {}
     try:
         for topic, partitions in written.items():
+            if topic == TOPIC_IDS:
+                continue
             for partition, offset in partitions.items():
                 if type(offset) is not int:
                     raise ValueError(offset)
@@ -66,6 +77,22 @@ def from_json(written: Any) -> PartitionOffsets:
             "it belongs to another query: choose another checkpointLocation"
         ) from None
     return offsets
+
+
+def topic_ids_of(written: Mapping[str, Any]) -> dict[str, str]:
+    """Topic ids in offsets of `to_json`; empty if they lack them."""
+    return dict(written.get(TOPIC_IDS, {}))
+
+
+def replaced_topics(before: TopicIds, after: TopicIds) -> set[str]:
+    """Topics that were deleted and created again in between, as far as their ids are known."""
+    return {topic for topic in after if before.get(topic, after[topic]) != after[topic]}
+
+
+def without_topics(
+    offsets: Mapping[TopicPartition, int], topics: Collection[str]
+) -> PartitionOffsets:
+    return {where: at for where, at in offsets.items() if where.topic not in topics}
 
 
 def ranges_between(

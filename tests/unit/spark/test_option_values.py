@@ -34,7 +34,8 @@ from penstock.spark.option_values import (
         (delay, "2 s", 2_000),
         (assignment, '{"t":[1,0,1]}', {"t": [0, 1]}),
         (offsets("latest"), "Latest", "latest"),
-        (offsets(), '{"t":{"1":-2,"0":7}}', {"t": {0: 7, 1: -2}}),
+        (offsets(), '{"t":{"1":-2,"0":7}}', ({"t": {0: 7, 1: -2}}, {})),
+        (offsets(), '{"t":{"0":7},"@topicIds":{"t":"x"}}', ({"t": {0: 7}}, {"t": "x"})),
         (text, " x ", "x"),
     ],
 )

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.spark.option_values import OptionError
-from penstock.spark.schemas.format import Decode, Encode, Malformed
+from penstock.spark.schemas.format import Decode, Encode, Malformed, reason_of
 from penstock.state.registry.avro.model import AvroType
 from penstock.state.registry.avro.schema import AvroSchema
 from penstock.state.registry.parsed_schemas import Parsed
@@ -105,10 +105,10 @@ class AvroCodec:
             try:
                 value = read(stream, written, schema, return_record_name=names)
             except _VALUE_ERRORS as error:
-                raise Malformed("Malformed", f"invalid Avro value: {_reason(error)}") from None
+                raise Malformed("Malformed", f"invalid Avro value: {reason_of(error)}") from None
             left = len(payload) - stream.tell()
             if left:
-                raise Malformed("Malformed", f"{left} bytes after the Avro value")
+                raise Malformed("Malformed", "bytes after the Avro value")
             return _unions_to_structs(root, value) if names else value
 
         return decode
@@ -128,15 +128,11 @@ class AvroCodec:
                 )
             except _VALUE_ERRORS as error:
                 raise Malformed(
-                    "Unencodable", f"value does not match the schema: {_reason(error)}"
+                    "Unencodable", f"value does not match the schema: {reason_of(error)}"
                 ) from None
             return stream.getvalue()
 
         return encode
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _fastavro_schema(parsed: AvroSchema) -> Any:

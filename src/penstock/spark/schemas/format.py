@@ -1,7 +1,8 @@
 """Interface of a schema format: converts values to and from payloads, reports malformed ones."""
 
+import re
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from pyspark.sql.types import DataType
 
@@ -13,6 +14,8 @@ Decode: TypeAlias = Callable[[bytes], Any]
 Encode: TypeAlias = Callable[[Any], bytes]
 """Converts a Python value to a payload without schema id. Raises Malformed."""
 
+_REASON_CHARS_MAX: Final = 300
+
 
 class Malformed(ValueError):
     """Value that does not match its schema: an error of the row, not of the job."""
@@ -20,6 +23,20 @@ class Malformed(ValueError):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def reason_of(error: Exception) -> str:
+    """Reason of a codec's error without values of the row.
+
+    So the same fault has the same text, and its dead letters form one group.
+    """
+    if isinstance(error, UnicodeError):
+        return "invalid UTF-8"
+    text = " ".join(str(error).split())
+    text = re.sub(r"^.* \(type <class '(\w+)'>\)", r"value of type \1", text)
+    text = re.sub(r": b?(['\"]).*$", "", text)
+    text = re.sub(r"\b\d[\d.]*\b", "N", text)
+    return text[:_REASON_CHARS_MAX] or type(error).__name__
 
 
 class ValueCodec(Protocol):

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from penstock.spark.schemas.format import Decode, Encode, Malformed
+from penstock.spark.schemas.format import Decode, Encode, Malformed, reason_of
 from penstock.state.registry.jsonschema.model import Criterion, NodeKind, SchemaNode
 from penstock.state.registry.jsonschema.schema import JsonSchema
 from penstock.state.registry.parsed_schemas import Parsed
@@ -54,7 +54,7 @@ class JsonCodec:
             try:
                 value = load(payload)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise Malformed("Malformed", f"invalid JSON: {error}") from None
+                raise Malformed("Malformed", f"invalid JSON: {reason_of(error)}") from None
             check(value)
             return value if change is None else change(value)
 
@@ -70,7 +70,7 @@ class JsonCodec:
                 plain = change(msgspec.to_builtins(value))
             except (msgspec.MsgspecError, TypeError, ValueError) as error:
                 raise Malformed(
-                    "Unencodable", f"value does not match the schema: {error}"
+                    "Unencodable", f"value does not match the schema: {reason_of(error)}"
                 ) from None
             check(plain)
             return dump(plain)
@@ -86,7 +86,9 @@ def _checker(schema: JsonSchema) -> Callable[[Any], None]:
         raise LookupError(f"unknown reference {address}")
 
     try:
-        validator = jsonschema_rs.validator_for(schema.document, retriever=retrieve)
+        validator = jsonschema_rs.validator_for(
+            schema.document, retriever=retrieve, mask="the value"
+        )
     except (ValueError, LookupError) as error:
         raise Malformed("BadSchema", f"unusable schema: {str(error)[:300]}") from None
     is_valid, validate = validator.is_valid, validator.validate
@@ -96,7 +98,9 @@ def _checker(schema: JsonSchema) -> Callable[[Any], None]:
             try:
                 validate(value)
             except jsonschema_rs.ValidationError as error:
-                place = "".join(f"/{step}" for step in error.instance_path)
+                # Without values and indexes, so that the same fault has the same text.
+                steps = ("*" if isinstance(step, int) else step for step in error.instance_path)
+                place = "".join(f"/{step}" for step in steps)
                 where = f" at {place}" if place else ""
                 raise Malformed("Invalid", f"{error.message[:300]}{where}") from None
 

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.spark.option_values import OptionError, nearest
-from penstock.spark.schemas.format import Decode, Encode, Malformed
+from penstock.spark.schemas.format import Decode, Encode, Malformed, reason_of
 from penstock.state.registry.parsed_schemas import Parsed
 from penstock.state.registry.protobuf.schema import ProtobufSchema
 
@@ -107,7 +107,7 @@ class ProtobufCodec:
             try:
                 return change(kind.FromString(payload[start:]))
             except (DecodeError, UnicodeDecodeError) as error:
-                raise Malformed("Malformed", f"invalid {wanted}: {error}") from None
+                raise Malformed("Malformed", f"invalid {wanted}: {reason_of(error)}") from None
 
         return decode
 
@@ -123,7 +123,7 @@ class ProtobufCodec:
                 written: bytes = message.SerializeToString()
             except (EncodeError, TypeError, ValueError, AttributeError) as error:
                 raise Malformed(
-                    "Unencodable", f"value does not match the schema: {error}"
+                    "Unencodable", f"value does not match the schema: {reason_of(error)}"
                 ) from None
             return head + written
 
@@ -405,7 +405,7 @@ def _scalar_write_converter(field: FieldDescriptor) -> Converter:
             if value in numbers:
                 return numbers[value]
             if not str(value).lstrip("-").isdecimal():
-                raise ValueError(f"{field.enum_type.name} has no {value!r}")
+                raise ValueError(f"unknown value of enum {field.enum_type.name}")
             return int(value)
 
         return number

@@ -1,11 +1,12 @@
 """Start and end of a read: options to a `ReadPosition`, and that to offsets.
 
 A `ReadPosition` is the user's choice; `resolve` looks up its current offset in each partition. A
-partition without a given offset is refused: any default would skip or repeat records.
+partition that the user does not name is read completely: it starts at the earliest offset and ends
+at the latest one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.client.cluster import Cluster
@@ -32,6 +33,9 @@ class ReadPosition:
     offsets: PerPartition | None = None
     timestamp_ms: int | None = None
     timestamps_ms: PerPartition | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Ids of the topics to which `offsets` belong, as far as they are known."""
+    is_end: bool = False
     or_latest: bool = False
     """True: a timestamp newer than every record resolves to the end instead of an error."""
 
@@ -46,7 +50,8 @@ def starting_position(found: Mapping[str, Any], *, is_streaming: bool) -> ReadPo
         return ReadPosition("startingTimestamp", timestamp_ms=moment, or_latest=or_latest)
     if found["startingOffsetsByTimestamp"] is not None:
         name = "startingOffsetsByTimestamp"
-        return ReadPosition(name, timestamps_ms=found[name], or_latest=or_latest)
+        rows = found[name].partitions
+        return ReadPosition(name, timestamps_ms=rows, or_latest=or_latest)
     specified = found["startingOffsets"]
     if specified is None:
         specified = "latest" if is_streaming else "earliest"
@@ -54,9 +59,10 @@ def starting_position(found: Mapping[str, Any], *, is_streaming: bool) -> ReadPo
         if specified == "latest" and not is_streaming:
             raise OptionError("startingOffsets 'latest' applies to streams: a batch would be empty")
         return ReadPosition("startingOffsets", everywhere=_WORDS[specified])
-    if not is_streaming and any(-1 in rows.values() for rows in specified.values()):
+    by_topic = specified.partitions
+    if not is_streaming and any(-1 in rows.values() for rows in by_topic.values()):
         raise OptionError("startingOffsets -1 (latest) applies to streams: a batch would be empty")
-    return ReadPosition("startingOffsets", offsets=specified)
+    return ReadPosition("startingOffsets", offsets=by_topic, topic_ids=specified.topic_ids)
 
 
 def ending_position(
@@ -71,13 +77,15 @@ def ending_position(
         return ReadPosition("endingTimestamp", timestamp_ms=moment, or_latest=True)
     if found["endingOffsetsByTimestamp"] is not None:
         name = "endingOffsetsByTimestamp"
-        return ReadPosition(name, timestamps_ms=found[name], or_latest=True)
+        rows = found[name].partitions
+        return ReadPosition(name, timestamps_ms=rows, is_end=True, or_latest=True)
     specified = found["endingOffsets"]
     if isinstance(specified, str):
         return ReadPosition("endingOffsets", everywhere=_WORDS[specified])
-    if any(-2 in rows.values() for rows in specified.values()):
+    by_topic = specified.partitions
+    if any(-2 in rows.values() for rows in by_topic.values()):
         raise OptionError("endingOffsets -2 (earliest) would make the batch empty")
-    return ReadPosition("endingOffsets", offsets=specified)
+    return ReadPosition("endingOffsets", offsets=by_topic, is_end=True)
 
 
 async def resolve(
@@ -97,7 +105,7 @@ async def resolve(
     if position.everywhere is not None:
         return await _list(cluster, dict.fromkeys(places, position.everywhere), isolation_level)
     if position.offsets is not None:
-        exact = _per_partition(position, position.offsets, places)
+        exact = {**_unnamed(position, places), **_per_partition(position, position.offsets, places)}
         asked = {where: offset for where, offset in exact.items() if offset < 0}
         return {**exact, **await _list(cluster, asked, isolation_level)}
     if position.timestamp_ms is not None:
@@ -105,7 +113,11 @@ async def resolve(
     else:
         assert position.timestamps_ms is not None
         moments = _per_partition(position, position.timestamps_ms, places)
-    return await _at_times(cluster, position, moments, isolation_level)
+    rest = {w: n for w, n in _unnamed(position, places).items() if w not in moments}
+    return {
+        **await _at_times(cluster, position, moments, isolation_level),
+        **await _list(cluster, rest, isolation_level),
+    }
 
 
 async def _at_times(
@@ -137,12 +149,14 @@ async def _list(
 def _per_partition(
     position: ReadPosition, rows: PerPartition, places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Specified value of each partition; exactly the partitions of the read must be named."""
+    """Specified value of each named partition, which must be part of the read."""
     specified = {TopicPartition(t, p): n for t, parts in rows.items() for p, n in parts.items()}
-    for where in places:
-        if where not in specified:
-            raise OptionError(f"{position.option} lacks {where}; name every partition")
     for where in specified:
         if where not in places:
             raise OptionError(f"{position.option} names {where}, which is not part of the read")
-    return {where: specified[where] for where in places}
+    return {where: specified[where] for where in places if where in specified}
+
+
+def _unnamed(position: ReadPosition, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Value of partitions that the user does not name."""
+    return dict.fromkeys(places, LATEST if position.is_end else EARLIEST)

@@ -7,10 +7,15 @@ Group offsets: Spark calls `commit` one batch late, and never for the last batch
 But it calls `latestOffset` only after everything before `start` is processed and in the commit log,
 so the source commits `start` to the group then: after each finished batch, including the last one.
 If the broker refuses the commit (the group has members), the source logs a warning and continues.
+
+Topic ids are part of the offsets. If a topic's id changes, the topic was deleted and created again:
+that is data loss. With failOnDataLoss=false, the batch whose start and end have different ids reads
+the new topic from its beginning. The offsets of a deleted topic stay in the checkpoint, so that a
+new topic of the same name is recognized.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -37,12 +42,15 @@ from penstock.spark.range_planning import (
     from_json,
     plan,
     ranges_between,
+    replaced_topics,
     to_json,
+    topic_ids_of,
+    without_topics,
 )
 from penstock.spark.settings import ReadSettings
 from penstock.spark.source.rows import RangePartition, read_all
 from penstock.spark.source.start_and_end import ReadPosition, resolve
-from penstock.spark.topics import partitions_to_read
+from penstock.spark.topics import known_topic_ids, partitions_to_read
 
 _log = logging.getLogger("penstock.spark")
 
@@ -58,11 +66,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """End offsets of an AvailableNow query."""
         self._published: PartitionOffsets = {}
         self._waiting_since: float | None = None
+        self._reported_missing: set[TopicPartition] = set()
 
     # Called on the driver.
 
     def initialOffset(self) -> dict[str, Any]:
-        return to_json(self._resolve(self.settings.starting))
+        position = self.settings.starting
+        offsets, topic_ids = self._resolve(position)
+        return to_json(offsets, {**topic_ids, **position.topic_ids})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # Spark has no combined limit; latestOffset applies the minimum itself.
@@ -73,31 +84,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._resolve(_LATEST)
+        self._target, _ = self._resolve(_LATEST, may_lack=self._lossy_topics)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         current = self._checked(from_json(start))
-        self._publish_offsets(current)
-        latest = self._resolve(_LATEST)
+        ids_before = topic_ids_of(start)
+        latest, ids = self._resolve(_LATEST, may_lack={where.topic for where in current})
+        replaced = replaced_topics(ids_before, ids)
+        gone = {where: at for where, at in current.items() if where not in latest}
+        self._publish_offsets(without_topics(current, {*replaced, *(w.topic for w in gone)}))
         if self._target is not None:
             # Excludes offsets beyond the target, and partitions added after it was set.
             latest = {w: min(latest.get(w, end), end) for w, end in self._target.items()}
-        available = self._check_loss(current, latest)
+        self._check_loss(current, latest, replaced)
+        available = {**gone, **latest}
+        begun = without_topics(current, replaced)
+        ids = {**ids_before, **ids}
         if isinstance(limit, ReadAllAvailable):
-            return to_json(available)
-        if self._target is None and self._should_wait(current, available):
-            return to_json(current)
+            return to_json(available, ids)
+        if self._target is None and self._should_wait(begun, available):
+            return start
         if isinstance(limit, ReadMaxRows):
-            return to_json(admit(current, available, limit.max_rows))
-        return to_json(available)
+            return to_json(admit(begun, available, limit.max_rows), ids)
+        return to_json(available, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return to_json(self._resolve(_LATEST))
+        return to_json(*self._resolve(_LATEST, may_lack=self._lossy_topics))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        spans = ranges_between(self._checked(from_json(start)), self._checked(from_json(end)))
+        before, after = self._checked(from_json(start)), self._checked(from_json(end))
+        ids = topic_ids_of(end)
+        begun = without_topics(before, replaced_topics(topic_ids_of(start), ids))
+        spans = ranges_between(begun, after)
+        stale = self._replaced_since({span.topic: ids.get(span.topic) for span in spans})
         tasks = plan(
-            spans,
+            [span for span in spans if span.topic not in stale],
             tasks_min=self.settings.tasks_min,
             task_records_max=self.settings.task_records_max,
         )
@@ -123,20 +144,51 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _client(self) -> BlockingClient:
         return blocking_client(self.settings.access)
 
-    def _resolve(self, position: ReadPosition) -> PartitionOffsets:
+    def _resolve(
+        self, position: ReadPosition, *, may_lack: Collection[str] = ()
+    ) -> tuple[PartitionOffsets, dict[str, str]]:
+        """Current offsets of a position, and the topics' ids."""
         client = self._client()
 
-        async def look() -> PartitionOffsets:
-            places = await partitions_to_read(client.cluster, self.settings)
-            return await resolve(
+        async def look() -> tuple[PartitionOffsets, dict[str, str]]:
+            places = await partitions_to_read(client.cluster, self.settings, may_lack=may_lack)
+            offsets = await resolve(
                 client.cluster,
                 position,
                 places,
                 isolation_level=self.settings.isolation_level,
                 group=self.settings.group,
             )
+            return offsets, known_topic_ids(client.cluster, {where.topic for where in places})
 
         return client.retry(look)
+
+    @property
+    def _lossy_topics(self) -> Collection[str]:
+        """Named topics, if the query continues without those that were deleted."""
+        return () if self._fails_on_loss else self.settings.topics
+
+    def _replaced_since(self, planned: Mapping[str, str | None]) -> set[str]:
+        """Topics of a planned batch, by their ids, that were deleted since; reports the loss."""
+        wanted = {topic: planned_id for topic, planned_id in planned.items() if planned_id}
+        if not wanted:
+            return set()
+        client = self._client()
+
+        async def look() -> dict[str, str]:
+            cluster = client.cluster
+            if any(topic not in cluster.metadata.topics for topic in wanted):
+                await cluster.refresh(sorted(wanted))
+            return known_topic_ids(cluster, wanted)
+
+        current = client.retry(look)
+        stale = {topic for topic in wanted if current.get(topic) != wanted[topic]}
+        for topic in sorted(stale):
+            report_loss(
+                f"topic {topic} was deleted or created again after this batch was planned",
+                fails=self._fails_on_loss,
+            )
+        return stale
 
     def _checked(self, offsets: PartitionOffsets) -> PartitionOffsets:
         """Offsets, refused if they are of topics that this query does not read."""
@@ -150,14 +202,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                     )
         return offsets
 
-    def _check_loss(self, current: PartitionOffsets, latest: PartitionOffsets) -> PartitionOffsets:
-        """Available offsets; reports partitions that were deleted or truncated below `current`."""
-        for where in sorted(current):
+    def _check_loss(
+        self, current: PartitionOffsets, latest: PartitionOffsets, replaced: Collection[str]
+    ) -> None:
+        """Reports topics and partitions that were deleted or truncated below `current`."""
+        for topic in sorted(replaced):
+            report_loss(
+                f"topic {topic} was deleted and created again: records of the old topic that were "
+                "not read are lost, and the new one must be read from its beginning",
+                fails=self._fails_on_loss,
+            )
+        for where in sorted(without_topics(current, replaced)):
             if where not in latest:
-                report_loss(
-                    f"{where} was read up to {current[where]} and no longer exists",
-                    fails=self._fails_on_loss,
-                )
+                self._report_missing(where, current[where])
             elif latest[where] < current[where]:
                 report_loss(
                     f"{where} ends at {latest[where]} and was read up to {current[where]}: "
@@ -167,10 +224,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         fresh = sorted(where for where in latest if where not in current)
         if fresh:
             self._check_new_partitions(fresh)
-        return latest
+
+    def _report_missing(self, where: TopicPartition, offset: int) -> None:
+        """Reports a deleted partition, once: later batches lack it as well."""
+        if where not in self._reported_missing:
+            report_loss(
+                f"{where} was read up to {offset} and no longer exists", fails=self._fails_on_loss
+            )
+            self._reported_missing.add(where)
 
     def _check_new_partitions(self, fresh: list[TopicPartition]) -> None:
-        starts = self._resolve(_EARLIEST)
+        starts, _ = self._resolve(_EARLIEST, may_lack=self._lossy_topics)
         for where in fresh:
             if starts.get(where, 0) > 0:
                 report_loss(

@@ -49,6 +49,10 @@ def same(expected: dict[TopicPartition, int]) -> Callable[[dict[TopicPartition, 
         (ReadPosition("o", everywhere=LATEST), {T0: 10, T1: 10}),
         (ReadPosition("o", offsets={"t": {0: 3, 1: -1}}), {T0: 3, T1: 10}),
         (ReadPosition("o", offsets={"t": {0: -2, 1: -2}}), {T0: 0, T1: 4}),
+        (ReadPosition("o", offsets={"t": {0: 3}}), {T0: 3, T1: 4}),
+        (ReadPosition("o", offsets={"t": {1: 7}}, is_end=True), {T0: 10, T1: 7}),
+        (ReadPosition("o", timestamps_ms={"t": {0: 120}}), {T0: 2, T1: 4}),
+        (ReadPosition("o", timestamps_ms={"t": {0: 120}}, is_end=True), {T0: 2, T1: 10}),
         (ReadPosition("o", timestamp_ms=145), {T0: 5, T1: 5}),
         (ReadPosition("o", timestamps_ms={"t": {0: 0, 1: 120}}), {T0: 0, T1: 2}),
         (ReadPosition("o", timestamp_ms=9_999, or_latest=True), {T0: 10, T1: 10}),
@@ -63,12 +67,11 @@ def test_position_resolves_to_an_offset_per_partition(
 @pytest.mark.parametrize(
     ("position", "named"),
     [
-        (ReadPosition("startingOffsets", offsets={"t": {0: 3}}), r"t\[1\]"),
         (ReadPosition("o", offsets={"t": {0: 3, 1: 1, 2: 1}}), r"t\[2\]"),
         (ReadPosition("o", timestamp_ms=9_999), "9999"),
     ],
 )
-def test_incomplete_position_is_refused(position: ReadPosition, named: str) -> None:
+def test_position_outside_the_read_is_refused(position: ReadPosition, named: str) -> None:
     with pytest.raises(OptionError, match=named):
         ask(position, same({}))
 
