@@ -1,11 +1,11 @@
-# The front door. `make` alone lists what there is.
+# Development tasks. `make` alone lists the targets.
 #
-# Set-up happens in .venv and is remembered by two stamps: .venv/.runtime is what a broker needs,
-# .venv/.dev adds what the checks and the benchmark need. Both are fast when nothing changed.
+# Set-up is in .venv, with two stamp files: .venv/.runtime for the dependencies of a broker,
+# .venv/.dev for those of checks and benchmarks. Both are fast when nothing changed.
 
 SHELL := /bin/sh
-# Byte code is kept whatever the environment says: every broker that a test starts would compile
-# all of it again.
+# Byte code is always written: otherwise every broker that a test starts would compile
+# all code again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
@@ -15,14 +15,14 @@ BIN := $(VENV)/bin
 INPUTS := pyproject.toml setup.py $(wildcard src/penstock/wire/*.pyx)
 WHEELS := .cache/wheels
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on
-# What one part of the set-up says comes when it is done, in one piece; one that fails fails all.
+# Prints the output of each parallel part of the set-up when it ends; one failure fails all.
 BESIDE := $(MAKE) --no-print-directory --silent --jobs=4 --output-sync=target
 
-# Arguments of the targets that take some.
+# Arguments of targets.
 ARGS ?=
 SEED ?=
-# Tests run on every core, and as many of them wait, on one more. A file stays on one worker, so that
-# its tests share a broker; who gets which is in tests/running_order.py.
+# One worker per core, plus one because many tests wait. A file stays on one worker, so that
+# its tests share a broker; tests/running_order.py assigns files to workers.
 JOBS ?= $(shell expr $$(nproc) + 1)
 PYTEST ?= $(BIN)/python -m pytest
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -51,7 +51,7 @@ $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-# All but Spark. PySpark comes as source, and large: its wheel is packed beside the rest.
+# All but Spark. PySpark is a large source package: its wheel is built in parallel.
 $(VENV)/.most: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock-mq and the tools that check it into $(VENV)"
 	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,outbox,postgres,redis,otel,docs]'
@@ -71,26 +71,26 @@ $(VENV)/.dev: $(VENV)/.most $(VENV)/.spark
 	@touch $(VENV)/.runtime $@
 
 .PHONY: setup setup-test
-setup: ## everything that running, checking and measuring needs, in .venv
+setup: ## all dependencies to run, check and measure, in .venv
 	@$(BESIDE) $(VENV)/.dev
 
 setup-test: ## setup, plus etcd, Porcupine, and kcat, a JDK and Maven for the client tests
 	@$(BESIDE) $(VENV)/.dev etcd checker java-checks
 
 .PHONY: etcd checker tools jars java-checks
-etcd: ## an etcd that is new enough: the one on the PATH, else built with Go into .cache
+etcd: ## a recent etcd: the one on the PATH, else built with Go into .cache
 	@sh tools/etcd/build.sh
 
 checker: ## the checker of histories (Porcupine), built with Go into .cache
 	@sh tools/linearizability/build.sh >/dev/null
 
-tools: ## kcat, a JDK, Maven and what else the tests run and pip cannot bring
+tools: ## kcat, a JDK, Maven and other tools that tests need and pip cannot install
 	@sh tests/clients/ensure_tools.sh
 
 jars: tools ## spark-connector, once Maven is there
 	@$(MAKE) --no-print-directory spark-connector
 
-# Here, so that no test waits for Maven's downloads.
+# Downloaded here, so that no test waits for Maven.
 java-checks: $(VENV)/.dev jars ## the programs of the Java client, and Kafka's own tools
 	@$(BIN)/python -m tests.clients.javas
 
@@ -107,7 +107,7 @@ demo: $(VENV)/.runtime ## a shop with live load, failures and dead letters, for 
 # ---- check
 
 .PHONY: test tests lint fmt clients chaos histories mixed sim sim-soak fuzz
-# Lint runs beside the tests, which often wait; what it says comes after them.
+# Lint runs in parallel with the tests, which often wait; its output follows theirs.
 test: setup-test ## every check, in one go
 	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
 	    $(MAKE) --no-print-directory tests; tests=$$?; \
@@ -125,7 +125,7 @@ lint: setup ## formatting, lint, types, layers, spelling, known weaknesses
 	$(BIN)/codespell
 	$(BIN)/python tools/audit/code.py
 
-fmt: setup ## format the code and fix what can be fixed by a machine
+fmt: setup ## format the code and apply automatic fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -138,24 +138,24 @@ chaos: setup etcd ## kill -9 under load, for longer than `make test` does (KILLS
 	    PENSTOCK_FAILOVERS=$(or $(FAILOVERS),100) PENSTOCK_INTERVALS_MS="1000 5000" \
 	    $(PYTEST) tests/chaos -s --timeout 0 $(ARGS)
 
-# Without names all 7 kinds of faults and all 4 workloads; each cell has a cluster of its own.
+# By default all 7 kinds of faults and all 4 workloads; each combination has its own cluster.
 histories: setup etcd checker tools ## faults x workloads on real nodes, checked by Porcupine (SECONDS=30 FAULTS=kills WORKLOADS=log)
 	$(BIN)/python -m tests.histories --faults '$(FAULTS)' --workloads '$(WORKLOADS)' \
 	    --seconds $(or $(SECONDS),30) --minutes $(or $(MINUTES),0) --seed $(or $(SEED),0) $(ARGS)
 
-mixed: setup etcd ## one node of an older commit beside two of this tree, under load and kills (OLD=commit SECONDS=5)
+mixed: setup etcd ## one node of an older commit and two of this tree, under load and kills (OLD=commit SECONDS=5)
 	$(BIN)/python -m tests.mixed $(if $(OLD),--old '$(OLD)') --seconds $(or $(SECONDS),5) $(ARGS)
 
 sim: setup ## nodes, disks and networks in simulation; SEED=8123 replays one failing run
 	$(if $(SEED),PENSTOCK_SIM_SEED=$(SEED)) $(PYTEST) tests/sim \
 	    $(if $(SEED),-s --ignore-glob='*planted*') $(ARGS)
 
-sim-soak: setup ## new seeds of nodes and clusters for MINUTES=10, and what they came to (ARGS="--kind long")
+sim-soak: setup ## new seeds of nodes and clusters for MINUTES=10, with a report (ARGS="--kind long")
 	$(BIN)/python -m tests.sim.soak --minutes $(or $(MINUTES),10) $(ARGS)
 
 .PHONY: spark spark-connector chaos-spark
-# Where Maven cannot bring the jars, the tests of Spark's own connector are skipped.
-spark-connector: ## Spark's own Kafka connector into .cache, to be tested and measured beside ours
+# Without Maven's jars, the tests of Spark's own connector are skipped.
+spark-connector: ## Spark's own Kafka connector into .cache, for tests and benchmarks
 	@[ -d .cache/spark-connector ] || mvn -q -B -f tests/spark/connector/pom.xml \
 	    dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/spark-connector || \
 	    { rm -rf .cache/spark-connector; exit 1; }
@@ -176,8 +176,8 @@ audit: setup ## packages with known vulnerabilities (asks a service on the inter
 	$(BIN)/python tools/audit/packages.py
 	$(BIN)/python tools/audit/code.py
 
-# From an environment of its own: .venv has the tools for checking as well.
-sbom: $(VENV)/.most ## the packages a broker is made of, as CycloneDX in sbom.json
+# Uses a separate environment, because .venv also has development tools.
+sbom: $(VENV)/.most ## the packages of a broker, as CycloneDX in sbom.json
 	rm -rf .cache/sbom
 	$(BIN)/python -m venv --without-pip .cache/sbom
 	$(BIN)/python -m pip --python .cache/sbom/bin/python install --disable-pip-version-check \
@@ -188,20 +188,20 @@ sbom: $(VENV)/.most ## the packages a broker is made of, as CycloneDX in sbom.js
 # ---- measure and document
 
 .PHONY: bench bench-queues bench-spark docs pictures reference
-bench: setup etcd ## Penstock beside Kafka with the same clients
+bench: setup etcd ## Penstock and Kafka with the same clients
 	$(BIN)/python -m bench.run $(ARGS)
 
-bench-spark: setup spark-connector ## the Spark source and sink beside Spark's own Kafka connector
+bench-spark: setup spark-connector ## the Spark source and sink, and Spark's own Kafka connector
 	$(BIN)/python -m bench.spark $(ARGS)
 
-bench-queues: setup ## Penstock as a queue beside Kafka, RabbitMQ, NATS and ElasticMQ, where they are
+bench-queues: setup ## Penstock, Kafka, RabbitMQ, NATS and ElasticMQ as queues, if available
 	@sh bench/queues/fetch_peers.sh
 	$(BIN)/python -m bench.queues.run $(ARGS)
 
 reference: setup ## rewrite docs/reference from routes, configs, metrics and commands
 	@$(BIN)/python docs/gen.py
 
-pictures: setup-test ## the console's pictures in docs/images, taken anew from the demo in Chromium
+pictures: setup-test ## screenshots of the console in docs/images, from the demo in Chromium
 	$(BIN)/python -m tests.console.pictures $(ARGS)
 
 docs: setup ## the documentation as a site in site/
@@ -209,7 +209,7 @@ docs: setup ## the documentation as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: clean
-clean: ## remove what was made here: .venv, caches, built files (never data)
+clean: ## remove generated files: .venv, caches, built files (never data)
 	rm -rf $(VENV) build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache src/penstock/wire/_records.c src/penstock/wire/_records.*.so
 	find src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +

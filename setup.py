@@ -1,6 +1,6 @@
-"""Builds the accelerated record codecs where a C compiler is at hand.
+"""Builds the accelerated record codecs if a C compiler is available.
 
-Everything else is in pyproject.toml. The extension is optional: without it the pure-Python twins
+Everything else is in pyproject.toml. The extension is optional: without it the pure-Python versions
 penstock.wire._records_py and _rows_py do the same work, slower.
 """
 

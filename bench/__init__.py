@@ -1,1 +1,1 @@
-"""Measurements of Penstock beside its peers; `make bench` runs them all."""
+"""Benchmarks of Penstock and its peers; `make bench` runs the main ones."""

@@ -1,7 +1,7 @@
-"""Every figure the benchmark takes: its meaning, its unit, which way is better, its target.
+"""Catalogue of all benchmark figures: meaning, unit, direction and target.
 
-One table; the report, the picture and the documentation derive from it. Targets that compare take
-the peer of the same run, because absolute figures move with the machine and its neighbours.
+The report, the chart and the documentation derive from this table. Relative targets compare with
+the peer in the same run, because absolute figures depend on the machine and its other load.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Rule = Literal["ratio_max", "ratio_min", "peer_plus", "at_most", ""]
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: `target` is read by `rule`."""
+    """Figure of the catalogue; `rule` defines the meaning of `target`."""
 
     key: str
     title: str
@@ -23,7 +23,7 @@ class Figure:
     target: float = 0.0
 
     def passes(self, own: float, peer: float | None) -> bool | None:
-        """Whether the target is met; None when there is none, or no peer to compare with."""
+        """True if the target is met; None without a target or a peer to compare with."""
         if self.rule == "at_most":
             return own <= self.target
         if not self.rule or peer is None:
@@ -35,7 +35,7 @@ class Figure:
 
     @property
     def wanted(self) -> str:
-        """The target in words."""
+        """Text of the target."""
         if self.rule == "peer_plus":
             return f"≤ Kafka + {self.target:g} {self.unit}" if self.target else "≤ Kafka"
         shapes = {"at_most": f"≤ {self.target:g} {self.unit}"}

@@ -1,10 +1,10 @@
-"""What watching costs: the broker's processor time with nobody, one and fifty viewers.
+"""Cost of console viewers: the broker's CPU with no, one and fifty viewers.
 
     python -m bench.console --partitions 1000 --viewers 50
 
-A broker holds a topic of many partitions, to which somebody writes all the time. Viewers follow the
-live overview, or a topic's live tail, over connections of their own. The broker's processor time is
-read from /proc; that of the viewers is not counted.
+A broker has a topic with many partitions and a continuous producer. Viewers follow the
+live overview, or a topic's live tail, over their own connections. The broker's CPU time is
+read from /proc, without that of the viewers.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def post(http: str, path: str, body: object) -> None:
 
 
 async def view(http: str, path: str) -> tuple[int, int]:
-    """Follows a stream until cancelled; answers with its events and bytes."""
+    """Follows a stream until cancelled; returns its events and bytes."""
     where = urlsplit(http)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\nx-penstock-console: 1\r\n\r\n".encode())
@@ -71,7 +71,7 @@ async def measure(process: PenstockProcess, path: str, viewers: int, seconds: fl
     events = min((count for count, _ in seen), default=0)
     size = sum(count for _, count in seen)
     print(
-        f"{path if viewers else 'nobody':32} {viewers:4} viewers: {used / took:6.1%} of a core, "
+        f"{path if viewers else 'none':32} {viewers:4} viewers: {used / took:6.1%} of a core, "
         f"at least {events} events each, {size / 1024 / took:,.0f} KiB/s in all",
         flush=True,
     )

@@ -1,7 +1,7 @@
-"""Measurements of groups and transactions: what coordinators take per request and per commit.
+"""Measurements of groups and transactions: coordinators' rate and CPU per request and commit.
 
-As in `measures`: each takes a running broker and returns figures by key, and the topics it makes
-it also deletes.
+As in `measures`: each takes a running broker, returns figures by key, and deletes the topics it
+creates.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from bench.sides import Process, topic
 
 CONNECTIONS = 16
 IN_FLIGHT = 16
-"""On each connection."""
+"""Requests on each connection."""
 PARTITIONS = 10
 COMMIT_INTERVAL_MS = 100
 TXN_PARTITIONS = 6
 
 
 def groups(process: Process, sizes: Sizes) -> Figures:
-    """Heartbeats of both protocols, and commits of one position and of several."""
+    """Heartbeats of both protocols, and commits of one offset and of several."""
     figures: Figures = {}
     with topic(process.bootstrap, PARTITIONS) as name:
         with members(process.bootstrap, name, CONNECTIONS, Member.join_classic) as classic:
@@ -47,7 +47,7 @@ def _repeated(
     prepare: Callable[[Member], Prepared],
     key: str,
 ) -> Figures:
-    """One request for each member, repeated: how many a second, and the broker's CPU for one."""
+    """Rate and broker CPU of a request, repeated for each member."""
     prepared = [prepare(member) for member in joined]
     load.pipe(process.bootstrap, prepared, sizes.requests // 3, IN_FLIGHT)
     settle()
@@ -60,7 +60,7 @@ def _repeated(
 
 
 def txns(process: Process, size: int, sizes: Sizes) -> Figures:
-    """A transactional producer at full speed that commits every 100 ms."""
+    """Transactional producer at full speed that commits every 100 ms."""
     count = sizes.messages(size)
     with topic(process.bootstrap, TXN_PARTITIONS) as name:
         settings = {"transactional.id": name, **load.TXNS}

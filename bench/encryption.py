@@ -1,4 +1,4 @@
-"""What encryption at rest costs: one broker and client, a plain and an encrypted topic in turns."""
+"""Cost of encryption at rest: a plain and an encrypted topic in turns, on one broker."""
 
 import time
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ PARTITIONS = 6
 SIZE = 1024
 VERBS = ("produce", "consume")
 GONE_SECONDS = 1.5
-"""After which a deleted topic has given its pages back (`sides.TIDY`)."""
+"""Wait after which the pages of a deleted topic are free (`sides.TIDY`)."""
 
 
 @contextmanager
 def running(root: Path) -> Iterator[Process]:
-    """A broker that can encrypt; topics say whether it does."""
+    """Broker with encryption available, enabled per topic."""
     root.mkdir(parents=True, exist_ok=True)
     kek = root / "kek"
     kek.write_text(bytes(range(32)).hex())
@@ -27,10 +27,10 @@ def running(root: Path) -> Iterator[Process]:
 
 
 def traffic(process: Process, sizes: Sizes, number: int = 0) -> Figures:
-    """Produce to a topic of each kind and read it back; the share of the plain rate that is lost.
+    """Produces to a topic of each kind and reads it back; returns the lost share of the plain rate.
 
-    Odd rounds begin with the encrypted one: whoever comes second finds another state of memory and
-    disk. The first topic is gone before the second is made, so that both use the same pages.
+    Odd rounds start with the encrypted topic: the second one finds another state of memory and
+    disk. The first topic is deleted before the second is created, so that both use the same pages.
     """
     figures: Figures = {}
     kinds = ("plain", "encrypted") if number % 2 == 0 else ("encrypted", "plain")
@@ -49,7 +49,7 @@ def traffic(process: Process, sizes: Sizes, number: int = 0) -> Figures:
 
 
 def _measure(process: Process, verb: str, name: str, sizes: Sizes) -> tuple[float, float]:
-    """Messages a second, and seconds of the broker's processor for each GB."""
+    """Messages per second, and broker CPU seconds per GB."""
     count = sizes.messages(SIZE)
     settle(sizes if verb == "produce" else None)
     more, times = (load.PRODUCER, 1) if verb == "produce" else ({}, READ_TIMES)

@@ -1,8 +1,8 @@
-"""The measurements: each takes a running broker (or a side) and returns figures by key.
+"""Measurements: each takes a running broker (or a side) and returns figures by key.
 
-Keys are those of bench.catalogue. A measurement leaves the broker as it found it: topics it makes
-it also deletes. Before each one the disk is brought to rest and the memory is touched, so that one
-side's unwritten pages, or a page the host has to find first, are not charged to the other.
+Keys are those of bench.catalogue. A measurement deletes the topics that it creates. Before
+each one the disk is synced and memory is touched, so that one
+side's dirty pages, or pages that the host must allocate first, are not charged to the other.
 """
 
 import mmap
@@ -20,13 +20,13 @@ Figures = dict[str, float]
 GB = 1e9
 WINDOW = 128
 READ_TIMES = 3
-"""Reading takes half a second: which thread of the client is on which core decides too much of it
-for a single time to be trusted."""
+"""Repetitions of a read, which takes half a second: the placement of the client's threads on
+cores has too much influence on a single measurement."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work one measurement does."""
+    """Amount of work of the measurements."""
 
     payload_bytes: int = 500_000_000
     requests: int = 60_000
@@ -38,7 +38,7 @@ class Sizes:
         return self.payload_bytes // size
 
     def warming(self) -> "Sizes":
-        """A third of the traffic, done once per shape before anything is measured."""
+        """A third of the messages, used to warm up before the first measurement of a shape."""
         return replace(self, payload_bytes=self.payload_bytes // 3)
 
 
@@ -46,10 +46,10 @@ QUICK = Sizes(payload_bytes=60_000_000, requests=6_000, latency_s=4, loaded_byte
 
 
 def settle(sizes: Sizes | None = None) -> None:
-    """Let the disk finish what was written before; have memory at hand for what comes.
+    """Waits until earlier writes are on disk, and allocates memory for later ones.
 
-    A page that a virtual machine has never used, or has given back, costs many times as much as
-    one it holds: writing 1 GB to files takes 0.3 s of CPU or 3 s. Neither is the broker's doing.
+    A page that a virtual machine has never used, or has returned, costs many times as much as
+    an allocated one: writing 1 GB to files takes 0.3 s of CPU or 3 s, independent of the broker.
     """
     os.sync()
     if sizes is not None:
@@ -60,7 +60,7 @@ def settle(sizes: Sizes | None = None) -> None:
 
 
 def floor(root: Path, sizes: Sizes) -> Figures:
-    """The CPU a plain write of the payload to a file takes: no broker can take less."""
+    """CPU of a plain write of the payload to a file: the lower bound of any broker."""
     settle(sizes)
     block = bytes(128 * 1024)
     with fresh_dir(root) as directory, (directory / "file").open("wb", buffering=0) as file:
@@ -73,7 +73,7 @@ def floor(root: Path, sizes: Sizes) -> Figures:
 
 
 def traffic(process: Process, size: int, partitions: int, sizes: Sizes) -> Figures:
-    """Produce with librdkafka, then read it all back: rates and broker CPU per GB of payload."""
+    """Produces with librdkafka, then reads all back: rates and broker CPU per GB of payload."""
     count = sizes.messages(size)
     figures: Figures = {}
     with topic(process.bootstrap, partitions) as name:
@@ -121,10 +121,10 @@ def latency(process: Process, sizes: Sizes, prefix: str = "latency") -> Figures:
 
 
 def start(side: Side, root: Path) -> Figures:
-    """An empty broker from exec to its first metadata answer, and its memory when idle."""
+    """Start of an empty broker, from exec to its first metadata reply, and its idle memory."""
     with fresh_dir(root) as directory:
         process = side.prepare(directory / "data")
-        # The first start makes files of its own; a start people wait for is a later one.
+        # The first start creates files; users wait for later starts.
         process.start()
         probe.wait_served(process.bootstrap)
         process.stop()
@@ -139,7 +139,7 @@ def start(side: Side, root: Path) -> Figures:
 
 
 def start_many(side: Side, root: Path, sizes: Sizes) -> Figures:
-    """A start with many partitions, each with data, after a clean stop."""
+    """Start with many partitions with data after a clean stop."""
     many = sizes.partitions_many
     with fresh_dir(root) as directory:
         process = side.prepare(directory / "data")
@@ -161,7 +161,7 @@ def start_many(side: Side, root: Path, sizes: Sizes) -> Figures:
 
 
 def memory(side: Side, root: Path, sizes: Sizes) -> Figures:
-    """The most memory a fresh broker holds while 100 partitions are written and read."""
+    """Peak memory of a fresh broker while 100 partitions are written and read."""
     peak = 0.0
     with ExitStack() as stack:
         process = stack.enter_context(side.running(root))

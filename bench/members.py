@@ -1,9 +1,9 @@
-"""Members of groups on raw connections, and the requests that a benchmark repeats for them.
+"""Group members on raw connections, and the requests that benchmarks repeat for them.
 
-Each member sits alone in a group of its own, so that groups spread over a broker's shards as they
-do in life. It joins once, over a connection that stays open; what is repeated afterwards is one
-frame, with the answer that the broker gave it first (see load/pipe.c). Messages are written with
-Penstock's own codecs, whichever broker they go to.
+Each member is alone in its own group, so that groups spread over a broker's shards as in
+production. It joins once, over a connection that stays open; afterwards one frame is repeated,
+with the same reply as the first one (see load/pipe.c). Messages are encoded with
+Penstock's codecs for any broker.
 """
 
 import socket
@@ -42,7 +42,7 @@ SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 300_000
 TRIES = 100
 TRY_AGAIN_S = 0.1
-# The newest versions that name topics by their names, as most clients still do.
+# The newest versions that identify topics by name, as most clients still do.
 VERSIONS = {
     FindCoordinatorRequest: 4,
     JoinGroupRequest: 9,
@@ -53,11 +53,11 @@ VERSIONS = {
 }
 
 Prepared: TypeAlias = tuple[bytes, bytes]
-"""A request and its answer, both as frames."""
+"""Frames of a request and its reply."""
 
 
 def exchange(connection: socket.socket, request: Any) -> tuple[Prepared, Any]:
-    """Sends a request; both frames, and the answer decoded."""
+    """Sends a request; returns both frames and the decoded reply."""
     declared = type(request)
     version = VERSIONS[declared]
     response = RESPONSES[declared.WIRE.key]
@@ -73,7 +73,7 @@ def exchange(connection: socket.socket, request: Any) -> tuple[Prepared, Any]:
 
 
 class Member:
-    """One member of a group of its own, and the topic it reads."""
+    """Member of its own group, and the topic it reads."""
 
     def __init__(self, connection: socket.socket, group_id: str, topic: str) -> None:
         self.connection = connection
@@ -81,13 +81,13 @@ class Member:
         self.topic = topic
         self.member_id = ""
         self.epoch = -1
-        """The generation of a classic group, the member's epoch in a consumer group."""
+        """Generation of a classic group, or member epoch in a consumer group."""
 
     def ask(self, request: Any) -> Any:
         return exchange(self.connection, request)[1]
 
     def find_coordinator(self) -> None:
-        """Waits until the group has one; the first to ask has the internal topic created."""
+        """Waits until the group has a coordinator; the first request creates the internal topic."""
         asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group_id])
         for _ in range(TRIES):
             if self.ask(asked).coordinators[0].error_code == NO_ERROR:
@@ -126,7 +126,7 @@ class Member:
         _require(synced.error_code, "SyncGroup")
 
     def join_consumer(self) -> None:
-        """Joins by KIP-848, and takes what it is given, until nothing more changes."""
+        """Joins by KIP-848, and takes assignments until they are stable."""
         self.member_id, self.epoch = f"{self.group_id}-member", 0
         owned: list[Any] = []
         for _ in range(TRIES):
@@ -156,7 +156,7 @@ class Member:
             time.sleep(0 if owned else TRY_AGAIN_S)
         raise ProbeFailed(f"{self.group_id} never settled: error {beaten.error_code}")
 
-    # What is repeated.
+    # Repeated requests.
 
     def heartbeat(self) -> Prepared:
         frames, answer = exchange(
@@ -212,7 +212,7 @@ def _require(code: int, name: str) -> None:
 def members(
     bootstrap: str, topic: str, count: int, join: Callable[[Member], None]
 ) -> Iterator[list[Member]]:
-    """`count` members, joined, each in its own group."""
+    """Creates `count` joined members, each in its own group."""
     run = time.monotonic_ns()
     with ExitStack() as stack:
         joined = []

@@ -1,4 +1,4 @@
-"""Draws a run as docs/benchmarks.svg: each figure's ratio to Kafka, with its target."""
+"""Chart of a run, docs/benchmarks.svg: each figure's ratio to Kafka, with its target."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ RATIO_SHOWN_MAX = 3.0
 
 
 def draw(results: Results, path: Path) -> None:
-    """Bars to the left of 1 mean less than Kafka; a tick marks the target where it is a ratio."""
+    """Draws the chart. Bars left of 1 mean less than Kafka; a tick marks a relative target."""
     # Without fixed ids and date, every run would change the file even with equal figures.
     mpl.rcParams.update({"svg.hashsalt": "penstock", "font.size": 9, "svg.fonttype": "none"})
     compared = [row for row in rows(results) if row.ratio is not None][::-1]
@@ -43,6 +43,6 @@ def _draw_row(axes: plt.Axes, position: int, row: Row) -> None:
     if row.figure.rule in ("ratio_max", "ratio_min"):
         axes.plot([row.figure.target] * 2, [position - 0.4, position + 0.4], color="black")
     label = f"{number(row.ratio)}x  ({number(row.own)} / {number(row.peer)} {row.figure.unit})"
-    # In a column of their own, where neither bars nor ticks run through the figures.
+    # A separate column, where no bar or tick crosses the figures.
     beside = axes.get_yaxis_transform()
     axes.text(1.02, position, label, va="center", color=INK, fontsize=8, transform=beside)

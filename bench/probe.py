@@ -1,8 +1,8 @@
-"""Kafka requests built by hand: what no client library lets a benchmark do.
+"""Handmade Kafka requests, for measurements that client libraries do not allow.
 
-Owns two probes. `partitions_served` asks for metadata the moment a port opens. `pipeline` keeps a
+`partitions_served` requests metadata as soon as a port opens. `pipeline` keeps a
 window of single-record produce requests in flight on one connection, from frames built once, so
-that the broker does nearly all the work. Versions are old, fixed-layout ones that Kafka 4 and
+that the broker does nearly all the work. Uses old versions with fixed layout that Kafka 4 and
 Penstock both serve (Metadata v5, Produce v7).
 """
 
@@ -18,7 +18,7 @@ BYTES_MAX = 1 << 20
 
 
 class ProbeFailed(Exception):
-    """The broker answered with an error or not at all."""
+    """The broker replied with an error or not at all."""
 
 
 def connect(bootstrap: str, timeout_s: float = 30.0) -> socket.socket:
@@ -29,7 +29,7 @@ def connect(bootstrap: str, timeout_s: float = 30.0) -> socket.socket:
 
 
 def frame(api: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    """A request with header v1 and its length in front."""
+    """Frame of a request with header v1."""
     header = struct.pack(">hhi", api, version, correlation_id) + CLIENT
     return struct.pack(">i", len(header) + len(body)) + header + body
 
@@ -45,7 +45,7 @@ def receive(connection: socket.socket, count: int) -> bytes:
 
 
 class _Fields:
-    """Reads Kafka's fixed-layout fields in order."""
+    """Reader of Kafka's fixed-layout fields."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -66,7 +66,7 @@ class _Fields:
 
 
 def partitions_served(bootstrap: str) -> dict[str, int]:
-    """Partitions with a leader, by topic, as one metadata request tells them."""
+    """Number of partitions with a leader by topic, from one metadata request."""
     with connect(bootstrap) as connection:
         connection.sendall(frame(METADATA, 5, 1, struct.pack(">i?", -1, False)))
         size = struct.unpack(">i", receive(connection, 4))[0]
@@ -90,7 +90,7 @@ def partitions_served(bootstrap: str) -> dict[str, int]:
 
 
 def wait_served(bootstrap: str, partitions: int = 0, timeout_s: float = 120.0) -> None:
-    """Return at the first metadata answer that tells of at least so many led partitions."""
+    """Returns at the first metadata reply with at least so many partitions with a leader."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -114,7 +114,7 @@ def _varint(value: int) -> bytes:
 
 
 def single_record_batch(value: bytes, timestamp_ms: int) -> bytes:
-    """One record batch of format 2 with one record: no key, no headers, no producer."""
+    """Record batch of format 2 with one record, without key, headers and producer."""
     body = b"\0" + _varint(0) + _varint(0) + _varint(-1) + _varint(len(value)) + value + _varint(0)
     record = _varint(len(body)) + body
     rest = struct.pack(">hiqqqhii", 0, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1) + record
@@ -134,7 +134,7 @@ def pipeline(bootstrap: str, topic: str, count: int, size: int, window: int) -> 
     """Seconds for `count` single-record produce requests, `window` of them in flight."""
     one = produce_frame(topic, bytes(size))
     burst = memoryview(one * window)
-    # Every answer has this layout: length, correlation id, one topic, one partition, throttle.
+    # Every reply has this layout: length, correlation id, one topic, one partition, throttle.
     answer_size = 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4 + 2 + 8 + 8 + 8 + 4
     error_at = answer_size - 4 - 8 - 8 - 8 - 2
     with connect(bootstrap) as connection:

@@ -1,4 +1,4 @@
-"""What the kernel knows about a broker process: CPU, memory, threads, files."""
+"""Kernel statistics of a broker process: CPU, memory, threads, files."""
 
 import os
 import threading
@@ -12,14 +12,14 @@ MIB = 1024 * 1024
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of all threads, the ended ones included."""
-    # The command name may hold spaces and parentheses, so fields are counted after the last one.
+    """User and system time of all threads, including ended ones."""
+    # The command name may contain spaces and parentheses: count fields after the last one.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 def rss_mib(pid: int) -> float:
-    """Resident memory now."""
+    """Current resident memory."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -35,7 +35,7 @@ def file_count(pid: int) -> int:
 
 
 class Reading:
-    """What a process used between the start and the end of a `watched` block."""
+    """Resource use of a process during a `watched` block."""
 
     cpu_s: float = 0.0
     rss_mib_max: float = 0.0
@@ -44,7 +44,7 @@ class Reading:
 
 @contextmanager
 def watched(pid: int) -> Iterator[Reading]:
-    """Measure a process while the block runs; memory is sampled twenty times a second."""
+    """Measures a process during the block; samples memory twenty times a second."""
     reading = Reading()
     done = threading.Event()
 

@@ -1,7 +1,7 @@
-"""Three nodes beside Kafka's three brokers: replicated writes with acks=all, all on one disk.
+"""Replicated writes with acks=all: three nodes and three Kafka brokers, all on one disk.
 
-As in `measures`: figures by key. CPU is that of all nodes together, on our side with etcd's, since
-Kafka's brokers are their own metadata store.
+Returns figures by key, as `measures`. CPU is that of all nodes; Penstock's includes etcd, since
+Kafka's brokers include their metadata store.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ REPLICAS = {"min.insync.replicas": 2}
 
 
 class Cluster(Protocol):
-    """Some processes that are one cluster."""
+    """Processes of one cluster."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -34,7 +34,7 @@ class Cluster(Protocol):
 
 
 class Penstock:
-    """Three `penstock node` and an etcd."""
+    """Three `penstock node` processes and an etcd."""
 
     def __init__(self, data_dir: Path) -> None:
         self._nodes = Nodes(data_dir, NODES, TIDY)
@@ -58,7 +58,7 @@ def clusters(say: Say) -> dict[str, Callable[[Path], Cluster]]:
 
 @contextmanager
 def running(make: Callable[[Path], Cluster], root: Path) -> Iterator[Cluster]:
-    """A fresh cluster, stopped and wiped at the end."""
+    """Fresh cluster, stopped and deleted at the end."""
     with fresh_dir(root) as directory:
         cluster = make(directory / "cluster")
         try:
@@ -68,7 +68,7 @@ def running(make: Callable[[Path], Cluster], root: Path) -> Iterator[Cluster]:
 
 
 def writes(cluster: Cluster, partitions: int, sizes: Sizes) -> Figures:
-    """Produce with librdkafka to topics with three replicas."""
+    """Produces with librdkafka to topics with three replicas."""
     count = sizes.messages(SIZE)
     with topic(cluster.bootstrap, partitions, NODES, REPLICAS) as name:
         settle(sizes)

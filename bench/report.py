@@ -1,6 +1,6 @@
-"""Results of a run: kept as JSON, shown as a table, written into the documentation.
+"""Results of a run: stored as JSON, printed as a table, written into the documentation.
 
-`Results` holds every value of every round; medians and ratios are derived when asked for.
+`Results` holds every value of every round; medians and ratios are computed on demand.
 """
 
 import json
@@ -19,7 +19,7 @@ OWN, PEER = "penstock", "kafka"
 
 @dataclass
 class Results:
-    """`values[figure][side]` lists one value per round."""
+    """Values of a run; `values[figure][side]` has one value per round."""
 
     machine: dict[str, str]
     rounds: int
@@ -41,7 +41,7 @@ class Results:
 
     @classmethod
     def load(cls, *paths: Path) -> "Results":
-        """The results of a run; figures of later ones take the place of earlier ones'."""
+        """Results of runs; figures of later files replace those of earlier ones."""
         first, *later = (cls(**json.loads(path.read_text())) for path in paths)
         for other in later:
             first.values |= other.values
@@ -51,7 +51,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of one run, compared."""
+    """Comparison of one figure."""
 
     figure: Figure
     own: float | None
@@ -67,7 +67,7 @@ class Row:
 
 
 def rows(results: Results) -> Iterator[Row]:
-    """The figures this run has, in the catalogue's order."""
+    """Figures of this run, in the catalogue's order."""
     for figure in FIGURES:
         own, peer = results.median(figure.key, OWN), results.median(figure.key, PEER)
         if own is not None or peer is not None:
@@ -75,12 +75,12 @@ def rows(results: Results) -> Iterator[Row]:
 
 
 def floor(results: Results) -> float | None:
-    """What the kernel alone takes to write 1 GB on this machine."""
+    """CPU of the kernel alone to write 1 GB on this machine."""
     return results.median("floor_cpu", "machine")
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, thousands separated."""
+    """Formats with three significant digits and thousands separators."""
     if value is None:
         return "-"
     if abs(value) >= 1_000:
@@ -89,7 +89,7 @@ def number(value: float | None) -> str:
 
 
 def show(results: Results, console: Console) -> None:
-    """The table of medians and ratios."""
+    """Prints the table of medians and ratios."""
     title = f"medians of {results.rounds} round(s)" + (
         ", quick: too short to judge by" if results.quick else ""
     )
@@ -152,7 +152,7 @@ Every value of every round is in the JSON file that the run leaves in `.cache/be
 
 
 def write_page(results: Results, path: Path) -> None:
-    """docs/benchmarks.md, from the results."""
+    """Writes docs/benchmarks.md from the results."""
     marks = {True: "yes", False: "**no**", None: ""}
     lines = [
         f"| {row.figure.title} | {row.figure.unit} | {number(row.own)} | {number(row.peer)} "

@@ -1,10 +1,10 @@
-"""`make bench`: Penstock and, where Java and Maven are there, Kafka, measured in turns.
+"""`make bench`: measures Penstock and, if Java and Maven are available, Kafka in turns.
 
     python -m bench.run [--quick] [--rounds N] [--only PART ...] [--no-peer] [--redraw FILE ...]
 
-Each round measures one side and then the other, so that a noisy neighbour touches both. A full run
-with both sides rewrites docs/benchmarks.md and its picture; a quick or partial one only prints and
-keeps its JSON. Exits with 1 when a measurement failed, not when a target was missed.
+Each round measures one side and then the other, so that other load affects both. A full run
+with both sides rewrites docs/benchmarks.md and its chart; a quick or partial one only prints and
+stores its JSON. Exits with 1 if a measurement failed, not if a target was missed.
 """
 
 import argparse
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
 DOCS = ROOT / "docs"
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-"""Part of the machine: on loopback, one that paces packets costs more than sending them."""
+"""Congestion control, part of the machine: on loopback, pacing costs more than sending."""
 BUSY_LOAD = 0.7
 WARM_UPS = 2
 STARTED = ("start", "many", "memory")
@@ -48,7 +48,7 @@ Measure = Callable[[], measures.Figures]
 
 
 class Run:
-    """One run: its sides, its sizes, and the results as they come in."""
+    """Run with its sides, sizes and results."""
 
     def __init__(self, options: argparse.Namespace, sides: list[Side], progress: Progress) -> None:
         self.sizes = QUICK if options.quick else Sizes()
@@ -72,7 +72,7 @@ class Run:
         return (steps + extra) * self.results.rounds
 
     def step(self, side: str, what: str, measure: Measure) -> None:
-        """Take one measurement of one side; a failure is kept, and the run goes on."""
+        """Takes one measurement of one side; records a failure and continues."""
         self.progress.update(self._bar, description=f"{side}: {what}")
         began = time.monotonic()
         try:
@@ -98,7 +98,7 @@ class Run:
             self.measure_encryption()
 
     def measure_starts(self) -> None:
-        """What needs brokers of its own."""
+        """Measurements that need their own brokers."""
         measured: dict[str, Callable[[Side], measures.Figures]] = {
             "start": lambda side: measures.start(side, self.data),
             "many": lambda side: measures.start_many(side, self.data, self.sizes),
@@ -110,7 +110,7 @@ class Run:
                     self.step(side.name, part, lambda m=measure, s=side: m(s))  # type: ignore[misc]
 
     def measure_running(self) -> None:
-        """What is measured on brokers that stay up, in turns."""
+        """Measurements on long-running brokers, in turns."""
         with ExitStack() as stack:
             up = {side.name: stack.enter_context(side.running(self.data)) for side in self.sides}
             self.warm_up(up)
@@ -147,7 +147,7 @@ class Run:
             self.in_turns(up, f"transactions {size} B", measure)
 
     def measure_replicated(self) -> None:
-        """Three nodes of each side, both up at once; whoever is not measured is idle."""
+        """Measures three nodes of each side, both running; the side not measured is idle."""
         known = replicated.clusters(lambda text: None)
         with ExitStack() as stack:
             up = {
@@ -156,7 +156,7 @@ class Run:
             }
             for partitions in replicated.SHAPES:
                 for cluster in up.values():
-                    # Three JVMs have three times as much to compile.
+                    # Three JVMs compile three times as much code.
                     for _ in range(WARM_UPS):
                         replicated.writes(cluster, partitions, self.sizes)
             for partitions in replicated.SHAPES:
@@ -196,7 +196,7 @@ class Run:
                 self.step(name, what, lambda p=process: measure(p))  # type: ignore[misc]
 
     def warm_up(self, up: dict[str, Process]) -> None:
-        """Let a JVM compile its hot paths before anything counts: a cold one flatters us."""
+        """Lets a JVM compile its hot paths first: a cold one would favor Penstock."""
         for name, process in up.items():
             self.progress.update(self._bar, description=f"{name}: warming up")
             for size in SIZES:
@@ -204,7 +204,7 @@ class Run:
                     measures.traffic(process, size, partitions, self.sizes.warming())
 
     def measure_latency(self, up: dict[str, Process]) -> None:
-        """Each side in turn, and Penstock without the sync between them."""
+        """Measures each side in turn, and Penstock without sync."""
         with ExitStack() as stack:
             unsynced = None
             if report.OWN in up:
@@ -226,14 +226,14 @@ class Run:
                         ),
                     )
         for rank in ("p50", "p99", "p999"):
-            # Kafka never syncs, so its one figure stands beside both of ours.
+            # Kafka never syncs, so its figure is compared with both of Penstock's.
             peers = self.results.values.get(f"latency_{rank}", {}).get(report.PEER)
             if peers and unsynced is not None:
                 self.results.values[f"latency_page_cache_{rank}"][report.PEER] = peers
 
 
 def describe(sizes: Sizes) -> dict[str, str]:
-    """The words the report needs about the machine and the volume of work."""
+    """Description of the machine and the volume of work for the report."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     machine = f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}"
     if CONGESTION.exists():
@@ -251,7 +251,7 @@ def describe(sizes: Sizes) -> dict[str, str]:
 
 
 def choose_sides(options: argparse.Namespace, console: Console) -> list[Side]:
-    """Penstock, and Kafka when it can be had."""
+    """Penstock, and Kafka if available."""
     sides = [penstock()]
     if options.no_peer:
         return sides
@@ -291,7 +291,7 @@ def parse() -> argparse.Namespace:
 
 
 def write_docs(results: report.Results) -> None:
-    from bench.picture import draw  # matplotlib takes a second to load and is needed only here
+    from bench.picture import draw  # matplotlib takes a second to import and is needed only here
 
     DOCS.mkdir(exist_ok=True)
     report.write_page(results, DOCS / "benchmarks.md")
@@ -300,7 +300,7 @@ def write_docs(results: report.Results) -> None:
 
 def main() -> int:
     options = parse()
-    # A log file gets room for whole titles; a terminal says for itself how wide it is.
+    # A log file gets a width for whole titles; a terminal has its own width.
     console = Console(width=None if sys.stdout.isatty() else 130)
     if options.redraw:
         write_docs(report.Results.load(*options.redraw))
@@ -318,7 +318,7 @@ def main() -> int:
         try:
             run.measure_all()
         finally:
-            # Whatever ends it: what was measured took minutes, and `--redraw` can put it together.
+            # Saved after any failure: measurements took minutes, and `--redraw` can use them.
             results.save(path)
             shutil.rmtree(run.data, ignore_errors=True)
     report.show(results, console)

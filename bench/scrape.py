@@ -1,13 +1,13 @@
-"""`python -m bench.scrape`: what a scrape of a large node costs, and what others notice of it.
+"""`python -m bench.scrape`: cost of a scrape of a large node, and its effect on other requests.
 
-Two brokers alike, with 1,000 partitions and 100 groups that are behind. One is scraped, the other
-never, so it does nothing for onlookers. A client sends small requests to both in turns at a steady
-rate: a noisy neighbour touches both. Prints the time of a scrape and the 99th percentile of the
-requests' latency on both, over all requests and as the median of the rounds' ratios, and exits with
-1 if a target is missed: 200 ms, and 10 % more by either count.
+Two equal brokers, with 1,000 partitions and 100 groups with lag. One is scraped, the other never,
+so it refreshes no gauges. A client sends small requests to both in turns at a steady rate: other
+load affects both. Prints the time of a scrape and the 99th percentile of the requests' latency on
+both, over all requests and as the median of the rounds' ratios. Exits with 1 if a target is missed:
+200 ms, and 10 % more by either measure.
 
-The scraper is a process of its own, with a low priority: Prometheus is not on the node. With
-`--every 0` neither broker is scraped: what is left between them is what the figures are worth.
+The scraper is a separate process with low priority: Prometheus does not run on the node. With
+`--every 0` neither broker is scraped: the remaining difference is the error of the measurement.
 
     python -m bench.scrape [--rounds N] [--seconds S] [--every S] [--rate N]
 """
@@ -95,7 +95,7 @@ async def compare(
     ratios = []
     for number in range(options.rounds):
         scraping = asyncio.ensure_future(scraper.scrape_on(options.every))
-        # When the client is late, the first of two waits less: each is first in every other round.
+        # If the client is late, the first of two waits less: they alternate by round.
         pair = await window(clusters, number % 2, options)
         scraping.cancel()
         await asyncio.gather(scraping, return_exceptions=True)
@@ -110,7 +110,7 @@ async def compare(
 
 
 async def prepare(cluster: Cluster) -> None:
-    """Topics with records, and groups that have read some of them."""
+    """Creates topics with records, and groups that have read some of them."""
     admin = Admin(cluster)
     names = [f"topic-{number:02}" for number in range(TOPICS)]
     for name in names:
@@ -136,7 +136,7 @@ class Scrape(NamedTuple):
     ms: float
     bytes: int
     groups: int
-    """How many are told of."""
+    """Number of groups in the scrape."""
 
 
 def scrape(address: str) -> Scrape:
@@ -160,7 +160,7 @@ class Scraper:
         return await loop.run_in_executor(self._pool, scrape, self._address)
 
     async def until_watched(self) -> None:
-        """Lag is looked at only while somebody scrapes."""
+        """Waits until lags are in the scrape: the broker measures them only while scraped."""
         deadline = time.monotonic() + PATIENCE_S
         while (seen := (await self.scrape()).groups) < GROUPS:
             if time.monotonic() > deadline:
@@ -177,7 +177,7 @@ class Scraper:
 async def window(
     clusters: tuple[Cluster, Cluster], first: int, options: argparse.Namespace
 ) -> list[list[float]]:
-    """The latency of every request to each, in milliseconds, from when it was due."""
+    """Latency in milliseconds of every request to each broker, from its scheduled time."""
     loop = asyncio.get_running_loop()
     rate = options.rate * len(clusters)
     count = int(options.seconds * rate)

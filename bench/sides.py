@@ -1,7 +1,7 @@
-"""The two sides of a comparison: how each broker is started, and topics on either.
+"""Sides of a comparison: starts of each kind of broker, and topics on either.
 
-A side can start many brokers of its kind; the caller stops them. Both get a data directory on the
-same real disk and a port of their own.
+A side can start many brokers of its kind; the caller stops them. Each broker has its own data
+directory, on the same real disk, and its own port.
 """
 
 import shutil
@@ -21,15 +21,15 @@ from tests.brokers import PenstockProcess
 
 Say = Callable[[str], None]
 
-# Deleted topics give their pages back at once. With the default minute, each measurement would
-# run on memory nobody has touched yet, which a virtual machine has to ask its host for.
+# Deleted topics free their pages immediately. With the default minute, each measurement would use
+# untouched memory, which a virtual machine must request from its host.
 TIDY = {"log.segment.delete.delay.ms": 500}
-# A group's first generation begins without waiting for more members.
+# A group's first generation starts without waiting for more members.
 SETTINGS = {**TIDY, "group.initial.rebalance.delay.ms": 0}
 
 
 class Process(Protocol):
-    """A broker process, whichever side it is of."""
+    """Broker process of any side."""
 
     bootstrap: str
 
@@ -42,7 +42,7 @@ class Process(Protocol):
 
 
 class Side:
-    """One broker under measurement, by name; `prepare` makes a process that is not running yet."""
+    """Kind of broker under measurement; `prepare` creates a process without starting it."""
 
     def __init__(self, name: str, prepare: Callable[[Path], Process]) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class Side:
 
     @contextmanager
     def running(self, root: Path) -> Iterator[Process]:
-        """A fresh broker with an empty data directory, stopped and wiped at the end."""
+        """Fresh broker with an empty data directory, stopped and deleted at the end."""
         with fresh_dir(root) as directory:
             process = self.prepare(directory / "data")
             process.start()
@@ -62,7 +62,7 @@ class Side:
 
 
 def penstock(sets: Mapping[str, object] | None = None, name: str = "penstock") -> Side:
-    """Penstock; `sets` are broker settings."""
+    """Penstock side; `sets` are broker settings."""
 
     def prepare(data_dir: Path) -> Process:
         port = free_port()
@@ -75,13 +75,13 @@ def penstock(sets: Mapping[str, object] | None = None, name: str = "penstock") -
 
 
 def kafka(say: Say) -> Side:
-    """Apache Kafka from Maven Central, formatted in advance as an operator would."""
+    """Kafka side, from Maven Central, formatted before the start as by an operator."""
     return Side("kafka", lambda data_dir: KafkaProcess(data_dir, SETTINGS, say=say, started=False))
 
 
 @contextmanager
 def fresh_dir(root: Path) -> Iterator[Path]:
-    """A directory of its own, gone at the end."""
+    """Temporary directory, deleted at the end."""
     root.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(dir=root))
     try:
@@ -97,7 +97,7 @@ def topic(
     replicas: int = 1,
     config: Mapping[str, object] | None = None,
 ) -> Iterator[str]:
-    """A fresh topic whose every partition answers, deleted at the end."""
+    """Fresh topic with leaders for all partitions, deleted at the end."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     name = f"bench-{partitions}-{time.monotonic_ns()}"
     told = {key: str(value) for key, value in (config or {}).items()}
@@ -111,7 +111,7 @@ def topic(
 
 
 def wait_led(bootstrap: str, name: str, partitions: int, timeout_s: float = 60.0) -> None:
-    """Wait until every partition tells its offsets: Kafka names a leader before it leads."""
+    """Waits until every partition returns its offsets: Kafka names a leader before it leads."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
     deadline = time.monotonic() + timeout_s

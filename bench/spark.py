@@ -2,12 +2,12 @@
 
     python -m bench.spark [--share N] [--rounds N] [--only PART ...] [--bootstrap HOST:PORT]
 
-One broker, one session `local[2]`, topics filled once; then every case is run by each side in
-turns, so that a noisy neighbour touches both. The broker is a real Kafka where Java and Maven can
-bring one and `--kafka` says so, else Penstock; it is the same for both sides. The connector is
-tuned to the fetches ours makes (4 MiB). CPU is that of the driver, its JVM and the Python workers,
-not of the broker. Prints a table and where the time of a micro-batch goes, says which goals are
-met, and keeps it as JSON in .cache/bench. The session is the one that `penstock pipeline` opens.
+One broker, one session `local[2]`, topics filled once; then each side runs every case in turns, so
+that other load affects both. The broker is a real Kafka with `--kafka` (needs Java and Maven), else
+Penstock; it is the same for both sides. The connector is configured for fetches of 4 MiB, as in
+Penstock's source. CPU is that of the driver, its JVM and the Python workers, without the broker.
+Prints a table, the phases of a micro-batch and the goals met, and stores them as JSON in
+.cache/bench. The session is the one that `penstock pipeline` opens.
 """
 
 import argparse
@@ -50,7 +50,7 @@ BATCHES = 40
 BATCHES_LEFT_OUT = 5
 BATCH_MS_GOAL = 350
 BATCH_PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets")
-"""What Spark says of a batch, in the order of its steps; the rest is between them."""
+"""Phases of a batch as reported by Spark, in order; the rest is between them."""
 CPU_SAMPLE_S = 0.2
 
 Run = Callable[[], None]
@@ -60,22 +60,22 @@ Durations = dict[str, int]
 
 @dataclass
 class Case:
-    """What is measured: how many rows each side moves, and how."""
+    """Measured case: number of rows, and the function of each side."""
 
     name: str
     rows: int
     sides: dict[str, Run]
     goals: dict[str, float] = field(default_factory=dict)
-    """How many times the connector's rows per second a side should reach."""
+    """Target of a side, as a multiple of the connector's rows per second."""
     rounds_max: int = 5
     after: Run | None = None
-    """Tidies up after each run."""
+    """Called after each run to clean up."""
     rates: dict[str, list[float]] = field(default_factory=dict)
     cpu: dict[str, list[float]] = field(default_factory=dict)
 
 
 class Spark:
-    """The session and what reads and writes with it."""
+    """Session with its reads and writes."""
 
     def __init__(self, bootstrap: str, scratch: Path) -> None:
         self.bootstrap = bootstrap
@@ -122,9 +122,9 @@ class Spark:
         return run
 
     def sink(self, side: str, topic: str, out: str) -> Run:
-        """The rows come from `read_stream` on both sides: only the sink differs.
+        """Sinks with rows from `read_stream` on both sides.
 
-        Ours is exactly once, the connector's at least once: it knows nothing else.
+        Penstock's sink is exactly once; the connector's supports only at least once.
         """
         options = {**self.options(RANGED, topic), "startingOffsets": "earliest"}
 
@@ -142,7 +142,7 @@ class Spark:
         return frame.writeStream.format(form).options(**target)
 
     def micro_batches(self, side: str, topic: str, out: str, count: int) -> list[Durations]:
-        """How long each small batch takes from source to sink, the first ones left out."""
+        """Durations of small batches from source to sink, without the first ones."""
         options = {**self.options(side, topic), "startingOffsets": "latest"}
         if side == RANGED:
             from penstock.spark import read_stream
@@ -177,7 +177,7 @@ class Spark:
 
 @contextmanager
 def trickle(bootstrap: str, topic: str) -> Iterator[None]:
-    """A few records, again and again, from a thread of its own."""
+    """Sends a few records repeatedly from a separate thread."""
     stop = threading.Event()
 
     def send() -> None:
@@ -198,11 +198,11 @@ def trickle(bootstrap: str, topic: str) -> Iterator[None]:
 
 
 class CpuMeter:
-    """CPU seconds of this process and all below it, those that have ended included.
+    """CPU seconds of this process and its descendants, including ended ones.
 
-    A process is looked at again and again, because nobody can be asked for its time once it is
-    gone. What it used after the last look is not counted, nor are processes of a moment, nor what
-    ran before the meter: the broker.
+    Polls the processes, because the CPU time of an ended process is not available. Excludes the
+    time after the last poll, very short processes, and processes started before the meter: the
+    broker.
     """
 
     def __init__(self) -> None:
@@ -246,7 +246,7 @@ def measure(case: Case, rounds: int, meter: CpuMeter, console: Console) -> None:
             seconds, used = time.monotonic() - started, meter.seconds() - before
             if case.after is not None:
                 case.after()
-            if turn:  # The first turn warms up: classes, workers, page cache.
+            if turn:  # The first turn warms up classes, workers and page cache.
                 case.rates.setdefault(side, []).append(case.rows / seconds)
                 case.cpu.setdefault(side, []).append(used)
             rate = f"{case.rows / seconds:,.0f} rows/s"
@@ -281,7 +281,7 @@ def cases(spark: Spark, shapes: list[TopicShape], parts: set[str]) -> Iterator[C
 
 
 def recreate(bootstrap: str, topic: str) -> None:
-    """Every run of a sink writes to an empty topic, and the disk stays small."""
+    """Recreates the output topic, so that every run of a sink writes to an empty one."""
     asyncio.run(empty(bootstrap, topic))
 
 
@@ -309,7 +309,7 @@ def show(found: list[Case], waits: dict[str, list[Durations]], console: Console)
 
 
 def batch_table(waits: dict[str, list[Durations]]) -> Table:
-    """How long micro-batches take, and the medians of their parts, in ms."""
+    """Table of micro-batch durations and medians of their phases, in ms."""
     table = Table("micro-batch", "batches", "p50", "p90", "goal", *BATCH_PARTS, title="in ms")
     table.columns[0].no_wrap = True
     for side, batches in waits.items():

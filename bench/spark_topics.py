@@ -1,7 +1,7 @@
-"""Topics for the Spark measurements, filled fast: a few batches encoded once, sent many times.
+"""Topics of the Spark measurements, filled fast: a few batches encoded once, sent many times.
 
-Records have a key of 8 bytes and a value of the given size, half of it random, so that codecs have
-something to do and something to gain.
+Records have a key of 8 bytes and a value of the given size, half of it random, so that codecs
+have realistic work and compression ratios.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ async def fill(bootstrap: str, shape: TopicShape) -> None:
     async with Cluster(SystemRandom(), parse_brokers(bootstrap)) as cluster:
         await cluster.refresh((shape.name,))
         if shape.name in cluster.metadata.topics:
-            return  # Of an earlier run against the same broker.
+            return  # Left by an earlier run against the same broker.
         await _create(cluster, bootstrap, shape.name)
         gate = asyncio.Semaphore(5)
 
@@ -83,7 +83,7 @@ async def fill(bootstrap: str, shape: TopicShape) -> None:
 
 
 async def empty(bootstrap: str, name: str) -> None:
-    """The topic without records, whether or not it was there."""
+    """Creates the topic, or recreates it without records."""
     async with Cluster(SystemRandom(), parse_brokers(bootstrap)) as cluster:
         await cluster.refresh((name,))
         if name in cluster.metadata.topics:
@@ -92,7 +92,7 @@ async def empty(bootstrap: str, name: str) -> None:
 
 
 async def _create(cluster: Cluster, bootstrap: str, name: str) -> None:
-    """Returns when every partition is led: Kafka answers before that."""
+    """Waits until every partition has a leader: Kafka replies before that."""
     await Admin(cluster).create_topic(name, PARTITIONS, configs=KEPT)
     await asyncio.to_thread(wait_led, bootstrap, name, PARTITIONS)
 

@@ -1,6 +1,6 @@
-"""Traffic over TLS beside Kafka's: the same client, the same certificate, in turns.
+"""Traffic over TLS, compared with Kafka: the same client and certificate, in turns.
 
-Neither side can hand pages of files to the socket here: every byte is encrypted first.
+Neither side can use sendfile: every byte is encrypted first.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SIZE = 1024
 
 
 class Certificate:
-    """One for both sides, and whom clients have to believe."""
+    """Certificate of both sides, and its CA for clients."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ class Certificate:
         leaf = ca.issue_cert("127.0.0.1", "localhost")
         chain = b"".join(part.bytes() for part in leaf.cert_chain_pems)
         key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
-        # Java reads PKCS#8 only.
+        # Java supports PKCS#8 only.
         shown = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -46,7 +46,7 @@ class Certificate:
 
 
 def sides(certificate: Certificate, names: list[str], say: Say) -> list[Side]:
-    """Each with a plain listener for administration and one with TLS."""
+    """Both sides, each with a plain listener for administration and one with TLS."""
 
     def penstock(data_dir: Path) -> Process:
         return _Penstock(data_dir, certificate)
@@ -90,7 +90,7 @@ def running(found: list[Side], root: Path) -> Iterator[dict[str, Process]]:
 
 
 def traffic(process: Process, certificate: Certificate, sizes: Sizes) -> Figures:
-    """Produce over TLS, then read it all back."""
+    """Produces over TLS, then reads all back."""
     count = sizes.messages(SIZE)
     figures: Figures = {}
     assert isinstance(process, _Penstock | _Kafka)

@@ -1,1 +1,1 @@
-"""`make demo`: a shop that takes orders, with everything in it that the console can show."""
+"""`make demo`: a shop that takes orders, with data for every page of the console."""

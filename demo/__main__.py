@@ -1,6 +1,6 @@
-"""Starts a broker with the shop in it, says what to open, and goes on until Ctrl-C.
+"""Starts a broker with the shop, prints the addresses to open, and runs until Ctrl-C.
 
-`--once` ends it as soon as there is something of everything to see: what the tests run.
+`--once` ends it as soon as there is data of every kind, for tests.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from demo.shop import Shop
-from demo.watching import Sight, look
+from demo.status import DemoStatus, read_status
 
 READY = re.compile(r"^penstock ready kafka=(\S+) http=(\S+)", re.MULTILINE)
 START_SECONDS = 60.0
@@ -27,8 +27,15 @@ LOOK_SECONDS = 5.0
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--rate", type=float, default=40.0, help="orders a second")
-    parser.add_argument("--failures", type=float, default=0.05, help="share of work that fails")
-    parser.add_argument("--once", action="store_true", help="end when there is all to be seen")
+    parser.add_argument(
+        "--failures",
+        type=float,
+        default=0.05,
+        help="share of messages whose processing fails at first",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="end as soon as there is data of every kind"
+    )
     parser.add_argument("--seconds", type=float, default=0.0, help="give up after so long")
     parser.add_argument("--any-port", action="store_true", help="free ports, not 9092 and 8080")
     options = parser.parse_args()
@@ -54,7 +61,7 @@ def _start(folder: Path, log: int, *, any_port: bool) -> "subprocess.Popen[bytes
     ports = [0 if any_port or _is_taken(port) else port for port in (9092, 8080)]
     command = [sys.executable, "-m", "penstock.cli.main", "up", "--data", str(folder / "data")]
     command += ["--kafka-port", str(ports[0]), "--http-port", str(ports[1])]
-    # In a session of its own: Ctrl-C is for this process, which then stops it.
+    # In its own session: Ctrl-C reaches only this process, which then stops the broker.
     return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -92,15 +99,15 @@ async def _play(shop: Shop, *, once: bool, seconds: float) -> int:
 
 
 async def _watch(shop: Shop, *, once: bool, seconds: float) -> bool:
-    """Tells how it goes; True when there is something of everything."""
+    """Prints the status; True when there is data of every kind."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds if seconds else float("inf")
     while loop.time() < deadline:
         await asyncio.sleep(0.5 if once else LOOK_SECONDS)
-        sight: Sight = await asyncio.to_thread(look, shop.http)
-        is_told = sight.has_everything and shop.packed > 0
+        status: DemoStatus = await asyncio.to_thread(read_status, shop.http)
+        is_told = status.has_everything and shop.packed > 0
         if not once or is_told:
-            print(f"{sight}; {shop.packed:,} packed, {shop.mailed:,} mailed", flush=True)
+            print(f"{status}; {shop.packed:,} packed, {shop.mailed:,} mailed", flush=True)
         if once and is_told:
             return True
     return False

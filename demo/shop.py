@@ -1,12 +1,12 @@
-"""The scene: shoppers, billing, a slow analyst, packers and mailers, all going on at once.
+"""Producers and consumers of the demo: shoppers, billing, a slow analyst, packers and mailers.
 
     shoppers ──▶ orders ──▶ billing ──▶ shipments (queue, priorities) ──▶ packers ──▶ shipments.dlq
                    │           └──────▶ emails (queue, delays) ─────────▶ mailers ──▶ emails.dlq
                    └──────▶ analytics (always a little behind)
 
-Some customers order far more than others, so a partition is hot. Billing takes a nap now and then,
-so that its lag rises and falls. Packers and mailers fail sometimes: some failures heal with a
-retry, some never do and become dead letters.
+Some customers order far more than others, so a partition is hot. Billing pauses at times, so that
+its lag rises and falls. Packers and mailers fail at times: some messages succeed on a retry, others
+become dead letters.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ EMAIL = """{"type": "object", "required": ["to", "order"],
 
 
 class Shop:
-    """Everybody who works and buys here."""
+    """All producers and consumers of the demo."""
 
     def __init__(self, brokers: str, http: str, rate: float, failures: float) -> None:
-        """`rate` orders a second; `failures` is the share of messages that fail at first."""
+        """`rate`: orders per second; `failures`: share of messages that fail at first."""
         self.brokers = brokers
         self.http = http
         self.rate = rate
@@ -44,7 +44,7 @@ class Shop:
         self._random = random.Random(7)
 
     async def open(self) -> None:
-        """Topics and schemas, before anybody comes in."""
+        """Creates topics and schemas."""
         async with Client(self.brokers) as client:
             await client.create_topic(ORDERS, 6)
             await client.create_topic(SHIPMENTS, 3, configs={"queue.order": "key"})
@@ -58,7 +58,7 @@ class Shop:
             await asyncio.to_thread(registry.register, subject, schema, kind)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with Client(self.brokers) as client, asyncio.TaskGroup() as people:
             people.create_task(self._shop(client))
             people.create_task(self._bill(client))
@@ -69,7 +69,7 @@ class Shop:
     # -- those who read and write logs -------------------------------------------------------
 
     async def _shop(self, client: Client) -> None:
-        """A few at a time, more at some times of the day than at others."""
+        """Publishes orders in small bursts, at a rate that varies over time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
@@ -102,7 +102,7 @@ class Shop:
         return self._random.choice(("web", "app", "phone"))
 
     async def _bill(self, client: Client) -> None:
-        """Keeps up, except when it naps."""
+        """Bills orders without lag, except during its pauses."""
         seen = 0
         async with client.consume(ORDERS, "billing") as orders:
             async for order in orders:
@@ -128,7 +128,7 @@ class Shop:
         return self._random.choice(CITIES)
 
     async def _analyse(self, client: Client) -> None:
-        """Slower than what comes in, then faster, and so on."""
+        """Reads orders alternately slower and faster than they arrive."""
         pause = 1.6 / self.rate
         read = 0
         async with client.consume(ORDERS, "analytics") as orders:

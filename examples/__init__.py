@@ -1,1 +1,1 @@
-"""Whole programs that use Penstock, each with the data it needs; run by the tests."""
+"""Complete programs that use Penstock, with generators of their data; run by the tests."""

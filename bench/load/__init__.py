@@ -1,6 +1,6 @@
-"""The load generators: built from their C sources when first needed, run as processes of their own.
+"""Load generators in C, compiled on first use and run as separate processes.
 
-Kept outside Python so that the client is not the bottleneck. The binaries live in the project's
+Written in C so that the client is not the bottleneck. The binaries are in the project's
 .cache and are rebuilt when their source changes.
 """
 
@@ -22,18 +22,18 @@ PRODUCER = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 512 * 1024,
 }
-# A transaction ends when all of its records are delivered, so a commit every 100 ms takes a queue
-# that is emptied in much less.
+# A transaction ends when all of its records are delivered, so a commit every 100 ms needs a queue
+# that drains in much less time.
 TXNS = {"queue.buffering.max.messages": 100_000, "queue.buffering.max.kbytes": 16 * 1024}
 LATENCY = {"acks": "all", "linger.ms": 0, "socket.nagle.disable": "true"}
 
 
 class LoadFailed(Exception):
-    """The load generator could not be built, or did not get through."""
+    """The load generator could not be built, or has failed."""
 
 
 def binary(name: str = "load") -> Path:
-    """The path of a compiled load generator: `load` (librdkafka) or `pipe` (prepared frames)."""
+    """Path of a compiled load generator: `load` (librdkafka) or `pipe` (prepared frames)."""
     source = HERE / f"{name}.c"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     path = CACHE / f"{name}-{digest}"
@@ -53,7 +53,7 @@ def binary(name: str = "load") -> Path:
 
 
 def library() -> Path:
-    """The librdkafka inside the confluent-kafka package."""
+    """Path of the librdkafka in the confluent-kafka package."""
     package = importlib.util.find_spec("confluent_kafka")
     if package is None or package.origin is None:
         raise LoadFailed("confluent-kafka is not installed (pip install -e '.[clients]')")
@@ -74,7 +74,7 @@ def run(
     pace: int | None = None,
     settings: dict[str, object] | None = None,
 ) -> dict[str, float]:
-    """Run one workload to its end and return what it measured.
+    """Runs one workload to its end and returns its measurements.
 
     `pace`: messages a second for `latency`, milliseconds between commits for `txns`.
     """
@@ -90,7 +90,7 @@ def run(
 
 
 def pipe(bootstrap: str, prepared: Sequence[tuple[bytes, bytes]], count: int, window: int) -> float:
-    """Seconds for `count` repetitions of prepared requests, one of them for each connection."""
+    """Seconds for `count` repetitions of prepared requests, one per connection."""
     host, _, port = bootstrap.rpartition(":")
     numbers = [str(number) for number in (len(prepared), count, window)]
     done = subprocess.run(

@@ -1,6 +1,6 @@
-/* A load generator in C, so that the client's loop is never what a benchmark measures.
+/* Load generator in C, so that the client is not the bottleneck of a benchmark.
  *
- * It drives the librdkafka that confluent-kafka carries, opened by path: the same client library
+ * Uses the librdkafka of the confluent-kafka package, opened by path: the same client library
  * for every broker, newer than most distributions', and no headers to install. The few
  * declarations below are librdkafka's stable public ABI.
  *
@@ -9,7 +9,7 @@
  *   load LIBRARY latency BOOTSTRAP TOPIC PARTITIONS COUNT SIZE RATE [name=value ...]
  *   load LIBRARY txns    BOOTSTRAP TOPIC PARTITIONS COUNT SIZE INTERVAL_MS [name=value ...]
  *
- * Prints one line of JSON; exits with 1 and a sentence on stderr when anything went wrong.
+ * Prints one line of JSON; on failure exits with 1 and prints a message to stderr.
  * In latency mode name=value goes to the producer; every payload starts with its send time.
  * In txns mode the producer is transactional and commits every INTERVAL_MS.
  */
@@ -51,7 +51,7 @@ static void (*message_destroy)(message *);
 static int (*client_metadata)(rk *, int, void *, const void **, int);
 static int (*query_watermark_offsets)(rk *, const char *, int32_t, int64_t *, int64_t *, int);
 static const char *(*err2str)(int);
-/* Each returns NULL, or an error that says why not. */
+/* Each returns NULL or an error message. */
 static void *(*init_transactions)(rk *, int);
 static void *(*begin_transaction)(rk *);
 static void *(*commit_transaction)(rk *, int);
@@ -125,7 +125,7 @@ static rk *connect_client(int kind, const char *bootstrap, int settings, char **
   return client;
 }
 
-/* The connection and the metadata are there before the clock starts. */
+/* Connects and loads metadata before the clock starts. */
 static void *ready_topic(rk *client, const char *name) {
   void *topic = topic_new(client, name, NULL);
   const void *metadata;
@@ -137,7 +137,7 @@ static void *ready_topic(rk *client, const char *name) {
   return topic;
 }
 
-/* What is to be produced: messages that go round the partitions. */
+/* Messages to produce, round-robin over the partitions. */
 typedef struct {
   void *topic;
   int partitions;
@@ -145,7 +145,7 @@ typedef struct {
   size_t size;
   char *payload;
   message batch[BATCH];
-  int filled; /* messages of the batch that the full queue refused come first in the next */
+  int filled; /* messages that the full queue refused, first in the next batch */
 } source;
 
 static source *open_source(void *topic, int partitions, int64_t count, size_t size) {
@@ -156,7 +156,7 @@ static source *open_source(void *topic, int partitions, int64_t count, size_t si
   return s;
 }
 
-/* Offers the next batch to the queue; 0 if that was full or nothing is left to offer. */
+/* Adds the next batch to the queue; 0 if it was full or nothing is left. */
 static int offer(source *s) {
   int64_t left = s->count - s->queued - s->filled;
   for (; s->filled < BATCH && left > 0; s->filled++, left--)
@@ -194,8 +194,8 @@ static void require_done(const char *what, const void *error) {
   if (error) die(what, error_string(error));
 }
 
-/* Full speed, and a commit whenever the interval is over. A commit is timed from the moment when
- * every record is delivered, so that it is the coordinator's work and not the queue's. */
+/* Full speed, with a commit after each interval. A commit is timed from the moment when
+ * every record is delivered, so that it measures the coordinator and not the queue. */
 static void commit_often(rk *client, void *topic, int partitions, int64_t count, size_t size,
                          int64_t interval_ms) {
   source *s = open_source(topic, partitions, count, size);
@@ -229,7 +229,7 @@ static void consume(rk *client, void *topic, int partitions, int64_t count, size
   int64_t got = 0, start = now_ns();
   void *queue = start_reading(client, topic, partitions, OFFSET_BEGINNING);
   while (got < count) {
-    /* It waits until the batch is full, so the last one asks for no more than is left. */
+    /* Waits until the batch is full, so the last one requests only the rest. */
     size_t want = count - got < BATCH ? count - got : BATCH;
     ssize_t n = consume_batch_queue(queue, STALL_S * 1000, batch, want);
     if (n <= 0) die("consume", "no message for 60 s");
@@ -252,7 +252,7 @@ typedef struct {
   size_t size;
 } schedule;
 
-/* Sends at a fixed pace whatever the broker does; a late broker cannot slow the clock down. */
+/* Sends at a fixed rate, independent of the broker's replies. */
 static void *send_paced(void *argument) {
   schedule *s = argument;
   char *payload = calloc(1, s->size);
@@ -280,7 +280,7 @@ static int by_value(const void *a, const void *b) {
 static void latency(schedule *s, rk *reader, void *topic) {
   int64_t *took = calloc(s->count, sizeof *took), got = 0, warm = s->count / 10;
   void *queue = start_reading(reader, topic, s->partitions, OFFSET_END);
-  /* The reader looks up the end of the log before the first message moves it. */
+  /* The consumer looks up the end of the log before the first message is sent. */
   struct timespec settle = {1, 0};
   nanosleep(&settle, NULL);
   pthread_t sender;
@@ -295,7 +295,7 @@ static void latency(schedule *s, rk *reader, void *topic) {
     message_destroy(m);
   }
   pthread_join(sender, NULL);
-  /* The first tenth warms caches, connections and a JVM, and is not counted. */
+  /* The first tenth warms up caches, connections and a JVM, and is not counted. */
   int64_t n = s->count - warm, *t = took + warm;
   qsort(t, n, sizeof *t, by_value);
   printf("{\"messages\": %ld, \"p50_ms\": %.4f, \"p99_ms\": %.4f, \"p999_ms\": %.4f, \"max_ms\": %.4f}\n",
@@ -323,6 +323,6 @@ int main(int argc, char **argv) {
     latency(&s, reader, ready_topic(reader, name));
   }
   fflush(stdout);
-  /* Closing a client politely takes seconds and measures nothing. */
+  /* A graceful close of the client takes seconds and is not part of the benchmark. */
   _Exit(0);
 }

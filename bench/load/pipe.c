@@ -1,15 +1,15 @@
-/* Sends one prepared request over and over on several connections, and counts the answers.
+/* Sends one prepared request repeatedly on several connections, and counts the replies.
  *
- * What no client library lets a benchmark do: heartbeats and offset commits as fast as a broker
- * takes them. Frames and the answers to expect come from the caller, so this knows nothing of
- * Kafka; as every frame of a connection is the same, so is every answer, byte for byte.
+ * Client libraries do not allow heartbeats and offset commits as fast as a broker
+ * handles them. Frames and expected replies come from the caller, so this is independent of
+ * Kafka; as all frames of a connection are equal, so are all replies, byte for byte.
  *
  *   pipe HOST PORT CONNECTIONS COUNT WINDOW < prepared
  *
  * COUNT requests in all, WINDOW of them in flight on each connection. `prepared` has, for each
- * connection, a request and its answer, each with a length of 4 bytes (big endian) of its own,
- * which is Kafka's frame. Prints one line of JSON; exits with 1 and a sentence on stderr when an
- * answer is another one or does not come.
+ * connection, a request and its reply, each with its length in 4 bytes (big endian),
+ * which is Kafka's frame. Prints one line of JSON; exits with 1 and a message on stderr if a
+ * reply differs or is missing.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -36,9 +36,9 @@ typedef struct {
   size_t request_len;
   frame answer;
   int64_t count, asked, answered;
-  size_t to_send; /* bytes allowed out but not taken by the socket yet */
-  size_t sent_at; /* where in the burst the next byte to send is */
-  size_t got_at;  /* how much of the next answer has come */
+  size_t to_send; /* bytes due but not accepted by the socket yet */
+  size_t sent_at; /* position of the next byte to send in the burst */
+  size_t got_at;  /* bytes received of the next reply */
 } line;
 
 static void die(const char *what, const char *why) {
@@ -78,7 +78,7 @@ static void allow(line *l, int64_t requests) {
   l->to_send += (size_t)requests * l->request_len;
 }
 
-/* Whatever is allowed out, as far as the socket takes it. */
+/* Sends due bytes, as far as the socket accepts them. */
 static void push(line *l) {
   while (l->to_send) {
     size_t part = l->burst.len - l->sent_at;

@@ -1,1 +1,1 @@
-"""Other brokers, started on loopback so that both sides are measured in the same run."""
+"""Other brokers on loopback, so that both sides are measured in the same run."""

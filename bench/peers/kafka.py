@@ -1,8 +1,8 @@
-"""A real Apache Kafka on loopback: fetched from Maven Central once, then started and stopped.
+"""Apache Kafka on loopback: downloaded from Maven Central once, then started and stopped.
 
 Owns its jars in a cache directory (`PENSTOCK_PEERS`, else ~/.cache/penstock-peers) and the
-processes it starts, which it ends by their own ids. Kafka runs as one KRaft node with a 1 GiB heap
-and the settings it ships with, so it does not fsync before an acknowledgement.
+processes it starts, which it stops by their ids. Kafka runs as one KRaft node with a 1 GiB heap
+and its default settings, so it does not fsync before an acknowledgement.
 
     python -m bench.peers.kafka          runs one in the foreground until Ctrl-C
 """
@@ -36,16 +36,16 @@ Say = Callable[[str], None]
 
 
 class PeerMissing(Exception):
-    """Kafka cannot be had on this machine; the message says what to install."""
+    """Kafka is not available on this machine; the message names what to install."""
 
 
 def peers_dir() -> Path:
-    """Where the jars of peers are kept between runs."""
+    """Directory of peers' jars, kept between runs."""
     return Path(os.environ.get("PENSTOCK_PEERS", Path.home() / ".cache" / "penstock-peers"))
 
 
 def fetch(say: Say) -> Path:
-    """The directory of Kafka's jars, downloaded when they are not there yet."""
+    """Directory of Kafka's jars, downloaded if missing."""
     if shutil.which("java") is None:
         raise PeerMissing("Kafka needs Java 17 or newer (apt-get install default-jdk-headless)")
     home = peers_dir() / f"kafka-{KAFKA_VERSION}"
@@ -73,7 +73,7 @@ def fetch(say: Say) -> Path:
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
+    """Currently free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -81,7 +81,7 @@ def free_port() -> int:
 
 
 def properties(data_dir: Path, port: int, controller_port: int) -> dict[str, object]:
-    """One node that is broker and controller, replication factor one, Kafka's other defaults."""
+    """Settings of one node as broker and controller: replication factor one, else defaults."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -105,7 +105,7 @@ def properties(data_dir: Path, port: int, controller_port: int) -> dict[str, obj
 
 
 class KafkaProcess(LoggedProcess):
-    """One Kafka, started by the constructor unless told not to; `start` it after `stop`."""
+    """Kafka process, started by the constructor unless disabled; `start` works after `stop`."""
 
     def __init__(
         self,
@@ -131,16 +131,16 @@ class KafkaProcess(LoggedProcess):
             self.start()
 
     def start(self) -> None:
-        """Run the broker and return when its port answers."""
+        """Starts the broker and returns when its port accepts connections."""
         self.spawn()
         self.wait_ready()
 
     def spawn(self) -> None:
-        """Run the broker and return at once."""
+        """Starts the broker and returns immediately."""
         self.run(self._java(HEAP, "kafka.Kafka", str(self._config)))
 
     def wait_ready(self, timeout_s: float = 90.0) -> None:
-        """Wait until the client port accepts a connection."""
+        """Waits until the client port accepts a connection."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -157,7 +157,7 @@ class KafkaProcess(LoggedProcess):
         return ["java", *heap, *JVM, logging, "-cp", self._classpath, *arguments]
 
     def _format(self) -> None:
-        """Give the empty data directory its cluster id, as every KRaft node needs once."""
+        """Formats the empty data directory with a cluster id, as every KRaft node needs once."""
         if (self.data_dir / "meta.properties").exists():
             return
         self._say("formatting Kafka's data directory")
@@ -170,7 +170,7 @@ class KafkaProcess(LoggedProcess):
 
 
 class KafkaCluster:
-    """Some brokers that are all controllers too, topics replicated; serving when it is made."""
+    """Cluster of combined brokers and controllers with replicated topics, ready when created."""
 
     def __init__(self, data_dir: Path, count: int, sets: Mapping[str, object], say: Say) -> None:
         ports = [(free_port(), free_port()) for _ in range(count)]
@@ -211,7 +211,7 @@ class KafkaCluster:
 
 
 def main() -> None:
-    """Run one Kafka in the foreground, its data in the directory given or a fresh one."""
+    """Runs one Kafka in the foreground, with the given data directory or a fresh one."""
     given = Path(sys.argv[1]) if len(sys.argv) > 1 else peers_dir() / f"data-{os.getpid()}"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     kafka = KafkaProcess(given.absolute(), say=lambda text: print(text, file=sys.stderr))

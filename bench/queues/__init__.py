@@ -1,1 +1,1 @@
-"""Penstock as a work queue beside RabbitMQ, NATS JetStream and stand-ins for SQS."""
+"""Benchmarks of Penstock as a work queue: RabbitMQ, NATS JetStream and SQS emulators as peers."""

@@ -1,8 +1,8 @@
-"""What one measurement is: messages published with confirmation, received and acknowledged.
+"""Cycles of a measurement: messages published with confirmation, received and acknowledged.
 
 Each side publishes `MESSAGES` of `SIZE` bytes with at most `UNCONFIRMED` unconfirmed while so many
-consumers take and acknowledge them; the rate counts messages from the first publish to the last
-acknowledgement. Latency is taken apart, at `PACE` messages a second: from publish to receipt.
+consumers receive and acknowledge them; the rate is measured from the first publish to the last
+acknowledgement. Latency is measured separately, at `PACE` messages per second, until receipt.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ CONSUMERS = (1, 10, 100)
 
 @dataclass(frozen=True)
 class Cycles:
-    """What was found."""
+    """Results of a measurement."""
 
     rate: float
-    """Whole cycles a second."""
+    """Complete cycles per second."""
     p99_ms: float | None = None
 
 

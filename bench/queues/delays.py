@@ -1,18 +1,19 @@
-"""`python -m bench.queues.delays`: a million delayed messages, and how late each one comes.
+"""`python -m bench.queues.delays`: lateness and memory of a million delayed messages.
 
     python -m bench.queues.delays [--messages N] [--due N] [--seconds S] [--no-kill] ...
     python -m bench.queues.delays --day [--messages N]
 
-The first is a real broker process and real clients: messages are published by confluent-kafka with
-a time to be delivered at: `--due` of them, anywhere in the log, within the next `--seconds`, all
-others up to a day later. Share consumers note how late each one is that comes. In the middle the
-broker is killed (-9) and started again. Memory is what the broker's resident set grew by while it
-learned of all messages, divided by their number.
+The first form uses a real broker process and real clients. confluent-kafka publishes messages with
+a delivery time: `--due` of them, anywhere in the log, within the next `--seconds`, all others up to
+a day later. Share consumers record the lateness of each message. In the middle the broker is killed
+(-9) and restarted. Memory per message is the growth of the broker's resident set while it reads all
+messages, divided by their number.
 
-What falls due while there is no broker cannot come in time. It counts in the p99 like all others,
-and is told apart as well: from the kill until the broker has again what it owes. In a run of
-minutes that is a larger share than in a day. `--seconds` is such that an outage of 5 s is less than
-1 % of it; in a day it is 0.006 %. `--day` is a whole day in virtual time (`virtual_day`).
+Messages due while the broker is down cannot be on time. They count in the p99 like all others, and
+are also reported separately: from the kill until the broker has delivered all overdue messages. In
+a run of minutes they are a larger share than in a day. `--seconds` is such that an outage of 5 s is
+less than 1 % of it; in a day it is 0.006 %. `--day` simulates a whole day in virtual time
+(`virtual_day`).
 """
 
 import argparse
@@ -34,9 +35,9 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.proc import cpu_s, rss_mib
-from bench.queues.crowd import Crowd
 from bench.queues.cycles import percentile
 from bench.queues.report import PAGE, put
+from bench.queues.share_consumers import ShareConsumers
 from bench.queues.virtual_day import DOWN_S, run_day
 from bench.run import CACHE
 from bench.sides import fresh_dir
@@ -48,7 +49,7 @@ SIZE = 100
 GROUP = "delayed"
 TOPIC = "delays"
 LEAD_S = 40.0
-"""Everything is published before the first is due."""
+"""Delay before the first message is due: all are published before."""
 CONSUMERS = 2
 PATIENCE_S = 120.0
 DAY_MS = 86_400_000
@@ -56,7 +57,7 @@ LATE_MS_MAX, BYTES_MAX = 100.0, 100.0
 
 
 class Receipts:
-    """When each message came first, by its number."""
+    """Time of the first receipt of each message, by its number."""
 
     def __init__(self, count: int, due: int) -> None:
         self.came_ms = array("d", bytes(8 * count))
@@ -78,7 +79,7 @@ class Receipts:
 
 @dataclass
 class Lateness:
-    """What came of one part of the messages."""
+    """Lateness statistics of a part of the messages."""
 
     count: int
     early: int
@@ -105,7 +106,7 @@ class Lateness:
 def broker(partitions: int) -> Iterator[PenstockProcess]:
     with fresh_dir(CACHE / "delays") as directory:
         process = PenstockProcess(directory / "data", {"num.partitions": partitions})
-        # The same addresses after the kill.
+        # Uses the same addresses after the kill.
         process.kafka_port = int(process.bootstrap.rpartition(":")[2])
         process.http_port = int(process.http.rpartition(":")[2])
         try:
@@ -115,7 +116,7 @@ def broker(partitions: int) -> Iterator[PenstockProcess]:
 
 
 def queue(process: PenstockProcess) -> dict[str, int]:
-    """How it stands, once whoever knows has started."""
+    """State of the queue, once the broker has loaded it."""
     while True:
         try:
             return _queue(process)
@@ -132,7 +133,7 @@ def _queue(process: PenstockProcess) -> dict[str, int]:
 
 
 def wait_learned(process: PenstockProcess, count: int) -> None:
-    """Until the queue knows of so many messages that are not settled and not in its log only."""
+    """Waits until the queue has loaded so many unsettled messages from its log."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         seen = queue(process)
@@ -160,14 +161,14 @@ def publish(bootstrap: str, due_ms: "array[int]", console: Console) -> None:
 
 @dataclass
 class Outage:
-    """When the broker was killed and when it knew again of all messages, in milliseconds."""
+    """Times of the kill and of the completed load of all messages, in milliseconds."""
 
     killed_ms: float
     serves_ms: float
     knows_ms: float
 
     def over_ms(self, due_ms: "array[int]", came_ms: "array[float]") -> float:
-        """When nearly everything had come that fell due while it was not at work."""
+        """Time at which nearly all messages due during the outage were delivered."""
         owed = zip(due_ms, came_ms, strict=True)
         return percentile(
             [came for due, came in owed if came > self.killed_ms and due < self.knows_ms], 0.99
@@ -175,11 +176,11 @@ class Outage:
 
 
 class Run:
-    """What came of one."""
+    """Result of a run."""
 
     def __init__(self, due: int, seconds: float, due_ms: "array[int]", bytes_each: float) -> None:
         self.due = due
-        """So many come while somebody looks; the others are due later."""
+        """Number of messages due during the measurement; the others are due later."""
         self.seconds = seconds
         self.due_ms = due_ms
         self.bytes_each = bytes_each
@@ -188,7 +189,7 @@ class Run:
         self.outage: Outage | None = None
 
     def lateness(self) -> tuple[Lateness, Lateness, Lateness]:
-        """While there was a broker, of what fell due while there was none, and of all."""
+        """Lateness of messages due while the broker ran, due during the outage, and of all."""
         late: tuple[list[float], list[float]] = ([], [])
         killed_ms = over_ms = 0.0
         if self.outage is not None:
@@ -258,7 +259,7 @@ def run(options: argparse.Namespace, console: Console) -> Run:
         console.print(f"[dim]{found.bytes_each:.1f} bytes of memory each[/dim]")
         receipts = found.receipts
         found.cpu_s = -cpu_s(process.pid)
-        crowd = Crowd(process.bootstrap, TOPIC, GROUP, CONSUMERS, receipts)
+        consumers = ShareConsumers(process.bootstrap, TOPIC, GROUP, CONSUMERS, receipts)
         if not options.no_kill:
             time.sleep(max(0.0, began_ms / 1000 + seconds / 2 - time.time()))
             found.cpu_s += cpu_s(process.pid)
@@ -268,28 +269,28 @@ def run(options: argparse.Namespace, console: Console) -> Run:
         while not receipts.all_there.wait(5) and time.time() < until:
             console.print(f"[dim]{receipts.left:,} to come[/dim]")
         found.cpu_s += cpu_s(process.pid)
-        crowd.stop()
+        consumers.stop()
     return found
 
 
 def publish_one(process: PenstockProcess) -> None:
-    """Makes topic and group, so that what comes is learned of as it comes."""
+    """Creates topic and group, so that the queue loads messages as they are published."""
     producer = Producer({"bootstrap.servers": process.bootstrap, "log_level": 0})
     producer.produce(TOPIC, b"first")
     assert producer.flush(60) == 0
     came = threading.Event()
-    crowd = Crowd(process.bootstrap, TOPIC, GROUP, 1, lambda found, now: came.set())
+    consumers = ShareConsumers(process.bootstrap, TOPIC, GROUP, 1, lambda found, now: came.set())
     assert came.wait(PATIENCE_S)
-    crowd.stop()
+    consumers.stop()
 
 
 def kill(process: PenstockProcess, left: int) -> Outage:
-    """Kills the broker and starts it again; returns when it knows what it owes."""
+    """Kills and restarts the broker; returns when it has loaded all messages."""
     killed_ms = time.time() * 1000
     process.kill()
     process.start()
     serves_ms = time.time() * 1000
-    # Some of what it owes comes before it has read all of its log.
+    # Some overdue messages are delivered before the whole log is read.
     wait_learned(process, int(left * 0.95))
     return Outage(killed_ms, serves_ms, time.time() * 1000)
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fetches what Penstock is measured beside as a queue, where it is not there yet: RabbitMQ by
-# apt-get, its load tool and ElasticMQ by Maven, NATS by Go. Whatever cannot be had is said and left
-# out: `python -m bench.queues.run` measures those that are there.
+# Installs missing peers of the queue benchmark: RabbitMQ by
+# apt-get, its load tool and ElasticMQ by Maven, NATS by Go. Reports and skips those that fail:
+# `python -m bench.queues.run` measures the installed ones.
 #
 #     sh bench/queues/fetch_peers.sh        into $PENSTOCK_PEERS, else ~/.cache/penstock-peers
 set -u
@@ -25,7 +25,7 @@ rabbitmq() {
     as_root=""
     [ "$(id -u)" -eq 0 ] || as_root=sudo
     echo "installing rabbitmq-server (once)"
-    # The measurement starts a broker of its own: the package's need not run.
+    # The benchmark starts its own broker: the package's need not run.
     DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 $as_root apt-get install -y -qq \
         --no-install-recommends rabbitmq-server ||
         echo "without RabbitMQ: apt-get could not install it" >&2

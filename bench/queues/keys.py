@@ -1,11 +1,11 @@
-"""`python -m bench.queues.keys`: order per key through failures, and what those cost the others.
+"""`python -m bench.queues.keys`: order per key with failures, and their cost for other keys.
 
     python -m bench.queues.keys [--keys N] [--workers N] [--each N] [--rounds R]
 
-Many workers do messages of many keys from one queue with order by key, once without failures and
-once with 5 % of all tries failing, in turns. A failed key waits for its retry; the others must
-flow, and no key may see its messages out of order. The ratio is tries a second with failures over
-tries a second without: a try that fails is work as well.
+Many workers process messages of many keys from one queue with order by key, without failures and
+with 5 % of all attempts failing, in turns. A failed key waits for its retry; other keys must
+continue, and messages of a key must stay in order. The ratio is attempts per second with failures
+over attempts per second without: a failed attempt is work as well.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 130)
-    logging.disable(logging.ERROR)  # Every failure of a handler is told, and there are many.
+    logging.disable(logging.ERROR)  # Every failure of a handler is logged, and there are many.
     rates: dict[float, list[float]] = {0.0: [], FAILING: []}
     violations = failures = 0
     with penstock().running(CACHE / "keys") as process:

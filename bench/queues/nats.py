@@ -1,8 +1,8 @@
 """NATS JetStream, one server with file storage and a work queue, through nats-py.
 
 The publisher waits for the server's acknowledgements with at most `UNCONFIRMED` outstanding; each
-consumer pulls from one durable consumer over a connection of its own and acknowledges each message.
-JetStream syncs to disk every two minutes by default, so what it acknowledges is in memory.
+consumer pulls from one durable consumer over its own connection and acknowledges each message.
+JetStream syncs to disk every two minutes by default, so it acknowledges messages in memory.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from bench.queues.cycles import (
 
 READY_S = 30
 PULLED = 100
-"""Messages that a consumer asks for at a time."""
+"""Maximum messages in one pull request of a consumer."""
 PATIENCE_S = 120.0
 
 
 @contextmanager
 def running(programs: Path) -> Iterator[str]:
-    """A server of its own, stopped and wiped at the end; its URL."""
+    """Separate server, stopped and deleted at the end; yields its URL."""
     path = shutil.which("nats-server", path=str(programs)) or shutil.which("nats-server")
     if path is None:
         raise PeerMissing("NATS is not installed (sh bench/queues/fetch_peers.sh)")

@@ -1,11 +1,10 @@
-"""`python -m bench.queues.overtake`: an urgent message behind a million that are not.
+"""`python -m bench.queues.overtake`: latency of an urgent message behind a million others.
 
     python -m bench.queues.overtake [--messages N] [--rounds R]
 
-The backlog is published by confluent-kafka without a priority. Then, round after round, one message
-with priority 9 is published, and the clock runs from that call until it was received: by a poll
-over HTTP, by a share consumer that comes for it, and by share consumers that are at work on the
-backlog all the while. It must be the first that comes, and the backlog must still be there.
+confluent-kafka publishes the backlog without priority. Then each round publishes one message with
+priority 9 and measures the time until its receipt: by a poll over HTTP, by an idle share consumer,
+and by share consumers that process the backlog. It must be received first, before the backlog.
 """
 
 import argparse
@@ -20,9 +19,9 @@ from confluent_kafka import Message, Producer, ShareConsumer
 from rich.console import Console
 from rich.progress import track
 
-from bench.queues.crowd import Crowd
 from bench.queues.cycles import percentile
 from bench.queues.report import PAGE, put
+from bench.queues.share_consumers import ShareConsumers
 from bench.run import CACHE
 from bench.sides import penstock
 from tests.clients.shares import configure_group
@@ -33,7 +32,7 @@ URGENT = b"urgent"
 PRIORITY = [("penstock-priority", b"9")]
 PATIENCE_S = 60.0
 LIMIT_MS = 100.0
-AT_WORK = "by share consumers that are at work on the backlog"
+AT_WORK = "by share consumers that process the backlog"
 
 
 def fill(bootstrap: str, count: int, console: Console) -> None:
@@ -50,7 +49,7 @@ def fill(bootstrap: str, count: int, console: Console) -> None:
 
 
 class Urgent:
-    """Publishes one urgent message and waits until it is there."""
+    """Publishes one urgent message and waits for its receipt."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
@@ -63,7 +62,7 @@ class Urgent:
 
 
 def learn(http: str, count: int) -> None:
-    """The group begins, and learns of the backlog."""
+    """Creates the group, which loads the backlog."""
     queue = f"{http}/topics/{TOPIC}"
     urllib.request.urlopen(f"{queue}/poll?group={GROUP}&max=1").close()
     deadline = time.monotonic() + PATIENCE_S
@@ -89,7 +88,7 @@ def by_http(http: str, urgent: Urgent) -> float:
 
 
 def by_kafka(bootstrap: str, urgent: Urgent, rounds: int) -> list[float]:
-    """A share consumer that is a member already, and comes for it."""
+    """Measures an idle share consumer that has already joined."""
     consumer = ShareConsumer(
         {
             "bootstrap.servers": bootstrap,
@@ -100,7 +99,7 @@ def by_kafka(bootstrap: str, urgent: Urgent, rounds: int) -> list[float]:
     )
     consumer.subscribe([TOPIC])
     while not consumer.poll(0.5):
-        pass  # It joins, and takes a record that is not urgent.
+        pass  # Joins, and takes a record that is not urgent.
     took = []
     for _ in range(rounds):
         began = urgent.publish()
@@ -115,7 +114,7 @@ def by_kafka(bootstrap: str, urgent: Urgent, rounds: int) -> list[float]:
 
 
 def by_crowd(bootstrap: str, urgent: Urgent, rounds: int) -> tuple[list[float], int]:
-    """Consumers at work on the backlog; also how much of it they did."""
+    """Measures consumers that process the backlog; also returns their number of messages."""
     came, done = threading.Event(), 0
 
     def note(found: list[Message], now: float) -> None:
@@ -124,7 +123,7 @@ def by_crowd(bootstrap: str, urgent: Urgent, rounds: int) -> tuple[list[float], 
         if any(message.value() == URGENT for message in found):
             came.set()
 
-    crowd = Crowd(bootstrap, TOPIC, GROUP, 2, note, **{"max.poll.records": 500})
+    consumers = ShareConsumers(bootstrap, TOPIC, GROUP, 2, note, **{"max.poll.records": 500})
     deadline = time.monotonic() + PATIENCE_S
     while not done and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -135,7 +134,7 @@ def by_crowd(bootstrap: str, urgent: Urgent, rounds: int) -> tuple[list[float], 
         assert came.wait(PATIENCE_S)
         took.append((time.monotonic() - began) * 1000)
         time.sleep(0.05)
-    crowd.stop()
+    consumers.stop()
     return took, done
 
 
@@ -154,9 +153,7 @@ def main() -> int:
         learn(http, options.messages)
         found = {
             "by a poll over HTTP": [by_http(http, urgent) for _ in range(options.rounds)],
-            "by a share consumer that comes for it": by_kafka(
-                process.bootstrap, urgent, options.rounds
-            ),
+            "by an idle share consumer": by_kafka(process.bootstrap, urgent, options.rounds),
         }
         found[AT_WORK], done = by_crowd(process.bootstrap, urgent, options.rounds)
     lines = [

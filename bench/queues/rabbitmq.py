@@ -19,7 +19,7 @@ READY_S = 90
 
 @contextmanager
 def running() -> Iterator[str]:
-    """A broker of its own, stopped and wiped at the end; its address as a URI."""
+    """Separate broker, stopped and deleted at the end; yields its URI."""
     if not Path(SERVER).exists():
         raise PeerMissing("RabbitMQ is not installed (apt-get install rabbitmq-server)")
     directory = Path(tempfile.mkdtemp(prefix="rabbit"))
@@ -50,7 +50,7 @@ def running() -> Iterator[str]:
 
 
 def _wait(port: int) -> None:
-    """It opens its port last."""
+    """Waits for the port, which RabbitMQ opens last."""
     deadline = time.monotonic() + READY_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a run of `bench.queues.run` found, as a table and a picture in docs/benchmarks-queues.md."""
+"""Report of `bench.queues.run`: a table and a chart in docs/benchmarks-queues.md."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from matplotlib import pyplot as plt
 from bench.queues.cycles import CONSUMERS, Cycles
 
 Taken = Mapping[str, Mapping[int, Sequence[Cycles]]]
-"""By side and by number of consumers, what each round found."""
+"""Results of each round, by side and number of consumers."""
 
 PAGE = Path("docs/benchmarks-queues.md")
 OURS, OTHERS, INK = "#2f9e6e", ("#5b7db1", "#b08968", "#8a6fae"), "#333333"
 GROUPS = (("share group", "quorum", "jetstream"), ("sqs",))
-"""Sides that are drawn beside each other, by words of their names."""
+"""Groups of sides in the chart, by words in their names."""
 
 
 def rate(found: Sequence[Cycles]) -> float:
@@ -49,7 +49,7 @@ def table(taken: Taken) -> str:
 
 
 def put(mark: str, body: str, page: Path = PAGE) -> None:
-    """Puts what was found between the page's comments `<!-- mark -->` and `<!-- /mark -->`."""
+    """Replaces the text between the page's comments `<!-- mark -->` and `<!-- /mark -->`."""
     begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     before, found, rest = page.read_text().partition(begin)
     _, _, after = rest.partition(end)
@@ -58,7 +58,7 @@ def put(mark: str, body: str, page: Path = PAGE) -> None:
 
 
 def write(taken: Taken, rounds: int) -> None:
-    """The table and the picture of a run."""
+    """Writes the table and the chart of a run."""
     shown = f"Medians of {rounds} rounds" if rounds > 1 else "One round"
     body = f"{shown}: cycles a second, and the p99 from publish to receipt at a low rate."
     put("cycles", f"{body}\n\n{table(taken)}")

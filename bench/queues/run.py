@@ -2,9 +2,9 @@
 
     python -m bench.queues.run [--rounds N] [--peers DIR] [--only SIDE ...] [--write]
 
-Sides take turns. Peers that are not installed are left out, with a word (`fetch_peers.sh` installs
-them); the table says how many cycles a second each one makes and how long a message takes.
-`--write` puts the table and a picture into docs/benchmarks-queues.md.
+Sides take turns. Peers that are not installed are skipped with a message (`fetch_peers.sh` installs
+them). The table has cycles per second and the latency of a message. `--write` updates the table and
+the chart in docs/benchmarks-queues.md.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.peers.kafka import PeerMissing, peers_dir
-from bench.queues import kafka_door, nats, rabbitmq, report, sqs
+from bench.queues import kafka_protocol, nats, rabbitmq, report, sqs
 from bench.queues.cycles import CONSUMERS, Cycles
 from bench.run import CACHE
 from bench.sides import kafka, penstock
@@ -36,14 +36,14 @@ SIDES = (
 
 
 def sides(stack: ExitStack, peers: Path, only: list[str], console: Console) -> dict[str, Measure]:
-    """What can be measured here, started."""
+    """Available sides, started."""
     found: dict[str, Measure] = {}
     own = stack.enter_context(penstock().running(CACHE / "queues"))
     http = own.http  # type: ignore[attr-defined]
 
     def kafkas() -> Measure:
         peer = stack.enter_context(kafka(console.print).running(CACHE / "queues"))
-        return lambda n: kafka_door.cycles(peer.bootstrap, n)
+        return lambda n: kafka_protocol.cycles(peer.bootstrap, n)
 
     def rabbit() -> Measure:
         uri = stack.enter_context(rabbitmq.running())
@@ -61,7 +61,7 @@ def sides(stack: ExitStack, peers: Path, only: list[str], console: Console) -> d
         zip(
             SIDES,
             (
-                lambda: lambda n: kafka_door.cycles(own.bootstrap, n),
+                lambda: lambda n: kafka_protocol.cycles(own.bootstrap, n),
                 kafkas,
                 rabbit,
                 jetstream,

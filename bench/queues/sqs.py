@@ -1,8 +1,8 @@
-"""SQS through boto3: the same client against Penstock's door and against ElasticMQ.
+"""SQS through boto3: the same client with Penstock's SQS endpoint and with ElasticMQ.
 
 One process sends, in batches of ten; consumers receive ten at a time and delete them, as threads of
-`PROCESSES` processes, since most of the work is boto3's own. Latency is taken apart, at `SQS_PACE`
-messages a second, sent one by one.
+`PROCESSES` processes, since boto3 does most of the work. Latency is measured separately, at
+`SQS_PACE` messages per second, sent one by one.
 """
 
 import multiprocessing
@@ -32,12 +32,12 @@ PROCESSES = 2
 PATIENCE_S = 120.0
 READY_S = 60
 _MAKING = threading.Lock()
-"""boto3's default session makes one client at a time."""
+"""Serializes the creation of clients by boto3's default session."""
 
 
 @contextmanager
 def elasticmq(jars: Path) -> Iterator[str]:
-    """ElasticMQ from Maven Central, in memory as it ships; its endpoint."""
+    """ElasticMQ from Maven Central, in memory by default; yields its endpoint."""
     if not jars.is_dir():
         raise PeerMissing("no jars of ElasticMQ (sh bench/queues/fetch_peers.sh)")
     directory = Path(tempfile.mkdtemp(prefix="elasticmq"))
@@ -90,13 +90,13 @@ def client(endpoint: str) -> Any:
 
 
 class Consumers:
-    """Threads in processes that receive, note the age of, and delete messages until all came."""
+    """Threads in processes that receive and delete all messages, and record their ages."""
 
     def __init__(self, endpoint: str, url: str, consumers: int, count: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._ready = context.Semaphore(0)
         self._left = context.Value("q", count)
-        self._ended_at = context.Value("d", 0.0)  # 0 until then.
+        self._ended_at = context.Value("d", 0.0)  # 0 until finished.
         self._ages = context.Queue()
         shares = [len(range(at, consumers, PROCESSES)) for at in range(PROCESSES)]
         self._processes = [
@@ -114,7 +114,7 @@ class Consumers:
             assert self._ready.acquire(timeout=PATIENCE_S)
 
     def wait(self) -> tuple[float, list[float]]:
-        """When the last was deleted, and the ages of all messages at their receipt."""
+        """Time of the last deletion, and the ages of all messages at receipt."""
         ages: list[float] = []
         for _ in self._processes:
             ages += self._ages.get(timeout=PATIENCE_S)

@@ -1,8 +1,7 @@
 """A day of delayed messages in virtual time: the real node in the simulator, killed at noon.
 
-Time is virtual, so what is measured is lateness of the broker's own making: its timers, its turns,
-its syncs, and its restart, for which it is away for `DOWN_S`. What a processor takes is not in it;
-that is what the run with a real process is for.
+Measures the lateness caused by the broker's timers, scheduling, syncs, and its restart after
+`DOWN_S`. Virtual time excludes CPU time, which the run with a real process measures.
 """
 
 import asyncio
@@ -27,8 +26,8 @@ from simulation.random import SimRandom
 
 DAY_S = 86_400
 DOWN_S = 5.0
-"""From the kill until the next process serves: more than a real one takes to start and to learn of
-a million delays, which take no time here."""
+"""Time from the kill until the next process serves: more than a real one needs to start and to load
+a million delays, which takes no virtual time."""
 TOPIC, GROUP = "delays", "delayed"
 PUBLISHED_AT_ONCE = 1_000
 TAKEN_AT_ONCE = 100
@@ -45,15 +44,15 @@ OVERRIDES = {
 
 @dataclass
 class Day:
-    """What came of it."""
+    """Result of the day."""
 
     late_ms: list[float] = field(default_factory=list)
     lost: int = 0
     repeated: int = 0
 
 
-class _Takers:
-    """Receive and acknowledge; note when each message came first."""
+class _Consumers:
+    """Consumers that acknowledge messages and record the first receipt of each."""
 
     def __init__(self, clock: SimClock, count: int) -> None:
         self._clock = clock
@@ -62,17 +61,17 @@ class _Takers:
         self.left = count
         self.done = asyncio.Event()
 
-    async def run(self, door: Gateway) -> None:
+    async def run(self, gateway: Gateway) -> None:
         while not self.done.is_set():
             try:
-                found = await door.receive(
+                found = await gateway.receive(
                     Principal(), TOPIC, GROUP, records_max=TAKEN_AT_ONCE, wait_ms=WAIT_MS
                 )
                 self._note(found)
                 rulings = [Settlement(one.receipt, SettleAction.ACCEPT) for one in found]
-                await door.settle(Principal(), rulings)
+                await gateway.settle(Principal(), rulings)
             except Refused:
-                await asyncio.sleep(PAUSE_S)  # It is still starting.
+                await asyncio.sleep(PAUSE_S)  # The node is still starting.
 
     def _note(self, found: list[ReceivedMessage]) -> None:
         now_ms = self._clock.now_ms()
@@ -113,7 +112,7 @@ async def _live(loop: SimLoop, day: Day, count: int, partitions: int, console: C
         placed = await host.node.gateway.publish(Principal(), TOPIC, some)
         assert not any(isinstance(one, Refused) for one in placed)
     assert clock.now_ms() < began_ms, "publishing took longer than the first delay"
-    takers = _Takers(clock, count)
+    takers = _Consumers(clock, count)
     showing = asyncio.ensure_future(_show(takers, count, console))
     tasks = _start(takers, host)
     await asyncio.sleep((began_ms - clock.now_ms()) / 1000 + DAY_S / 2)
@@ -129,7 +128,7 @@ async def _live(loop: SimLoop, day: Day, count: int, partitions: int, console: C
     cluster.close()
 
 
-def _start(takers: _Takers, host: SimHost) -> list[asyncio.Task[None]]:
+def _start(takers: _Consumers, host: SimHost) -> list[asyncio.Task[None]]:
     assert host.node is not None
     return [asyncio.ensure_future(takers.run(host.node.gateway)) for _ in range(TAKERS)]
 
@@ -140,7 +139,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _show(takers: _Takers, count: int, console: Console) -> None:
+async def _show(takers: _Consumers, count: int, console: Console) -> None:
     while True:
         await asyncio.sleep(DAY_S / 24)
         console.print(f"[dim]{count - takers.left:,} of {count:,} came[/dim]")

@@ -1,1 +1,1 @@
-"""Activity tracking: clicks of users made visits, and the pages that visits begin with."""
+"""Activity tracking: groups clicks of users to visits with their first pages."""

@@ -1,4 +1,4 @@
-"""Clicks that are made up, and the visits they are, found without Spark.
+"""Generated clicks, and the expected visits computed without Spark.
 
 `python -m examples.activity.data --brokers localhost:9092 --users 200` writes them to the topic.
 """
@@ -33,7 +33,7 @@ class Visit(NamedTuple):
 
 
 def clicks(users: int, seed: int, start_ms: int) -> list[Click]:
-    """Of a day, in order; some are sent twice. The last click is long after the others."""
+    """Clicks of a day, in order; some are duplicates. The last click is long after the others."""
     draw = random.Random(seed)
     made = []
     for number in range(users):
@@ -50,7 +50,7 @@ def clicks(users: int, seed: int, start_ms: int) -> list[Click]:
 
 
 def expected(given: Iterable[Click]) -> set[Visit]:
-    """All visits that are over: everybody's but that of the last click."""
+    """All finished visits: all except that of the last click."""
     visits: set[Visit] = set()
     under_way: dict[str, list[Click]] = {}
 

@@ -1,11 +1,11 @@
-"""Clicks come in; a user's clicks without a pause of half an hour are a visit.
+"""Groups clicks to visits: a user's clicks with gaps below half an hour.
 
     python -m examples.activity.data --brokers localhost:9092 --users 200
     penstock pipeline run examples/activity/pipeline.py --once
     penstock consume activity.visits
 
-A visit is written once, when no click can belong to it any more. Clicks that came more than a day
-after they happened are in `activity.visits.dlq`.
+A visit is written once, when no later click can belong to it. Clicks that arrived more than a day
+after their event time are in `activity.visits.dlq`.
 """
 
 from typing import Any

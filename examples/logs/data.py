@@ -1,4 +1,4 @@
-"""Lines of logs that are made up, and how many there are of each kind, counted without Spark.
+"""Generated log lines, and their expected counts computed without Spark.
 
 `python -m examples.logs.data --brokers localhost:9092 --count 10000` writes them to the topic.
 """
@@ -18,7 +18,7 @@ SERVICES = ("shop", "billing", "search")
 
 
 def lines(count: int, seed: int, start_ms: int) -> list[bytes]:
-    """Of half an hour; one in fifty cannot be read."""
+    """Lines of half an hour; one in fifty is malformed."""
     draw = random.Random(seed)
     made = []
     for number in range(count):
@@ -34,7 +34,7 @@ def lines(count: int, seed: int, start_ms: int) -> list[bytes]:
 
 
 def expected(given: Iterable[bytes]) -> tuple[dict[str, int], int]:
-    """Lines by service, level and minute; and how many cannot be read."""
+    """Number of lines by service, level and minute, and of malformed lines."""
     counts: Counter[str] = Counter()
     bad = 0
     for line in given:

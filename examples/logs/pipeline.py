@@ -1,10 +1,10 @@
-"""Lines of log files come in; what is counted is how many of each level a service writes a minute.
+"""Counts log lines by service, level and minute.
 
     python -m examples.logs.data --brokers localhost:9092 --count 10000
     penstock pipeline run examples/logs/pipeline.py --once
     penstock consume logs.counts
 
-Lines that cannot be read are in `logs.parse.dlq`, with the reason.
+Malformed lines are in `logs.parse.dlq`, with the reason.
 """
 
 import re
@@ -20,7 +20,7 @@ pipeline = Pipeline("logs", about="lines of logs, by service and minute")
 
 
 def read_line(row: dict[str, Any]) -> dict[str, Any]:
-    """One line made columns. What it raises is the reason in the dead letters."""
+    """Parses one line to columns. An exception becomes the reason of the dead letter."""
     found = LINE.fullmatch(row["value"].decode())
     if found is None:
         raise ValueError("not TIME LEVEL [SERVICE] MESSAGE")

@@ -1,4 +1,4 @@
-"""Orders and customers that are made up, and what the pipeline must make of them, without Spark.
+"""Generated orders and customers, and the expected results computed without Spark.
 
 `python -m examples.orders.data --brokers localhost:9092 --count 10000` writes them to the topics.
 """
@@ -18,12 +18,12 @@ HOUR_MS = 3_600_000
 COUNTRIES = ("de", "fr", "it", "pl", "pt")
 CUSTOMERS = 200
 UNKNOWN = 5
-"""Customers that order before anybody has told of them."""
+"""Customers that order before they are in the topic `customers`."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """A record as it goes to the topic `orders`."""
+    """Record of the topic `orders`."""
 
     key: bytes
     value: bytes
@@ -33,12 +33,12 @@ class Order:
 
 @dataclass
 class Expected:
-    """What comes out."""
+    """Expected results of the pipeline."""
 
     priced: dict[str, int] = field(default_factory=dict)
-    """By order: what it costs."""
+    """Total of each order."""
     totals: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By country and hour: orders and cents."""
+    """Orders and cents by country and hour."""
     invalid: int = 0
     unknown: int = 0
 
@@ -50,7 +50,7 @@ def customers(*, with_unknown: bool = False) -> dict[str, tuple[str, int]]:
 
 
 def orders(count: int, seed: int, start_ms: int) -> list[Order]:
-    """Of six hours; of a hundred about two are broken, and two come twice."""
+    """Orders of six hours; about 2 % are invalid, and 2 % are duplicates."""
     draw = random.Random(seed)
     made: list[Order] = []
     for number in range(count):
@@ -80,7 +80,7 @@ def orders(count: int, seed: int, start_ms: int) -> list[Order]:
 
 
 def expected(given: Iterable[Order], known: dict[str, tuple[str, int]]) -> Expected:
-    """The reference: one process, no Spark, one order after the other."""
+    """Reference results: one process, one order after the other."""
     result = Expected()
     seen: set[str] = set()
     for one in given:

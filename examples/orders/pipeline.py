@@ -1,4 +1,4 @@
-"""Orders come in, are checked, priced by customer, added up by country and hour, and loaded.
+"""Validates orders, prices them by customer, aggregates by country and hour, and loads them.
 
     penstock up
     python -m examples.orders.data --brokers localhost:9092 --count 10000
@@ -6,8 +6,8 @@
     penstock pipeline status orders
     penstock dlq stats orders.price.dlq
 
-Orders that are no JSON, lack a field or have no quantity are in `orders.validate.dlq`, those of
-customers that nobody knows in `orders.price.dlq`. When the customer is there, send them back:
+Orders that are not valid JSON, lack a field or have no quantity are in `orders.validate.dlq`, those
+of unknown customers in `orders.price.dlq`. After adding a customer, redrive them:
 
     penstock dlq redrive orders.price.dlq --yes
     penstock pipeline run examples/orders/pipeline.py --once
@@ -31,9 +31,9 @@ pipeline = Pipeline("orders", about="orders, from the shop to the warehouse")
     key="customer",
 )
 def validate(orders: Any) -> Any:
-    """Only orders that can be priced, each once."""
+    """Keeps only orders that can be priced, without duplicates."""
     orders = reject(orders, "quantity <= 0", "quantity must be positive", error="BadQuantity")
-    # After what turns rows away: a row that comes back from the dead letters is no repetition.
+    # After the steps that reject rows: a redriven row is not a duplicate.
     return dedup(orders, "1 day")
 
 
@@ -43,7 +43,7 @@ def validate(orders: Any) -> Any:
     key="customer",
 )
 def price(orders: Any, customers: Any) -> Any:
-    """The customer's country and discount, and what the order costs."""
+    """Adds the customer's country and discount, and the order's total."""
     known = lookup(orders, customers, ["customer"])
     return known.selectExpr(
         "id",
@@ -62,7 +62,7 @@ def price(orders: Any, customers: Any) -> Any:
     mode="update",
 )
 def totals(orders: Any) -> Any:
-    """Per country and hour; the last record of a key is the sum so far."""
+    """Totals by country and hour; the last record of a key is the current sum."""
     return aggregate(
         orders,
         ["country"],
@@ -76,5 +76,5 @@ def totals(orders: Any) -> Any:
 
 @pipeline.load("orders.priced", to=Files(WAREHOUSE, partition_by=("day",)))
 def load(orders: Any) -> Any:
-    """Parquet by day, for whoever asks later."""
+    """Writes Parquet by day."""
     return orders.selectExpr("*", "date_format(at, 'yyyy-MM-dd') as day")

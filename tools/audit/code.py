@@ -1,4 +1,4 @@
-"""Runs bandit over the source; every finding must be in the reviewed list, and none of it stale.
+"""Runs bandit on the source: every finding must be reviewed, and no review stale.
 
 `make lint` calls it. A new finding is either fixed or added to `reviewed.txt` with why it is fine.
 """
@@ -15,7 +15,7 @@ REVIEWED = HERE / "reviewed.txt"
 
 
 def reviewed() -> Counter[str]:
-    """How often each rule may find something in each file."""
+    """Reviewed number of findings, by file and rule."""
     rows: Counter[str] = Counter()
     for line in REVIEWED.read_text().splitlines():
         if line and not line.startswith("#"):

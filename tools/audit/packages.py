@@ -1,7 +1,7 @@
-"""Asks pip-audit whether any installed package is known to be vulnerable: `make audit`.
+"""Checks installed packages for known vulnerabilities with pip-audit: `make audit`.
 
-The list of vulnerabilities is a service on the internet. Where it cannot be reached this says so
-and ends well: a build without the internet tells nothing about packages, and must not fail for it.
+The list of vulnerabilities is a service on the internet. If it is not reachable, this prints a
+message and succeeds: a build without internet access must not fail for it.
 """
 
 import subprocess

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sees to an etcd that is new enough: one on the PATH (or $PENSTOCK_ETCD), else the version pinned
-# in go.mod, built with Go into .cache/etcd. Fast when it is there; ends with what to do if not.
+# Provides a recent etcd: one on the PATH (or $PENSTOCK_ETCD), else the version pinned
+# in go.mod, built with Go into .cache/etcd. Fast if it exists; prints the remedy on failure.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 version=$(sed -n 's|^require go.etcd.io/etcd/server/v3 v||p' "$here/go.mod")
@@ -24,7 +24,7 @@ if [ -z "$go" ]; then
 fi
 echo "building etcd $version with $("$go" version | cut -d' ' -f3) (about a minute, once)"
 mkdir -p "$(dirname "$built")"
-# Under a name of its own until it is whole: two of these may run at once.
+# Built under a temporary name: two builds may run at once.
 cd "$here"
 if ! CGO_ENABLED=0 "$go" build -buildvcs=false -trimpath -ldflags '-s -w' -o "$built.$$" .; then
     rm -f "$built.$$"

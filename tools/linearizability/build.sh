@@ -1,7 +1,7 @@
 #!/bin/sh
-# Sees to the checker of histories: built with Go into .cache/linearizability, under the version of
-# Porcupine that is pinned in go.mod and a sum of its own source. Fast when it is there. Prints the
-# program's path.
+# Builds the checker of histories with Go into .cache/linearizability, named by the version of
+# Porcupine pinned in go.mod and a checksum of its source. Fast if it exists. Prints the
+# path of the program.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 version=$(sed -n 's|^require github.com/anishathalye/porcupine v||p' "$here/go.mod")
@@ -20,7 +20,7 @@ if [ -z "$go" ]; then
 fi
 echo "building the checker of histories with $("$go" version | cut -d' ' -f3)" >&2
 mkdir -p "$(dirname "$built")"
-# Under a name of its own until it is whole: two of these may run at once.
+# Built under a temporary name: two builds may run at once.
 cd "$here"
 if ! CGO_ENABLED=0 "$go" build -buildvcs=false -trimpath -ldflags '-s -w' -o "$built.$$" .; then
     rm -f "$built.$$"

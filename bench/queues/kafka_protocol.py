@@ -5,7 +5,6 @@ import time
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.queues.crowd import Countdown, Crowd
 from bench.queues.cycles import (
     LATENCY_SECONDS,
     MESSAGES,
@@ -15,11 +14,12 @@ from bench.queues.cycles import (
     Cycles,
     percentile,
 )
+from bench.queues.share_consumers import Countdown, ShareConsumers
 from tests.clients.shares import configure_group
 
 PARTITIONS = 6
 JOIN_S = 3.0
-"""Everybody is a member by then."""
+"""Wait until all consumers have joined the group."""
 
 
 def cycles(bootstrap: str, consumers: int, messages: int = MESSAGES) -> Cycles:
@@ -28,21 +28,21 @@ def cycles(bootstrap: str, consumers: int, messages: int = MESSAGES) -> Cycles:
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
     configure_group(bootstrap, name, {"share.auto.offset.reset": "earliest"})
     fast = Countdown(messages)
-    crowd = Crowd(bootstrap, name, name, consumers, fast)
+    members = ShareConsumers(bootstrap, name, name, consumers, fast)
     time.sleep(JOIN_S)
     began = time.monotonic()
     _publish(bootstrap, name, messages, None)
     fast.wait()
     rate = messages / (fast.ended_at - began)
-    crowd.stop()
+    members.stop()
     slow = Countdown(PACE * LATENCY_SECONDS)
-    crowd = Crowd(bootstrap, name, name, consumers, slow)
+    members = ShareConsumers(bootstrap, name, name, consumers, slow)
     time.sleep(JOIN_S)
     _publish(bootstrap, name, slow.left, PACE)
     slow.wait()
-    crowd.stop()
+    members.stop()
     admin.delete_topics([name])[name].result(60)
-    # Who joins late is served late: that says nothing about the queue.
+    # A consumer that joins late is served late, independent of the queue.
     settled = slow.ages_ms[len(slow.ages_ms) // 4 :]
     return Cycles(rate, percentile(settled, 0.99))
 

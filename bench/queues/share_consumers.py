@@ -1,6 +1,6 @@
-"""Share consumers of confluent-kafka as threads: what they get is noted, then acknowledged.
+"""Share consumers of confluent-kafka in threads, which record and acknowledge messages.
 
-Share groups are KIP-932's, so the same crowd works against Kafka 4.2 and newer.
+Share groups are KIP-932's, so they work with Kafka 4.2 and newer.
 """
 
 import threading
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from confluent_kafka import Message, ShareConsumer
 
 Note = Callable[[list[Message], float], None]
-"""Told of messages of one poll and when they came, one call at a time."""
+"""Callback with the messages of one poll and their time of receipt; calls are serialized."""
 PATIENCE_S = 120.0
 
 
-class Crowd:
-    """Begins at once; `stop` ends it after everything that was polled is acknowledged."""
+class ShareConsumers:
+    """Consumer threads, started at once; `stop` ends them after acknowledging polled messages."""
 
     def __init__(
         self, bootstrap: str, topic: str, group: str, consumers: int, note: Note, **more: object
@@ -39,7 +39,7 @@ class Crowd:
             thread.start()
 
     def _consume(self, topic: str) -> None:
-        # What was polled is acknowledged by the next poll.
+        # The next poll acknowledges polled messages.
         consumer = ShareConsumer(self._settings)
         consumer.subscribe([topic])
         try:
@@ -60,7 +60,7 @@ class Crowd:
 
 
 class Countdown:
-    """Notes how old messages are that begin with the time they were made, until all have come."""
+    """Records the age of messages that start with their creation time, until all have arrived."""
 
     def __init__(self, count: int) -> None:
         self.ages_ms: list[float] = []
@@ -76,4 +76,4 @@ class Countdown:
             self._done.set()
 
     def wait(self) -> None:
-        assert self._done.wait(PATIENCE_S), f"{self.left} messages never came"
+        assert self._done.wait(PATIENCE_S), f"{self.left} messages are missing"

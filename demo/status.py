@@ -1,4 +1,4 @@
-"""What there is to see by now, asked of the broker's HTTP door as anybody could."""
+"""Status of the demo, read from the broker's HTTP endpoint."""
 
 import json
 import urllib.request
@@ -9,10 +9,10 @@ from demo.shop import EMAILS, ORDERS
 
 
 @dataclass(frozen=True)
-class Sight:
+class DemoStatus:
     orders: int = 0
     lag: int = 0
-    """Of both groups."""
+    """Lag of both groups."""
     delayed: int = 0
     dead: int = 0
     schemas: int = 0
@@ -28,11 +28,11 @@ class Sight:
         )
 
 
-def look(http: str) -> Sight:
-    """Blocks for some milliseconds."""
+def read_status(http: str) -> DemoStatus:
+    """Reads the status; blocks for some milliseconds."""
     topic = _get(http, f"/topics/{ORDERS}")
     queue = _get(http, f"/topics/{EMAILS}/queues/mailers")
-    return Sight(
+    return DemoStatus(
         orders=sum(
             (row["end_offset"] or 0) - (row["start_offset"] or 0) for row in topic["partitions"]
         ),
@@ -54,4 +54,4 @@ def _get(http: str, path: str) -> Any:
         with urllib.request.urlopen(http + path, timeout=10) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError:
-        return {}  # Nobody has begun there yet.
+        return {}  # No consumer has started yet.
