@@ -34,10 +34,10 @@ from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.actions import SQS_ACTIONS
 from tests.property.kafka_answers import require_encodable
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import API, OURS, Looker, on_console
-from tests.unit.gateway.http.asking import Web, on_web
-from tests.unit.gateway.http.served import on_served
-from tests.unit.gateway.sqs.calling import Failed, Sdk, with_sdk
+from tests.unit.gateway.console.console_client import API, CONSOLE_HEADER, ConsoleClient, on_console
+from tests.unit.gateway.http.served_node import on_served
+from tests.unit.gateway.http.web import Web, on_web
+from tests.unit.gateway.sqs.sdk import Failed, Sdk, with_sdk
 
 TEXTS = st.sampled_from(
     ["", "t", "g", "q", "a" * 249, "a" * 250, "é" * 20_000, "x" * 32_767, "x" * 40_000, "\0", "\n",
@@ -331,12 +331,12 @@ async def test_no_notice_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, 
 def test_no_console_request_is_a_bug_or_spoils_a_listing(
     requests: list[tuple[str, str, Any]], is_guarded: bool
 ) -> None:
-    async def test(web: Looker) -> None:
+    async def test(web: ConsoleClient) -> None:
         await web.publish(1)
         await web.poll()
         for method, path, body in requests:
             given = None if body is None else json.dumps(body).encode()
-            answer = await web.ask(method, path, given, **OURS)
+            answer = await web.ask(method, path, given, **CONSOLE_HEADER)
             assert answer.status != 500, (method, path[:200], body, answer.body)
         await require_encodable(web.node.ctx)
 

@@ -19,7 +19,7 @@ from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
-from tests.unit.gateway.http.asking import Web
+from tests.unit.gateway.http.web import Web
 
 ALONE = CONFIGS | {"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1"}
 

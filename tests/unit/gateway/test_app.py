@@ -1,9 +1,9 @@
-"""The routes of topics and queues as one application: counted, and listed."""
+"""The application: request counters, landing page, metrics."""
 
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.http.metrics import render
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 @run_with(on_web)
@@ -22,14 +22,14 @@ async def test_requests_are_counted_by_route_and_status(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_the_landing_page_lists_every_route(web: Web) -> None:
+async def test_landing_page_lists_every_route(web: Web) -> None:
     links = (await web.get("/")).json["links"]
     assert "GET /topics/{name}/poll" in links
     assert "/docs" in links
 
 
 @run_with(on_web)
-async def test_metrics_name_topics_to_those_who_may_describe_the_cluster(web: Web) -> None:
+async def test_metrics_name_topics_only_with_cluster_describe_permission(web: Web) -> None:
     add = web.state.catalogue.add
     add("penstock_one", "gauge", "One.", read=lambda: [((), 1.0)])
     for label in ("topic", "group"):

@@ -1,4 +1,4 @@
-"""Large answers over HTTP: what the loop does at a stretch for them, in calls of functions."""
+"""Large responses: work done by the event loop without yielding, in function calls."""
 
 import pytest
 
@@ -7,17 +7,17 @@ from penstock.base.ports import Put
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 from tests.unit.slices import Slices
 
 ELSEWHERE = 9
 TOPICS = 1_500
 CALLS_AT_A_STRETCH = 6_000
-"""A hundred rows take half as many, or a little more. All at once, these take 18,000 and more."""
+"""Maximum calls without yielding. A hundred rows take about half; all rows take over 18,000."""
 
 
 async def fill(web: Web) -> None:
-    """Topics that another node leads: nothing of them is on this disk."""
+    """Adds topics that another node leads: nothing of them is on this disk."""
     there = PartitionRecord((ELSEWHERE,), ELSEWHERE, (ELSEWHERE,))
     puts = []
     for number in range(1, TOPICS + 1):
@@ -31,7 +31,7 @@ async def fill(web: Web) -> None:
 
 @pytest.mark.parametrize("path", ["/topics", "/metrics"])
 @run_with(on_web)
-async def test_a_long_list_is_made_a_little_at_a_time(web: Web, *, path: str) -> None:
+async def test_long_list_is_rendered_in_steps(web: Web, *, path: str) -> None:
     await fill(web)
     gauge = web.state.catalogue.add("penstock_many", "gauge", "Numbers.", ("what",))
     for number in range(TOPICS):
@@ -39,5 +39,5 @@ async def test_a_long_list_is_made_a_little_at_a_time(web: Web, *, path: str) ->
     with Slices() as slices:
         answer = await web.get(path)
     assert answer.status == 200
-    assert answer.body.count(b"many") >= TOPICS, "it is whole"
+    assert answer.body.count(b"many") >= TOPICS, "the list is complete"
     assert slices.longest <= CALLS_AT_A_STRETCH

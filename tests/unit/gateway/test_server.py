@@ -1,4 +1,4 @@
-"""The HTTP port over real sockets on loopback: routes, bounds, start and stop."""
+"""HTTP port over real sockets on loopback: routes, limits, start and stop."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from tests.run_with import in_new_loop, run_with
 
 @dataclass
 class Problems:
-    """What the node would say when asked how it is."""
+    """Health and readiness of a fake node."""
 
     health: str | None = None
     readiness: str | None = None
@@ -66,27 +66,27 @@ async def connect(
 
 
 async def send(server: HttpServer, raw: bytes) -> bytes:
-    """Everything the server answers to these bytes until it closes."""
+    """Sends bytes; returns all that the server sends until it closes."""
     async with connect(server) as (reader, writer):
         writer.write(raw)
         return await reader.read()
 
 
 async def get(server: HttpServer, path: str, *headers: str) -> tuple[int, str, bytes]:
-    """Status, lower-cased head and body."""
+    """Returns status, lower-cased head and body."""
     lines = [f"GET {path} HTTP/1.1", "host: test", "connection: close", *headers, "", ""]
     head, _, body = (await send(server, "\r\n".join(lines).encode())).partition(b"\r\n\r\n")
     return int(head.split()[1]), head.decode().lower(), body
 
 
 @run_with(serve)
-async def test_port_zero_is_answered_with_the_real_port(server: HttpServer) -> None:
+async def test_port_zero_reports_the_real_port(server: HttpServer) -> None:
     assert server.port > 0
     assert server.url == f"http://127.0.0.1:{server.port}"
 
 
 @run_with(serve)
-async def test_the_landing_page_links_to_pages_that_exist(server: HttpServer) -> None:
+async def test_landing_page_links_exist(server: HttpServer) -> None:
     status, _, body = await get(server, "/")
     landing = json.loads(body)
     assert status == 200
@@ -108,20 +108,20 @@ async def test_version_names_node_and_cluster(server: HttpServer) -> None:
 
 
 @run_with(serve, Problems(readiness="recovering"))
-async def test_a_node_that_is_not_ready_is_still_healthy(server: HttpServer) -> None:
+async def test_node_that_is_not_ready_is_still_healthy(server: HttpServer) -> None:
     assert (await get(server, "/healthz"))[0] == 200
     status, _, body = await get(server, "/readyz")
     assert (status, body) == (503, b"recovering\n")
 
 
 @run_with(serve, Problems(health="the disk failed"))
-async def test_an_unhealthy_node_is_not_ready_either(server: HttpServer) -> None:
+async def test_unhealthy_node_is_not_ready(server: HttpServer) -> None:
     assert (await get(server, "/healthz"))[0] == 503
     status, _, body = await get(server, "/readyz")
     assert (status, body) == (503, b"the disk failed\n")
 
 
-def test_metrics_come_in_the_format_asked_for() -> None:
+def test_metrics_have_the_requested_format() -> None:
     problems = Problems()
     problems.catalogue.add("penstock_up", "gauge", "Up.").counter().value = 1
 
@@ -137,20 +137,20 @@ def test_metrics_come_in_the_format_asked_for() -> None:
 
 
 @run_with(serve)
-async def test_unknown_paths_and_methods_are_refused_plainly(server: HttpServer) -> None:
+async def test_unknown_paths_and_methods_are_refused(server: HttpServer) -> None:
     assert (await get(server, "/nothing"))[0] == 404
     answer = await send(server, b"DELETE /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 405")
 
 
 @run_with(serve)
-async def test_a_taken_port_is_an_os_error(server: HttpServer) -> None:
+async def test_taken_port_is_an_os_error(server: HttpServer) -> None:
     with pytest.raises(OSError, match=str(server.port)):
         await start_http("127.0.0.1", server.port, Problems().state())
 
 
 @run_with(serve)
-async def test_signal_handlers_stay_the_nodes_own(server: HttpServer) -> None:
+async def test_server_does_not_change_signal_handlers(server: HttpServer) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     assert signal.getsignal(signal.SIGTERM) is before
@@ -176,7 +176,7 @@ async def test_signal_handlers_stay_the_nodes_own(server: HttpServer) -> None:
     ],
 )  # fmt: skip
 @run_with(serve)
-async def test_what_is_not_a_bounded_http_request_gets_400_and_the_door(
+async def test_malformed_or_oversized_request_gets_400_and_is_closed(
     server: HttpServer, *, raw: bytes
 ) -> None:
     assert (await send(server, raw)).startswith(b"HTTP/1.1 400")
@@ -185,7 +185,7 @@ async def test_what_is_not_a_bounded_http_request_gets_400_and_the_door(
 
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\nx: ", b"GET /", b"\r\n"])
 @run_with(serve)
-async def test_a_head_that_never_ends_is_cut_off(server: HttpServer, *, start: bytes) -> None:
+async def test_endless_head_is_refused(server: HttpServer, *, start: bytes) -> None:
     filler = b"\r\n" if start == b"\r\n" else b"yy"
     async with connect(server) as (reader, writer):
         writer.write(start)
@@ -197,7 +197,7 @@ async def test_a_head_that_never_ends_is_cut_off(server: HttpServer, *, start: b
         assert (await reader.readline()).startswith(b"HTTP/1.1 400")
 
 
-def test_a_head_that_takes_too_long_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_head_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.05)
 
     async def scene(server: HttpServer) -> None:
@@ -209,14 +209,14 @@ def test_a_head_that_takes_too_long_loses_its_connection(monkeypatch: pytest.Mon
 
 
 async def lost(reader: asyncio.StreamReader) -> bool:
-    """Waits for the end; true when it came without an answer."""
+    """Waits for the end; True if it came without a response."""
     try:
         return await reader.read() == b""
     except ConnectionResetError:
         return True
 
 
-def test_a_body_that_trickles_in_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_slow_body_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
 
     async def scene(server: HttpServer) -> None:
@@ -238,7 +238,7 @@ def test_a_body_that_trickles_in_loses_its_connection(monkeypatch: pytest.Monkey
     serve(scene)
 
 
-def test_a_body_that_comes_slowly_but_steadily_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_but_steady_body_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
     monkeypatch.setattr(limits, "BODY_BYTES_PER_S", 1 << 10)
     monkeypatch.setattr(limits, "DRAIN_TIMEOUT_S", 3600.0)
@@ -256,14 +256,14 @@ def test_a_body_that_comes_slowly_but_steadily_is_taken(monkeypatch: pytest.Monk
 
 
 @run_with(serve)
-async def test_a_body_over_the_limit_is_refused_before_it_is_read(server: HttpServer) -> None:
+async def test_body_over_the_limit_is_refused_before_reading(server: HttpServer) -> None:
     length = BODY_BYTES_MAX + 1
     raw = f"POST / HTTP/1.1\r\ncontent-length: {length}\r\n\r\n".encode()
     assert (await send(server, raw)).startswith(b"HTTP/1.1 413")
 
 
 @run_with(serve)
-async def test_a_body_nobody_reads_ends_the_connection(server: HttpServer) -> None:
+async def test_unread_body_ends_the_connection(server: HttpServer) -> None:
     raw = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
     assert (await send(server, raw)).startswith(b"HTTP/1.1 405")
 
@@ -328,7 +328,7 @@ async def test_stop_lets_a_running_request_finish(*, monkeypatch: pytest.MonkeyP
         await stopping
 
 
-def test_stop_does_not_wait_for_ever_for_a_stuck_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_does_not_wait_forever_for_a_stuck_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "STOP_TIMEOUT_S", 0.05)
 
     async def run() -> None:
@@ -350,7 +350,7 @@ def test_stop_does_not_wait_for_ever_for_a_stuck_request(monkeypatch: pytest.Mon
 
 
 class Wire:
-    """A transport that remembers what was written to it."""
+    """Transport that records writes."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
@@ -367,7 +367,7 @@ class Wire:
 
 
 @run_with(in_new_loop)
-async def test_an_answer_leaves_in_one_piece() -> None:
+async def test_response_head_and_body_are_written_together() -> None:
     wire = Wire()
     joining = limits.JoiningTransport(wire, asyncio.get_running_loop())  # type: ignore[arg-type]
     joining.write(b"HTTP/1.1 200 OK\r\n\r\n")

@@ -1,15 +1,15 @@
-"""What comes from the console is told apart, and what only looks like it changes nothing."""
+"""Middleware of the console: sessions, write tokens, read-only mode, security headers."""
 
 import asyncio
 
 from penstock.gateway.console.middleware import CONTENT_SECURITY_POLICY
 from penstock.security.login import AuthenticatedIdentity, LoginFailed
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import OURS, Looker, on_console
+from tests.unit.gateway.console.console_client import CONSOLE_HEADER, ConsoleClient, on_console
 
 
 class Ann:
-    """The only user there is."""
+    """The only user."""
 
     async def verify(self, name: str, password: str, peer: str) -> bool:
         return (name, password) == ("ann", "right")
@@ -18,15 +18,15 @@ class Ann:
         raise LoginFailed("no tokens here")
 
 
-def cookie_of(web: Looker, name: str = "ann") -> tuple[str, str]:
-    """A cookie and the write token of a session."""
+def cookie_of(web: ConsoleClient, name: str = "ann") -> tuple[str, str]:
+    """Starts a session; returns its cookie and write token."""
     web.console.sessions._user_of = lambda name: name
     session = web.console.sessions.begin(name, asyncio.get_running_loop().time())
     return f"{web.console.cookie}={session.token}", session.write_token
 
 
 @run_with(on_console)
-async def test_pages_carry_headers_that_forbid_scripts_from_elsewhere(web: Looker) -> None:
+async def test_pages_have_headers_that_forbid_foreign_scripts(web: ConsoleClient) -> None:
     page = await web.get("/console")
     assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert "require-trusted-types-for 'script'" in CONTENT_SECURITY_POLICY
@@ -39,13 +39,13 @@ async def test_pages_carry_headers_that_forbid_scripts_from_elsewhere(web: Looke
 
 
 @run_with(on_console)
-async def test_a_browser_at_the_root_is_sent_to_the_console(web: Looker) -> None:
+async def test_browser_at_the_root_is_redirected_to_the_console(web: ConsoleClient) -> None:
     answer = await web.ask("GET", "/", accept="text/html")
     assert answer.headers["location"] == "/console"
 
 
 @run_with(on_console, configs={"console.enable": "false"})
-async def test_it_can_be_turned_off(web: Looker) -> None:
+async def test_console_can_be_disabled(web: ConsoleClient) -> None:
     assert (await web.get("/console")).status == 404
     assert (await web.get("/console/api/session")).status == 404
     assert (await web.ask("GET", "/", accept="text/html")).headers["location"] == "/docs"
@@ -53,15 +53,15 @@ async def test_it_can_be_turned_off(web: Looker) -> None:
 
 
 @run_with(on_console, configs={"console.read.only": "true"})
-async def test_read_only_refuses_changes_of_the_console_and_of_nobody_else(web: Looker) -> None:
-    refused = await web.ask("POST", "/topics", {"name": "t"}, **OURS)
+async def test_read_only_mode_refuses_only_changes_of_the_console(web: ConsoleClient) -> None:
+    refused = await web.ask("POST", "/topics", {"name": "t"}, **CONSOLE_HEADER)
     assert (refused.status, "console.read.only" in refused.json["detail"]) == (403, True)
     assert (await web.post("/topics", {"name": "t"})).status == 201
     assert (await web.own("/session"))["is_read_only"]
 
 
 @run_with(on_console, users=Ann())
-async def test_a_change_needs_the_word_of_the_page(web: Looker) -> None:
+async def test_change_requires_the_write_token(web: ConsoleClient) -> None:
     path = "/console/api/groups/g/reset"
     assert (await web.post(path, {"to": "start"})).status == 403
     cookie, word = cookie_of(web)
@@ -74,7 +74,7 @@ async def test_a_change_needs_the_word_of_the_page(web: Looker) -> None:
 
 
 @run_with(on_console, users=Ann())
-async def test_a_cookie_says_who_asks_only_for_the_console(web: Looker) -> None:
+async def test_cookie_authenticates_only_console_requests(web: ConsoleClient) -> None:
     cookie, _ = cookie_of(web)
     seen = await web.ask("GET", "/console/api/session", cookie=cookie)
     assert seen.json["principal"] == "User:ann"
@@ -84,7 +84,7 @@ async def test_a_cookie_says_who_asks_only_for_the_console(web: Looker) -> None:
 
 
 @run_with(on_console, users=Ann())
-async def test_logging_in_gives_a_cookie_that_scripts_cannot_read(web: Looker) -> None:
+async def test_login_sets_an_http_only_cookie(web: ConsoleClient) -> None:
     wrong = await web.change("/login", {"name": "ann", "password": "wrong"})
     assert wrong.status == 401
     assert "www-authenticate" not in wrong.headers
@@ -97,7 +97,7 @@ async def test_logging_in_gives_a_cookie_that_scripts_cannot_read(web: Looker) -
 
 
 @run_with(on_console)
-async def test_nobody_logs_in_where_there_are_no_users(web: Looker) -> None:
+async def test_login_without_users_is_refused(web: ConsoleClient) -> None:
     answer = await web.change("/login", {"name": "ann", "password": "right"})
     assert answer.status == 422
     assert not (await web.own("/session"))["can_log_in"]

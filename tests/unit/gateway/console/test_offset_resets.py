@@ -1,13 +1,13 @@
-"""Groups are moved as the preview says."""
+"""Offset resets of groups: preview and execution."""
 
 import asyncio
 
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import API, Looker, on_console
+from tests.unit.gateway.console.console_client import API, ConsoleClient, on_console
 
 
 @run_with(on_console)
-async def test_a_group_is_moved_as_the_preview_says(web: Looker) -> None:
+async def test_reset_matches_its_preview(web: ConsoleClient) -> None:
     await web.publish(*range(10))
     await web.post("/offsets/commit", {"group": "g", "topic": "t", "partition": 0, "offset": 4})
     plan = await web.own("/groups/g/reset", to="start")

@@ -1,15 +1,15 @@
-"""Redrives are watched, stopped and undone."""
+"""Redrives in the console: progress, stop, undo."""
 
 import asyncio
 
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import Looker, on_console
-from tests.unit.gateway.http.served import bury, depth
+from tests.unit.gateway.console.console_client import ConsoleClient, on_console
+from tests.unit.gateway.http.served_node import dead_letter, depth
 
 
 @run_with(on_console)
-async def test_a_redrive_is_watched_and_undone_until_somebody_gets_it(web: Looker) -> None:
-    await bury(web, "a", "b", "c")
+async def test_redrive_is_undone_for_undelivered_copies(web: ConsoleClient) -> None:
+    await dead_letter(web, "a", "b", "c")
     begun = (await web.change("/dlq/t.dlq/redrives", {})).json
     assert (begun["state"], begun["total"]) == ("running", 3)
     while (run := (await web.own("/redrives"))["redrives"][0])["state"] == "running":
@@ -27,8 +27,8 @@ async def test_a_redrive_is_watched_and_undone_until_somebody_gets_it(web: Looke
 
 
 @run_with(on_console)
-async def test_a_slow_redrive_can_be_stopped_and_the_rest_stays(web: Looker) -> None:
-    await bury(web, *"abcdef")
+async def test_stopped_redrive_leaves_the_rest(web: ConsoleClient) -> None:
+    await dead_letter(web, *"abcdef")
     begun = (await web.change("/dlq/t.dlq/redrives", {"rate": 0.5})).json
     await asyncio.sleep(3)
     stopped = (await web.change(f"/redrives/{begun['id']}/stop", {})).json

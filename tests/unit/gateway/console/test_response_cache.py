@@ -1,11 +1,11 @@
-"""Lists are made once for all who have the same rights, until the next look."""
+"""Cache of responses per principal, until the next sample."""
 
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import Looker, on_console
+from tests.unit.gateway.console.console_client import ConsoleClient, on_console
 
 
 @run_with(on_console)
-async def test_fifty_viewers_are_sent_the_same_answer_until_something_changes(web: Looker) -> None:
+async def test_response_is_shared_until_the_next_sample_or_change(web: ConsoleClient) -> None:
     await web.publish("a")
     for _ in range(50):
         assert [row["name"] for row in (await web.own("/topics"))["topics"]] == ["t"]

@@ -1,4 +1,4 @@
-"""Every route of the console, asked without any right: nothing is told, and nothing is changed."""
+"""Every route of the console without permissions: reveals nothing and changes nothing."""
 
 import asyncio
 from typing import Any
@@ -10,11 +10,11 @@ from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.route_table import ROWS
 from penstock.gateway.http.audit import ADMINISTRATIVE_ROUTES, ORDINARY_ROUTES
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import API, OURS, Looker, on_console
-from tests.unit.gateway.http.rights import EVE, GROUP, HOST, TOPIC, Lists
+from tests.unit.gateway.console.console_client import API, CONSOLE_HEADER, ConsoleClient, on_console
+from tests.unit.gateway.http.granted_permissions import EVE, GROUP, HOST, TOPIC, GrantedPermissions
 
 OWN = {"/session", "/login", "/logout"}
-"""About whoever asks, and nobody else."""
+"""Routes about the caller only."""
 ENDLESS = {"/live"}
 DENIED = (401, 403, 404)
 QUERY = {"reset": "to=start", "search": "text=a"}
@@ -45,35 +45,35 @@ def path_of(row: ConsoleRow) -> str:
     return f"{path}?{query}" if query else path
 
 
-async def ask(web: Looker, row: ConsoleRow) -> tuple[int, bytes]:
+async def ask(web: ConsoleClient, row: ConsoleRow) -> tuple[int, bytes]:
     body = BODIES.get(f"{row.method} {row.path}")
-    visit = web.begin(row.method, path_of(row), body, **OURS)
+    request = web.begin(row.method, path_of(row), body, **CONSOLE_HEADER)
     if row.path in ENDLESS:
-        while not visit.answer.body:
-            visit.news.clear()
-            await visit.news.wait()
-        await visit.hang_up()
-        return visit.answer.status, visit.answer.body
-    answer = await visit.ended()
+        while not request.answer.body:
+            request.news.clear()
+            await request.news.wait()
+        await request.disconnect()
+        return request.answer.status, request.answer.body
+    answer = await request.ended()
     return answer.status, answer.body
 
 
-async def prepare(web: Looker) -> Lists:
-    """A topic, a group that reads it, a dead letter; and somebody with no right to any of it."""
+async def prepare(web: ConsoleClient) -> GrantedPermissions:
+    """Creates a topic, a group that reads it, and a dead letter; the caller has no permissions."""
     await web.publish("a", "b", topic=TOPIC)
     commit = {"group": GROUP, "topic": TOPIC, "partition": 0, "offset": 1}
     assert (await web.post("/offsets/commit", commit)).status < 300
     await web.own("/overview")
     await asyncio.sleep(10)
-    lists = web.node.ctx.authorizer = Lists()
+    lists = web.node.ctx.authorizer = GrantedPermissions()
     web.who, web.host = EVE, HOST
     return lists
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
 @run_with(on_console)
-async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
-    web: Looker, *, row: ConsoleRow
+async def test_routes_without_permission_reveal_and_change_nothing(
+    web: ConsoleClient, *, row: ConsoleRow
 ) -> None:
     await prepare(web)
     before = web.node.ctx.image
@@ -88,7 +88,7 @@ async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
     assert (after.quotas, after.group_configs) == (before.quotas, before.group_configs)
 
 
-def test_every_route_that_changes_something_has_been_thought_of() -> None:
+def test_every_changing_route_is_classified_for_the_audit_log() -> None:
     for row in ROWS:
         if row.method != "GET":
             name = f"{row.method} {API}{row.path}"
@@ -96,7 +96,7 @@ def test_every_route_that_changes_something_has_been_thought_of() -> None:
 
 
 @run_with(on_console)
-async def test_a_group_is_not_told_with_topics_that_may_not_be_seen(web: Looker) -> None:
+async def test_group_is_shown_without_hidden_topics(web: ConsoleClient) -> None:
     lists = await prepare(web)
     lists.give([Needs(ResourceType.GROUP, Operation.READ)])
     for path in (f"/groups/{GROUP}", "/groups", f"/groups/{GROUP}/reset?to=start"):

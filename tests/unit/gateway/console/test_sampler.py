@@ -1,14 +1,14 @@
-"""One look for all who watch, and none when nobody does."""
+"""Sampler: shared by all viewers, idle without any."""
 
 import asyncio
 
 from penstock.gateway.console.sampler import SAMPLES_MAX
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import API, Looker, on_console
+from tests.unit.gateway.console.console_client import API, ConsoleClient, on_console
 
 
 @run_with(on_console)
-async def test_the_sampler_looks_only_while_somebody_does_and_for_all_at_once(web: Looker) -> None:
+async def test_sampler_runs_only_while_the_console_is_used(web: ConsoleClient) -> None:
     sampler = web.console.sampler
     running = asyncio.ensure_future(web.console.run())
     await asyncio.sleep(60)
@@ -18,7 +18,7 @@ async def test_the_sampler_looks_only_while_somebody_does_and_for_all_at_once(we
     assert 9 <= sampler.rounds <= 12
     assert all(viewer.answer.body.count(b"event: overview") >= 9 for viewer in viewers)
     for viewer in viewers:
-        await viewer.hang_up()
+        await viewer.disconnect()
     await asyncio.sleep(900)
     rounds = sampler.rounds
     await asyncio.sleep(300)

@@ -1,4 +1,4 @@
-"""Sessions end by time, by idling, by logging out, and when their user changes."""
+"""Ends of sessions: duration, idle time, logout, changes of the user, limits."""
 
 from penstock.gateway.console.sessions import (
     EACH_MAX,
@@ -14,7 +14,7 @@ def sessions(users: dict[str, object]) -> Sessions:
     return Sessions(SimRandom(1), users.get)
 
 
-def test_a_session_is_found_by_its_token_and_no_other() -> None:
+def test_session_is_found_only_by_its_token() -> None:
     known = sessions({"ann": "v1"})
     session = known.begin("ann", 0.0)
     assert known.find(session.token, 1.0) is session
@@ -22,7 +22,7 @@ def test_a_session_is_found_by_its_token_and_no_other() -> None:
     assert known.find(session.write_token, 1.0) is None
 
 
-def test_a_session_ends_when_nobody_uses_it() -> None:
+def test_idle_session_ends() -> None:
     known = sessions({"ann": "v1"})
     session = known.begin("ann", 0.0)
     assert known.find(session.token, IDLE_SECONDS - 1) is session
@@ -30,7 +30,7 @@ def test_a_session_ends_when_nobody_uses_it() -> None:
     assert known.find(session.token, 4 * IDLE_SECONDS) is None
 
 
-def test_a_session_ends_in_the_end_however_much_it_is_used() -> None:
+def test_used_session_ends_after_its_maximum_duration() -> None:
     known = sessions({"ann": "v1"})
     session = known.begin("ann", 0.0)
     at = 0.0
@@ -41,7 +41,7 @@ def test_a_session_ends_in_the_end_however_much_it_is_used() -> None:
     assert len(known) == 0
 
 
-def test_another_password_or_no_user_ends_it() -> None:
+def test_changed_or_deleted_user_ends_the_session() -> None:
     users: dict[str, object] = {"ann": "v1", "bob": "v1"}
     known = sessions(users)
     first, second = known.begin("ann", 0.0), known.begin("bob", 0.0)
@@ -51,25 +51,25 @@ def test_another_password_or_no_user_ends_it() -> None:
     assert known.find(second.token, 1.0) is None
 
 
-def test_logging_out_ends_it() -> None:
+def test_logout_ends_the_session() -> None:
     known = sessions({"ann": "v1"})
     session = known.begin("ann", 0.0)
     known.end(session.token)
     assert known.find(session.token, 1.0) is None
 
 
-def test_there_are_so_many_at_most_and_the_oldest_goes() -> None:
+def test_excess_session_ends_the_oldest() -> None:
     known = sessions(dict.fromkeys(map(str, range(SESSIONS_MAX)), "v1"))
     first = [known.begin("0", 0.0) for _ in range(2)]
     for at in range(1, SESSIONS_MAX):
         last = known.begin(str(at), 1.0)
     assert len(known) == SESSIONS_MAX
-    # The oldest of whoever has most: nobody with one session loses it to somebody with two.
+    # The user with the most sessions loses the oldest: a single session is not ended for others.
     assert [known.find(one.token, 2.0) for one in first] == [None, first[1]]
     assert known.find(last.token, 2.0) is last
 
 
-def test_a_user_who_logs_in_again_and_again_ends_nobody_elses() -> None:
+def test_repeated_logins_of_a_user_do_not_end_sessions_of_others() -> None:
     known = sessions({"ann": "v1", "bob": "v1"})
     bobs = known.begin("bob", 0.0)
     anns = [known.begin("ann", 1.0) for _ in range(SESSIONS_MAX + 5)]

@@ -1,4 +1,4 @@
-"""What the pages are made of: files that are there, and never a way from text to markup."""
+"""Static files: complete, small, without foreign resources or markup from text."""
 
 import re
 
@@ -16,17 +16,17 @@ IMPORTS = re.compile(r'from "(\.[^"]+)"')
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_no_script_makes_markup_from_text(path) -> None:  # type: ignore[no-untyped-def]
+def test_scripts_never_create_markup_from_text(path) -> None:  # type: ignore[no-untyped-def]
     assert not MARKUP.findall(path.read_text())
 
 
-def test_nothing_comes_from_elsewhere() -> None:
+def test_files_load_no_foreign_resources() -> None:
     for path in FOLDER.rglob("*"):
         if path.is_file():
             assert not ELSEWHERE.findall(path.read_text()), path.name
 
 
-def test_every_import_leads_to_a_file() -> None:
+def test_every_import_resolves_to_a_file() -> None:
     for path in SCRIPTS:
         for name in IMPORTS.findall(path.read_text()):
             assert (path.parent / name).is_file(), f"{path.name} imports {name}"
@@ -41,5 +41,5 @@ def test_every_file_is_served_and_small() -> None:
     assert len({asset.etag for asset in assets.values()}) == len(assets)
 
 
-def test_scripts_are_short_enough_to_be_read() -> None:
+def test_scripts_are_short() -> None:
     assert all(len(path.read_text().splitlines()) <= 500 for path in SCRIPTS)

@@ -1,4 +1,4 @@
-"""Rates, trends and times to go, reckoned from samples."""
+"""Rates, trends and estimates computed from samples."""
 
 from collections import deque
 
@@ -26,7 +26,7 @@ def sample(at_s: float, written: int, lag: int, done: int) -> Sample:
 SAMPLES = deque([sample(0, 100, 80, 20), sample(2, 300, 60, 240), sample(4, 500, 40, 460)])
 
 
-def test_a_view_has_the_rates_of_what_somebody_may_see() -> None:
+def test_view_contains_only_visible_rates() -> None:
     view = Views().of(Principal("User:ann"), None)
     grow(view, SAMPLES, 3, lambda topic: topic == "t", lambda group: group == "g")
     series = series_of(view.points)
@@ -36,16 +36,16 @@ def test_a_view_has_the_rates_of_what_somebody_may_see() -> None:
     assert series.waiting == [0, 0]
 
 
-def test_a_view_grows_by_the_looks_it_has_not_seen() -> None:
+def test_view_grows_by_new_samples() -> None:
     view = Views().of(Principal("User:ann"), None)
-    for looks in (1, 2, 2, 3):
-        some = list(SAMPLES)[:looks]
-        grow(view, some, looks, lambda topic: True, lambda group: True)
+    for rounds in (1, 2, 2, 3):
+        some = list(SAMPLES)[:rounds]
+        grow(view, some, rounds, lambda topic: True, lambda group: True)
     assert [point.at_ms for point in view.points] == [2000, 4000]
     assert view.points.maxlen == SAMPLES_MAX
 
 
-def test_views_are_bounded_and_begin_anew_with_other_rights() -> None:
+def test_views_are_limited_and_reset_when_permissions_change() -> None:
     views = Views()
     first = views.of(Principal("User:0"), "rules")
     assert views.of(Principal("User:0"), "rules") is first
@@ -56,20 +56,20 @@ def test_views_are_bounded_and_begin_anew_with_other_rights() -> None:
     assert views.of(Principal("User:9"), "other rules") is not last
 
 
-def test_a_lag_that_shrinks_has_a_time_to_go() -> None:
+def test_shrinking_lag_has_an_estimate() -> None:
     trend = trend_of(SAMPLES, [("g", "t")])
     assert (trend.lag, trend.per_s, trend.read_per_s, trend.eta_s) == (40, -10.0, 110.0, 4.0)
     assert trend.recent == [80, 60, 40]
 
 
-def test_a_lag_that_stands_still_or_is_not_known_has_none() -> None:
+def test_steady_or_unknown_lag_has_no_estimate() -> None:
     assert trend_of(SAMPLES, [("w", "t")]).eta_s is None
     assert trend_of(SAMPLES, [("nobody", "t")]).lag == 0
     assert trend_of([], []).lag == 0
 
 
-def test_a_topic_has_the_rate_of_the_last_minute() -> None:
+def test_topic_rate_covers_the_last_minute() -> None:
     old = sample(-300, 0, 0, 0)
     assert rate_of([old, *SAMPLES], "t") == 100.0
     assert rate_of(SAMPLES, "unknown") is None
-    assert rate_of([SAMPLES[0]], "t") is None, "one look tells no rate"
+    assert rate_of([SAMPLES[0]], "t") is None, "one sample gives no rate"

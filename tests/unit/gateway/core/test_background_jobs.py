@@ -1,4 +1,4 @@
-"""Errands under way: bounded, and told apart by topic."""
+"""Background jobs: limits, failures, separation by topic."""
 
 import asyncio
 
@@ -20,42 +20,42 @@ from simulation.random import SimRandom
 from tests.run_with import run_with
 
 
-def on_errands(test: object) -> None:
+def on_jobs(test: object) -> None:
     loop = SimLoop(1)
     loop.run(test(BackgroundJobs(SimClock(loop), SimRandom(1))))  # type: ignore[operator]
 
 
-@run_with(on_errands)
-async def test_the_oldest_that_ended_are_forgotten_and_too_many_are_refused(
-    errands: BackgroundJobs,
+@run_with(on_jobs)
+async def test_oldest_finished_jobs_are_dropped_and_excess_jobs_are_refused(
+    jobs: BackgroundJobs,
 ) -> None:
-    async def once(told: ProgressCallback) -> RedriveReport:
-        told(1)
+    async def once(on_progress: ProgressCallback) -> RedriveReport:
+        on_progress(1)
         return RedriveReport(settled=1)
 
-    async def forever(told: ProgressCallback) -> RedriveReport:
+    async def forever(on_progress: ProgressCallback) -> RedriveReport:
         await asyncio.Event().wait()
         raise AssertionError
 
-    first, _ = errands.start("t", "redrive", once)
+    first, _ = jobs.start("t", "redrive", once)
     await asyncio.sleep(1)
     assert (first.status, first.settled) == (COMPLETED, 1)
-    tasks = [errands.start("t", "redrive", forever)[1] for _ in range(REMEMBERED_MAX)]
-    assert {one.status for one in errands.of("t")} == {RUNNING}
+    tasks = [jobs.start("t", "redrive", forever)[1] for _ in range(REMEMBERED_MAX)]
+    assert {one.status for one in jobs.of("t")} == {RUNNING}
     with pytest.raises(Refused, match="background jobs"):
-        errands.start("t", "redrive", once)
+        jobs.start("t", "redrive", once)
     await asyncio.sleep(0)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
 
 
-@run_with(on_errands)
-async def test_one_whose_broker_cannot_be_reached_has_failed(errands: BackgroundJobs) -> None:
-    async def lost(told: ProgressCallback) -> RedriveReport:
+@run_with(on_jobs)
+async def test_job_fails_if_its_broker_is_unreachable(jobs: BackgroundJobs) -> None:
+    async def lost(on_progress: ProgressCallback) -> RedriveReport:
         raise OSError("gone")
 
-    errand, _ = errands.start("t", "redrive", lost)
+    errand, _ = jobs.start("t", "redrive", lost)
     await asyncio.sleep(1)
     assert (errand.status, errand.reason) == (FAILED, "gone")
-    assert errands.of("other") == []
+    assert jobs.of("other") == []

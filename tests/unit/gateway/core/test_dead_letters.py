@@ -1,4 +1,4 @@
-"""Places for dead-letter work, replays and copies: rights first, shares, owners of copies."""
+"""Operations on dead letters, replays and copies: permissions, limits, owners, quotas."""
 
 import asyncio
 
@@ -9,17 +9,17 @@ from penstock.client.dead_letters.replay import Copier
 from penstock.gateway.core.dead_letters import EACH_MAX, OPERATIONS_MAX
 from penstock.security.quotas import QuotaKind
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web
-from tests.unit.gateway.http.rights import EVE, Lists
-from tests.unit.gateway.http.served import bury, on_served
+from tests.unit.gateway.http.granted_permissions import EVE, GrantedPermissions
+from tests.unit.gateway.http.served_node import dead_letter, on_served
+from tests.unit.gateway.http.web import Web
 
 COPY = {"to_topic": "copy", "from_offset": "start"}
 
 
 @run_with(on_served)
-async def test_who_may_not_takes_no_place_and_who_may_takes_a_share(web: Web) -> None:
+async def test_operation_without_permission_takes_no_slot_and_users_have_a_share(web: Web) -> None:
     places = web.gateway.dead_letters._places
-    await bury(web, "a")
+    await dead_letter(web, "a")
     while places.take("User:ann"):
         pass
     web.who = "User:ann"
@@ -31,7 +31,7 @@ async def test_who_may_not_takes_no_place_and_who_may_takes_a_share(web: Web) ->
     assert (places.held("User:ann"), places.taken) == (EACH_MAX, EACH_MAX)
     while any(places.take(f"User:{at}") for at in range(OPERATIONS_MAX)):
         pass
-    web.node.ctx.authorizer = Lists()
+    web.node.ctx.authorizer = GrantedPermissions()
     web.who = EVE
     answers = [await web.get(path) for path in ("/dlq", "/dlq/t.dlq", "/dlq/t.dlq/stats")]
     assert [answer.status for answer in answers] == [200, 403, 403]
@@ -40,8 +40,8 @@ async def test_who_may_not_takes_no_place_and_who_may_takes_a_share(web: Web) ->
 
 @pytest.mark.parametrize("rate", [0.00001, 0, -1])
 @run_with(on_served)
-async def test_nobody_holds_a_place_for_years(web: Web, *, rate: float) -> None:
-    await bury(web, "a")
+async def test_rate_that_would_hold_a_slot_for_years_is_refused(web: Web, *, rate: float) -> None:
+    await dead_letter(web, "a")
     body = {"background": True, "rate": rate}
     refused = await web.post("/dlq/t.dlq/redrive", body)
     assert (refused.status, refused.code) == (422, "INVALID_REQUEST")
@@ -49,10 +49,10 @@ async def test_nobody_holds_a_place_for_years(web: Web, *, rate: float) -> None:
 
 
 async def interrupted(web: Web, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy that has written where it ends, and no more."""
+    """Starts a copy that stops after it has committed its range."""
 
     async def dies(self: Copier, *args: object) -> None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "it dies here")
+        raise Refused(ErrorCode.INVALID_REQUEST, "interrupted")
 
     with monkeypatch.context() as patched:
         patched.setattr(Copier, "_copy_one", dies)
@@ -60,7 +60,7 @@ async def interrupted(web: Web, name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @run_with(on_served)
-async def test_a_copy_belongs_to_whoever_began_it(
+async def test_interrupted_copy_is_resumed_only_by_its_owner(
     web: Web, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await web.publish("a", "b")
@@ -78,10 +78,10 @@ async def test_a_copy_belongs_to_whoever_began_it(
 
 
 @run_with(on_served)
-async def test_copies_and_redrives_are_charged_to_whoever_asked(
+async def test_copies_and_redrives_are_charged_to_the_caller(
     web: Web, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await bury(web, "x" * 1000)
+    await dead_letter(web, "x" * 1000)
     await web.publish("y" * 1000, topic="source")
     await web.publish("before", topic="copy")
     charged: list[tuple[str, QuotaKind, float]] = []

@@ -1,4 +1,4 @@
-"""A door on one node: publish, receive, settle, and what is refused."""
+"""Gateway of one node: publish, receive, settle, and refusals."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ async def settled(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_published_is_received_and_settled_once(node: Node) -> None:
+async def test_published_messages_are_received_and_settled_once(node: Node) -> None:
     await node.create("t", 3)
     gateway = Gateway(node.ctx)
     messages = [
@@ -61,7 +61,7 @@ async def test_what_is_published_is_received_and_settled_once(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_group_is_made_known_by_one_coordinator_call(node: Node) -> None:
+async def test_group_is_registered_by_one_coordinator_call(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     calls = [
@@ -77,7 +77,7 @@ async def test_group_is_made_known_by_one_coordinator_call(node: Node) -> None:
 
 
 @run_with(on_node, configs=AUTO)
-async def test_a_topic_is_made_where_that_is_allowed(node: Node) -> None:
+async def test_topic_is_created_on_publish_if_auto_creation_is_enabled(node: Node) -> None:
     gateway = Gateway(node.ctx)
     await published(gateway, OutgoingMessage(b"v"), topic="new")
     assert len(node.ctx.image.topics["new"].partitions) == 2
@@ -87,7 +87,7 @@ async def test_a_topic_is_made_where_that_is_allowed(node: Node) -> None:
 
 
 @run_with(on_node, configs=AUTO)
-async def test_many_that_need_the_same_new_topic_all_get_it(node: Node) -> None:
+async def test_concurrent_publishes_to_a_new_topic_all_succeed(node: Node) -> None:
     gateway = Gateway(node.ctx)
     await asyncio.gather(
         *(published(gateway, OutgoingMessage(b"v"), topic="new") for _ in range(20))
@@ -96,14 +96,14 @@ async def test_many_that_need_the_same_new_topic_all_get_it(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS | {"auto.create.topics.enable": "false"})
-async def test_an_unknown_topic_is_refused_where_none_are_made(node: Node) -> None:
+async def test_unknown_topic_is_refused_if_auto_creation_is_disabled(node: Node) -> None:
     with pytest.raises(Refused) as refused:
         await published(Gateway(node.ctx), OutgoingMessage(b"v"), topic="new")
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_values_that_make_no_sense_are_refused_in_their_place(node: Node) -> None:
+async def test_invalid_values_are_refused_per_message(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     placed = await gateway.publish(
@@ -126,7 +126,7 @@ async def test_values_that_make_no_sense_are_refused_in_their_place(node: Node) 
 
 
 @run_with(on_node, configs=CONFIGS | {"message.max.bytes": "350000"})
-async def test_more_than_one_batch_takes_is_split_and_keeps_its_order(node: Node) -> None:
+async def test_messages_above_the_batch_size_are_split_in_order(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     placed = await published(gateway, *(OutgoingMessage(b"%d" % n * 100_000) for n in range(9)))
@@ -134,7 +134,7 @@ async def test_more_than_one_batch_takes_is_split_and_keeps_its_order(node: Node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_delay_and_a_priority_count(node: Node) -> None:
+async def test_delay_and_priority_affect_delivery(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     await published(
@@ -151,7 +151,7 @@ async def test_a_delay_and_a_priority_count(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_released_comes_again_and_what_is_rejected_does_not(node: Node) -> None:
+async def test_released_message_is_redelivered_and_rejected_one_is_not(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     await published(gateway, OutgoingMessage(b"a"), OutgoingMessage(b"b"))
@@ -174,7 +174,7 @@ async def test_what_is_released_comes_again_and_what_is_rejected_does_not(node: 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lease_lasts_as_long_as_it_is_extended(node: Node) -> None:
+async def test_extension_sets_the_end_of_the_lease(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     await published(gateway, OutgoingMessage(b"a"))
@@ -193,7 +193,7 @@ async def test_a_lease_lasts_as_long_as_it_is_extended(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_one_settlement_that_is_refused_takes_nothing_from_the_others(node: Node) -> None:
+async def test_refused_settlement_does_not_affect_the_others(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     await published(gateway, *(OutgoingMessage(b"v") for _ in range(5)))
@@ -204,7 +204,7 @@ async def test_one_settlement_that_is_refused_takes_nothing_from_the_others(node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_foreign_and_damaged_receipts_are_told_from_lost_leases(node: Node) -> None:
+async def test_invalid_receipts_and_lost_leases_have_different_errors(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     await published(gateway, OutgoingMessage(b"a"))
@@ -223,7 +223,7 @@ async def test_foreign_and_damaged_receipts_are_told_from_lost_leases(node: Node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_receiver_that_goes_away_has_received_nothing(node: Node) -> None:
+async def test_cancelled_receive_delivers_nothing(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     waiting = asyncio.ensure_future(received(gateway, wait_ms=60_000))
@@ -236,7 +236,7 @@ async def test_a_receiver_that_goes_away_has_received_nothing(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_every_call_needs_its_right(node: Node) -> None:
+async def test_calls_without_permission_are_refused(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     await published(gateway, OutgoingMessage(b"a"))
@@ -256,7 +256,7 @@ async def test_every_call_needs_its_right(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_envelope_is_filled_in_where_it_is_absent(node: Node) -> None:
+async def test_missing_envelope_headers_are_added(node: Node) -> None:
     await node.create("t", 1)
     gateway = Gateway(node.ctx)
     own = (("message_id", b"mine"), ("trace_id", b"t1"), ("retry_count", b"3"))
@@ -278,8 +278,8 @@ async def test_an_envelope_is_filled_in_where_it_is_absent(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_receive_hands_out_so_much_and_gives_the_rest_back(node: Node) -> None:
-    """A message of a kilobyte may unpack to megabytes: twenty of them took twelve gigabytes."""
+async def test_receive_gives_back_messages_above_its_size_limit(node: Node) -> None:
+    """A message of a kilobyte may decompress to megabytes: twenty of them took twelve gigabytes."""
 
     await node.create("t", 1)
     await pack(node, *[7 << 20] * 5)
@@ -290,19 +290,21 @@ async def test_a_receive_hands_out_so_much_and_gives_the_rest_back(node: Node) -
     assert [len(some) for some in found] == [2, 2, 0]
     everything = [one for some in (first, *found) for one in some]
     assert [one.offset for one in everything] == [0, 1, 2, 3, 4]
-    assert all(one.delivery_count == 1 for one in everything), "what was given back counts not"
+    assert all(one.delivery_count == 1 for one in everything), (
+        "messages given back do not count as delivered"
+    )
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_too_large_for_any_door_goes_to_the_dead_letters(node: Node) -> None:
+async def test_message_too_large_for_gateways_is_dead_lettered(node: Node) -> None:
     await node.create("t", 1)
     await pack(node, 17 << 20, 10)
     gateway = Gateway(node.ctx)
     seen = [one.offset for _ in range(3) for one in await received(gateway)]
     assert seen == [1]
     await asyncio.sleep(1)
-    letter = (await received(gateway, topic="t.dlq", group="h")) or []
-    assert letter == [], "nor are letters of that size handed out"
+    dead_letter = (await received(gateway, topic="t.dlq", group="h")) or []
+    assert dead_letter == [], "dead letters of that size are not delivered either"
     partition = node.ctx.partitions.get("t.dlq", 0)
     assert partition is not None
     assert partition.log.end_offset == 1
@@ -310,7 +312,7 @@ async def test_what_is_too_large_for_any_door_goes_to_the_dead_letters(node: Nod
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_log_is_read_so_much_at_a_time(node: Node) -> None:
+async def test_log_read_is_limited_in_size(node: Node) -> None:
     await node.create("t", 1)
     await pack(node, *[7 << 20] * 5)
     gateway = Gateway(node.ctx)

@@ -1,4 +1,4 @@
-"""Handlers asked in process: answers that come at once, later, never, or to nobody."""
+"""Handlers called in process: replies at once, later, at the deadline, or after cancellation."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def batch() -> memoryview:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_answers_that_come_at_once_and_answers_that_are_waited_for(node: Node) -> None:
+async def test_immediate_and_deferred_replies_are_returned(node: Node) -> None:
     handlers = InProcessCalls(node.ctx)
     versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     assert (await handlers.ask(WHO, versions, ApiVersionsResponse)).api_keys
@@ -39,11 +39,11 @@ async def test_answers_that_come_at_once_and_answers_that_are_waited_for(node: N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_answer_that_does_not_come_is_given_up_when_its_time_is_up(node: Node) -> None:
+async def test_missing_reply_times_out(node: Node) -> None:
     await node.create("t", 1)
     partition = node.ctx.partitions.get("t", 0)
     assert partition is not None
-    partition.log.on_durable = None  # Nothing is committed any more.
+    partition.log.on_durable = None  # Commits stop.
     request = request_of(node.ctx.image.topics["t"], [(0, batch())], timeout_ms=3_000)
     started = asyncio.get_running_loop().time()
     response = await InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse)
@@ -53,7 +53,7 @@ async def test_an_answer_that_does_not_come_is_given_up_when_its_time_is_up(node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_whoever_goes_away_is_as_a_client_that_hung_up(node: Node) -> None:
+async def test_cancelled_call_is_abandoned_like_a_disconnected_client(node: Node) -> None:
     await node.create("t", 1)
     partition = node.ctx.partitions.get("t", 0)
     assert partition is not None
@@ -64,7 +64,7 @@ async def test_whoever_goes_away_is_as_a_client_that_hung_up(node: Node) -> None
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    # The commit comes after all, and there is nobody to tell.
+    # The commit completes later, without a caller.
     assert on_durable is not None
     on_durable()
     assert partition.high_watermark == 1

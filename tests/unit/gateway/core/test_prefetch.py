@@ -1,4 +1,4 @@
-"""Flow control of streams: room comes with settlements and with time."""
+"""Prefetch limit of streams: capacity returns with settlements and ended leases."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ def message(receipt: str, until_ms: int) -> ReceivedMessage:
 
 
 @run_with(run, seed=1)
-async def test_room_comes_with_settlements_and_with_time(loop: SimLoop) -> None:
+async def test_capacity_returns_with_settlements_and_ended_leases(loop: SimLoop) -> None:
     time = SteadyTime(SimClock(loop))
     now_ms = time.now_ms()
     everyone: dict[str, Prefetch] = {}
@@ -31,7 +31,7 @@ async def test_room_comes_with_settlements_and_with_time(loop: SimLoop) -> None:
     assert await waiting == 1
     prefetch.handed_out([message("d", now_ms + 60_000)])
     assert await prefetch.capacity() == 1
-    assert 4.9 < loop.time() < 5.2, "when the lease of c has ended"
+    assert 4.9 < loop.time() < 5.2, "the lease of c has ended"
     prefetch.extended("b", 60_000)
     prefetch.handed_out([message("e", now_ms + 60_000)])
     waiting = asyncio.ensure_future(prefetch.capacity())

@@ -1,4 +1,4 @@
-"""Publishing while partitions move: what was certainly not written is sent again, the rest not."""
+"""Publishing while partitions move: only batches certainly not written are retried."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ WHO = Principal("User:ann")
 
 
 class Moving:
-    """The handlers of a node that refuses the first appends, before or after writing them."""
+    """Handlers of a node that refuse the first appends, before or after writing them."""
 
     def __init__(
         self, handlers: InProcessCalls, code: ErrorCode, times: int, is_written: bool
@@ -71,7 +71,7 @@ async def publish(
     ],
 )
 @run_with(on_node, configs=CONFIGS)
-async def test_a_leader_that_is_not_there_yet_is_asked_again(
+async def test_publish_retries_until_the_partition_has_a_leader(
     node: Node, *, code: ErrorCode
 ) -> None:
     placed, produced = await publish(node, code, 3, is_written=False)
@@ -81,9 +81,7 @@ async def test_a_leader_that_is_not_there_yet_is_asked_again(
 
 @pytest.mark.parametrize("ahead", ["delay_ms", "deliver_at_ms"])
 @run_with(on_node, configs=CONFIGS)
-async def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(
-    node: Node, *, ahead: str
-) -> None:
+async def test_delay_longer_than_the_retention_is_refused(node: Node, *, ahead: str) -> None:
     await node.create("t", 1, retention_ms="60000")
     gateway, now_ms = Gateway(node.ctx), node.ctx.clock.now_ms()
     base_ms = now_ms if ahead == "deliver_at_ms" else 0
@@ -96,7 +94,7 @@ async def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_leader_that_never_comes_is_not_asked_for_ever(node: Node) -> None:
+async def test_retries_without_a_leader_are_bounded(node: Node) -> None:
     placed, produced = await publish(
         node, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1_000_000, is_written=False
     )
@@ -114,7 +112,7 @@ async def test_a_leader_that_never_comes_is_not_asked_for_ever(node: Node) -> No
     ],
 )
 @run_with(on_node, configs=CONFIGS)
-async def test_what_may_have_been_written_is_not_sent_again(
+async def test_batch_that_may_have_been_written_is_not_retried(
     node: Node, *, code: ErrorCode, is_written: bool
 ) -> None:
     placed, produced = await publish(node, code, 1, is_written=is_written)

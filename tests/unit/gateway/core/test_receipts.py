@@ -1,4 +1,4 @@
-"""Receipts: they come back as they were, and nothing else is taken for one."""
+"""Receipts: round trip, and refusal of all other text."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def refused(text: str, receipts: Receipts = RECEIPTS) -> None:
     st.binary(min_size=MEMBER_BYTES, max_size=MEMBER_BYTES),
     st.integers(0, 2**63 - 1),
 )
-def test_a_receipt_comes_back_as_it_was(
+def test_receipt_round_trips(
     group: str, topic_id: bytes, partition: int, chance: bytes, offset: int
 ) -> None:
     key = QueueKey(group, topic_id, partition)
@@ -38,24 +38,24 @@ def test_a_receipt_comes_back_as_it_was(
 
 
 @given(st.integers(0, 70), st.sampled_from("AQZaz09-_="))
-def test_a_changed_receipt_is_refused(at: int, letter: str) -> None:
+def test_changed_receipt_is_refused(at: int, character: str) -> None:
     text = RECEIPTS.write(KEY, MEMBER, 7)
-    changed = text[: at % len(text)] + letter + text[at % len(text) + 1 :]
-    # The last letter may say the same in another way.
+    changed = text[: at % len(text)] + character + text[at % len(text) + 1 :]
+    # The last character has unused bits.
     if changed != text and changed[:-2] != text[:-2]:
         refused(changed)
 
 
 @given(st.text(max_size=100))
-def test_other_text_is_refused(text: str) -> None:
+def test_text_that_is_not_a_receipt_is_refused(text: str) -> None:
     refused(text)
 
 
-def test_the_receipt_of_another_cluster_is_refused() -> None:
+def test_receipt_of_another_cluster_is_refused() -> None:
     refused(RECEIPTS.write(KEY, MEMBER, 7), Receipts("another cluster"))
 
 
-def test_a_receipt_cut_short_or_made_long_is_refused() -> None:
+def test_truncated_or_extended_receipt_is_refused() -> None:
     text = RECEIPTS.write(KEY, MEMBER, 7)
     for other in (text[:-4], text + "AAAA", text[4:], "A" * 5_000):
         refused(other)

@@ -1,4 +1,4 @@
-"""What is remembered of groups between questions is bounded, and forgets what is old."""
+"""Samples kept for scaling: number, spacing, age."""
 
 from penstock.client.admin.scaling import GroupProgress
 from penstock.gateway.core.scaling import SAMPLE_AGE_MAX_S, SAMPLE_INTERVAL_S, SAMPLES_MAX, _History
@@ -8,7 +8,7 @@ def at(at_s: float, partitions: int = 1) -> GroupProgress:
     return GroupProgress(at_s, partitions, 0, 0, 0, 0)
 
 
-def test_moments_are_spaced_and_few() -> None:
+def test_samples_are_spaced_and_limited() -> None:
     history = _History()
     for step in range(100):
         history.add(at(step * SAMPLE_INTERVAL_S / 2))
@@ -17,14 +17,14 @@ def test_moments_are_spaced_and_few() -> None:
     assert spaces == [SAMPLE_INTERVAL_S] * (SAMPLES_MAX - 1)
 
 
-def test_old_moments_tell_nothing() -> None:
+def test_old_samples_are_dropped() -> None:
     history = _History()
     history.add(at(0))
     assert history.before(SAMPLE_AGE_MAX_S) == at(0)
     assert history.before(SAMPLE_AGE_MAX_S + 1) is None
 
 
-def test_another_set_of_partitions_begins_anew() -> None:
+def test_changed_partitions_reset_the_samples() -> None:
     history = _History()
     history.add(at(0))
     history.add(at(20, partitions=2))

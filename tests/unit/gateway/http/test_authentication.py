@@ -1,4 +1,4 @@
-"""Who asks over HTTP: passwords in the clear are checked in turn, and too many are told to wait."""
+"""HTTP authentication: passwords, failures, and too many pending checks."""
 
 import base64
 from collections.abc import Awaitable, Callable
@@ -7,11 +7,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.http.authentication import Authentication
 from penstock.security.login import AuthenticatedIdentity, LoginFailed
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Answer, Web, on_web
+from tests.unit.gateway.http.web import Answer, Web, on_web
 
 
 class Bob:
-    """The only user there is."""
+    """The only user."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
@@ -24,7 +24,7 @@ class Bob:
         return (name, password) == ("bob", "right")
 
     async def verify_token(self, token: str) -> AuthenticatedIdentity:
-        raise LoginFailed("no tokens here")
+        raise LoginFailed("tokens are not supported")
 
 
 def on_guarded_web(test: Callable[[Web, Bob], Awaitable[None]]) -> None:
@@ -36,29 +36,27 @@ def on_guarded_web(test: Callable[[Web, Bob], Awaitable[None]]) -> None:
     on_web(scene)
 
 
-async def ask(web: Web, said: str) -> Answer:
-    token = base64.b64encode(said.encode()).decode()
+async def ask(web: Web, header: str) -> Answer:
+    token = base64.b64encode(header.encode()).decode()
     return await web.ask("GET", "/topics", authorization=f"Basic {token}")
 
 
 @run_with(on_guarded_web)
-async def test_a_password_is_looked_at_with_the_address_it_comes_from(web: Web, bob: Bob) -> None:
+async def test_password_is_verified_with_the_client_address(web: Web, bob: Bob) -> None:
     web.host = "192.0.2.7"
     assert (await ask(web, "bob:right")).status == 200
     assert bob.asked == [("bob", "right", "192.0.2.7")]
 
 
 @run_with(on_guarded_web)
-async def test_a_wrong_password_is_refused_and_counted(web: Web, bob: Bob) -> None:
-    for said in ("bob:wrong", "nobody:right", "bob", ":"):
-        assert (await ask(web, said)).status == 401
+async def test_wrong_password_is_refused_and_counted(web: Web, bob: Bob) -> None:
+    for header in ("bob:wrong", "nobody:right", "bob", ":"):
+        assert (await ask(web, header)).status == 401
     assert web.node.ctx.metrics.failed_logins.value == 4
 
 
 @run_with(on_guarded_web)
-async def test_where_too_many_ask_somebody_is_told_to_try_again_and_not_that_it_was_wrong(
-    web: Web, bob: Bob
-) -> None:
+async def test_too_many_password_checks_get_a_retryable_error(web: Web, bob: Bob) -> None:
     bob.is_crowded = True
     answer = await ask(web, "bob:right")
     assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED")

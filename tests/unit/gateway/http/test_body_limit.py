@@ -1,14 +1,14 @@
-"""How large bodies may be: as the largest message asks for, and not all at once."""
+"""Size limits of request bodies, single and in all."""
 
 import pytest
 
 from penstock.gateway.http import body_limit
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 @run_with(on_web)
-async def test_a_body_over_the_limit_is_a_problem(web: Web) -> None:
+async def test_body_over_the_limit_is_refused(web: Web) -> None:
     large = b"x" * (web.limit.bytes_max + 1)
     answer = await web.ask("POST", "/topics/t/messages", large)
     assert (answer.status, answer.code) == (413, "MESSAGE_TOO_LARGE")
@@ -16,7 +16,7 @@ async def test_a_body_over_the_limit_is_a_problem(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_the_limit_grows_with_the_largest_message_of_any_topic(web: Web) -> None:
+async def test_body_limit_follows_the_largest_message_size(web: Web) -> None:
     before = web.limit.bytes_max
     configs = {"max.message.bytes": 10 << 20}
     await web.post("/topics", {"name": "t", "configs": configs})
@@ -28,7 +28,7 @@ async def test_the_limit_grows_with_the_largest_message_of_any_topic(web: Web) -
     assert answer.status == 200
 
 
-def test_too_much_at_once_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_above_the_total_limit_get_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limit, "BODIES_BYTES_MAX", 100)
 
     async def test(web: Web) -> None:
@@ -43,12 +43,14 @@ def test_too_much_at_once_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     on_web(test)
 
 
-def test_one_who_sends_much_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_sender_cannot_use_the_total_limit_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limit, "HOLDER_BYTES_MAX", 100)
 
     async def test(web: Web) -> None:
         web.who = "User:ann"
-        assert web.limit.shares.take(web.who, web.limit.bytes_max), "as if it were being received"
+        assert web.limit.shares.take(web.who, web.limit.bytes_max), (
+            "stands for a body being received"
+        )
         assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 503
         web.who = "User:bob"
         assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
@@ -60,7 +62,7 @@ def test_one_who_sends_much_leaves_room_for_others(monkeypatch: pytest.MonkeyPat
     on_web(test)
 
 
-def test_strangers_leave_room_for_those_who_said_who_they_are(
+def test_anonymous_bodies_leave_capacity_for_authenticated_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(body_limit, "ANONYMOUS_BYTES_MAX", 100)

@@ -1,4 +1,4 @@
-"""How many connections the HTTP port takes, from whom, and how fast."""
+"""Connection limits of the HTTP port: per address, in all, and creation rate."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,7 +13,7 @@ from tests.unit.broker.api.harness import Node, on_node
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 
 
-def with_admission(
+def with_limiter(
     test: Callable[[Node, ConnectionLimiter], Awaitable[None]], *proxies: str, **configs: str
 ) -> None:
     async def scene(node: Node) -> None:
@@ -22,49 +22,49 @@ def with_admission(
     on_node(scene, configs={name.replace("_", "."): value for name, value in configs.items()})
 
 
-def come(admission: ConnectionLimiter, address: str) -> bool:
-    is_admitted = admission.admits(address)
+def connect(limiter: ConnectionLimiter, address: str) -> bool:
+    is_admitted = limiter.admits(address)
     if is_admitted:
-        admission.opened(address)
+        limiter.opened(address)
     return is_admitted
 
 
-@run_with(with_admission, max_connections_per_ip="2")
-async def test_one_address_does_not_take_the_places_of_all(
-    node: Node, admission: ConnectionLimiter
+@run_with(with_limiter, max_connections_per_ip="2")
+async def test_one_address_cannot_take_all_connections(
+    node: Node, limiter: ConnectionLimiter
 ) -> None:
-    assert [come(admission, HERE) for _ in range(3)] == [True, True, False]
-    assert come(admission, THERE)
+    assert [connect(limiter, HERE) for _ in range(3)] == [True, True, False]
+    assert connect(limiter, THERE)
     assert node.ctx.metrics.connections_refused.value == 1
-    admission.lost(HERE)
-    assert come(admission, HERE)
+    limiter.lost(HERE)
+    assert connect(limiter, HERE)
 
 
-@run_with(with_admission, max_connections_per_ip="1", max_connections_per_ip_overrides=f"{HERE}:2")
-async def test_an_address_may_have_a_limit_of_its_own(
-    node: Node, admission: ConnectionLimiter
+@run_with(with_limiter, max_connections_per_ip="1", max_connections_per_ip_overrides=f"{HERE}:2")
+async def test_connection_limit_of_an_address_can_be_overridden(
+    node: Node, limiter: ConnectionLimiter
 ) -> None:
-    assert [come(admission, HERE) for _ in range(3)] == [True, True, False]
-    assert [come(admission, THERE) for _ in range(2)] == [True, False]
+    assert [connect(limiter, HERE) for _ in range(3)] == [True, True, False]
+    assert [connect(limiter, THERE) for _ in range(2)] == [True, False]
 
 
-@run_with(with_admission, max_connections_per_ip="2")
-async def test_handshakes_count_as_well(node: Node, admission: ConnectionLimiter) -> None:
-    assert come(admission, HERE)
-    assert admission.admits(HERE, 5, 0)
-    assert not admission.admits(HERE, 5, 1)
-    assert not admission.admits(THERE, 4095, 0)
+@run_with(with_limiter, max_connections_per_ip="2")
+async def test_unfinished_handshakes_count(node: Node, limiter: ConnectionLimiter) -> None:
+    assert connect(limiter, HERE)
+    assert limiter.admits(HERE, 5, 0)
+    assert not limiter.admits(HERE, 5, 1)
+    assert not limiter.admits(THERE, 4095, 0)
 
 
-@run_with(with_admission, "10.0.0.0/31", max_connections_per_ip="2")
-async def test_a_proxy_stands_for_many(node: Node, admission: ConnectionLimiter) -> None:
-    assert all(come(admission, HERE) for _ in range(5))
-
-
-@run_with(with_admission)
-async def test_a_quota_of_new_connections_holds_here_too(
-    node: Node, admission: ConnectionLimiter
+@run_with(with_limiter, "10.0.0.0/31", max_connections_per_ip="2")
+async def test_trusted_proxy_has_no_limit_per_address(
+    node: Node, limiter: ConnectionLimiter
 ) -> None:
+    assert all(connect(limiter, HERE) for _ in range(5))
+
+
+@run_with(with_limiter)
+async def test_connection_creation_quota_applies(node: Node, limiter: ConnectionLimiter) -> None:
     ctx = node.ctx
     entity = Entity(ip=HERE)
     before = ctx.image
@@ -72,5 +72,5 @@ async def test_a_quota_of_new_connections_holds_here_too(
         await quotas.alter(ctx.admin.store, ctx.image, entity, {QuotaKind.CONNECTION: 2.0})
     )
     ctx.meter.follow(before, ctx.image)
-    assert [come(admission, HERE) for _ in range(4)] == [True, True, False, False]
-    assert come(admission, THERE)
+    assert [connect(limiter, HERE) for _ in range(4)] == [True, True, False, False]
+    assert connect(limiter, THERE)

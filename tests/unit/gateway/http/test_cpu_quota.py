@@ -1,4 +1,4 @@
-"""Quotas at doors: told when to come back, in the words of each dialect."""
+"""Client quotas of the gateways: each protocol's error names the time to wait."""
 
 import asyncio
 import json
@@ -13,8 +13,8 @@ from penstock.gateway.http.cpu_quota import CpuQuota
 from penstock.security.acl_types import NODE_USER
 from penstock.security.quotas import DEFAULT, Entity
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.http.web import Web, on_web
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 KILOBYTE = "x" * 1_000
 
@@ -25,20 +25,20 @@ async def limit(node: Any, entity: Entity, **values: float) -> None:
 
 
 @run_with(on_web)
-async def test_who_published_too_much_is_told_when_to_come_back(web: Web) -> None:
+async def test_publisher_above_quota_gets_429_with_retry_after(web: Web) -> None:
     await limit(web.node, Entity(DEFAULT), producer_byte_rate=100)
     await web.publish(KILOBYTE)
     answer = await web.post("/topics/t/messages", {"payload": KILOBYTE})
     assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
     wait_s = int(answer.headers["retry-after"])
-    assert 9 <= wait_s <= 10, "a kilobyte takes ten seconds, of which one was saved up"
+    assert 9 <= wait_s <= 10, "a kilobyte takes ten seconds, one of which was saved up"
     await asyncio.sleep(wait_s)
     await web.publish(KILOBYTE)
-    assert len(await web.poll(max=10)) == 2, "what was refused was not written"
+    assert len(await web.poll(max=10)) == 2, "the refused message was not written"
 
 
 @run_with(on_web)
-async def test_who_received_too_much_waits_before_the_next_message(web: Web) -> None:
+async def test_receiver_above_quota_waits_for_the_next_message(web: Web) -> None:
     await web.publish(KILOBYTE, KILOBYTE)
     await limit(web.node, Entity(DEFAULT), consumer_byte_rate=100)
     assert len(await web.poll(max=1)) == 1
@@ -49,8 +49,8 @@ async def test_who_received_too_much_waits_before_the_next_message(web: Web) -> 
 
 
 @run_with(on_web)
-async def test_looking_at_messages_is_reading_them(web: Web) -> None:
-    """What the console shows is read by portions."""
+async def test_console_reads_are_charged_to_the_fetch_quota(web: Web) -> None:
+    """The console reads portions."""
 
     await web.publish(KILOBYTE)
     await limit(web.node, Entity(DEFAULT), consumer_byte_rate=100)
@@ -63,7 +63,7 @@ async def test_looking_at_messages_is_reading_them(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_a_client_id_has_a_quota_of_its_own(web: Web) -> None:
+async def test_client_id_has_its_own_quota(web: Web) -> None:
     await limit(web.node, Entity(None, "reports"), producer_byte_rate=100)
     path, body = "/topics/t/messages", {"payload": KILOBYTE}
     for _ in range(2):
@@ -73,7 +73,7 @@ async def test_a_client_id_has_a_quota_of_its_own(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_topics_are_made_no_faster_than_the_quota_says(web: Web) -> None:
+async def test_topic_creation_is_limited_by_the_mutation_quota(web: Web) -> None:
     await limit(web.node, Entity(DEFAULT), controller_mutation_rate=1)
     statuses = [
         (await web.post("/topics", {"name": f"t{at}", "partitions": 10})).status for at in range(3)
@@ -82,7 +82,7 @@ async def test_topics_are_made_no_faster_than_the_quota_says(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_the_processors_time_is_charged_and_each_dialect_says_so_in_its_own_words(
+async def test_processor_time_is_charged_and_refused_by_each_protocol(
     web: Web,
 ) -> None:
     spent = {"s": 0.0}
@@ -102,7 +102,7 @@ async def test_the_processors_time_is_charged_and_each_dialect_says_so_in_its_ow
 
 
 @run_with(with_sdk)
-async def test_sqs_throttles_as_amazon_does(sdk: Sdk) -> None:
+async def test_sqs_reports_throttling_like_amazon(sdk: Sdk) -> None:
     url = await sdk.create()
     await limit(sdk.node, Entity(None, "batch"), producer_byte_rate=100)
     sdk.headers["user-agent"] = "Boto3/1.40 md/Botocore#1.40 app/batch cfg/retry-mode#legacy"

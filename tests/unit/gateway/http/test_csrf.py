@@ -1,4 +1,4 @@
-"""Pages of other sites, and names that other sites own."""
+"""Protection against cross-site requests and DNS rebinding."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -10,9 +10,9 @@ from penstock.gateway.http.csrf import CsrfCheck
 from penstock.gateway.http.forwarded import read_networks
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
-from tests.unit.gateway.http.asking import Web
+from tests.unit.gateway.http.web import Web
 
-OURS = {"host": "127.0.0.1:8080"}
+CONSOLE_HEADER = {"host": "127.0.0.1:8080"}
 LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
 Ask = Callable[[str, str, Mapping[str, str]], Awaitable[int]]
 
@@ -33,7 +33,7 @@ def with_port(
         web.host = "10.0.0.1"
 
         async def ask(method: str, path: str, headers: Mapping[str, str]) -> int:
-            return (await web.ask(method, path, None, **{**OURS, **headers})).status
+            return (await web.ask(method, path, None, **{**CONSOLE_HEADER, **headers})).status
 
         await test(ask, node)
 
@@ -41,7 +41,7 @@ def with_port(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "headers",
     [
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:3000"},
@@ -52,7 +52,7 @@ def with_port(
     ],
 )
 @pytest.mark.parametrize("is_guarded", [False, True])
-def test_a_page_of_another_site_has_nothing_done(said: dict[str, str], is_guarded: bool) -> None:
+def test_cross_site_request_is_refused(headers: dict[str, str], is_guarded: bool) -> None:
     async def test(ask: Ask, node: Node) -> None:
         for method, path in (
             ("POST", "/"),
@@ -62,13 +62,13 @@ def test_a_page_of_another_site_has_nothing_done(said: dict[str, str], is_guarde
             ("GET", "/console/api/overview"),
             ("POST", "/docs"),
         ):
-            assert await ask(method, path, said) == 403, (method, path)
+            assert await ask(method, path, headers) == 403, (method, path)
 
     with_port(test, is_guarded=is_guarded)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "headers",
     [
         {},
         {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:8080"},
@@ -78,18 +78,18 @@ def test_a_page_of_another_site_has_nothing_done(said: dict[str, str], is_guarde
     ],
 )
 @run_with(with_port)
-async def test_our_own_pages_and_programs_are_answered(
-    ask: Ask, node: Node, *, said: dict[str, str]
+async def test_same_site_and_program_requests_are_allowed(
+    ask: Ask, node: Node, *, headers: dict[str, str]
 ) -> None:
-    assert await ask("POST", "/topics/t/messages", said) == 200
-    assert await ask("GET", "/topics/t/poll", said) == 200
+    assert await ask("POST", "/topics/t/messages", headers) == 200
+    assert await ask("GET", "/topics/t/poll", headers) == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/console", "/console/static/app.js", "/metrics"])
 @run_with(with_port)
-async def test_links_to_pages_are_followed(ask: Ask, node: Node, *, path: str) -> None:
+async def test_cross_site_links_to_pages_are_allowed(ask: Ask, node: Node, *, path: str) -> None:
     assert await ask("GET", path, LINK) == 200
-    assert await ask("GET", path, {"sec-fetch-site": "cross-site"}) == 403, "as a picture"
+    assert await ask("GET", path, {"sec-fetch-site": "cross-site"}) == 403, "an embedded image"
 
 
 FOREIGN = {"host": "evil.example:8080"}
@@ -100,14 +100,12 @@ FOREIGN = {"host": "evil.example:8080"}
     ["localhost", "127.0.0.1:80", "[::1]:8080", "penstock:8080", "host.docker.internal", "a.test."],
 )
 @run_with(with_port)
-async def test_names_that_nobody_else_can_own_are_answered_to(
-    ask: Ask, node: Node, *, host: str
-) -> None:
+async def test_private_host_names_are_allowed(ask: Ask, node: Node, *, host: str) -> None:
     assert await ask("GET", "/topics", {"host": host}) == 200
     assert await ask("GET", "/topics", FOREIGN) == 403
 
 
-def test_other_names_are_answered_to_where_they_are_listed_or_do_no_harm() -> None:
+def test_public_host_names_are_allowed_if_listed_or_harmless() -> None:
     async def test(ask: Ask, node: Node) -> None:
         assert await ask("GET", "/topics", FOREIGN) == 200
 
@@ -117,18 +115,18 @@ def test_other_names_are_answered_to_where_they_are_listed_or_do_no_harm() -> No
     with_port(test, host="0.0.0.0")
 
 
-def test_a_trusted_proxy_says_what_it_was_asked_for() -> None:
-    said = {
+def test_forwarded_host_is_trusted_only_from_proxies() -> None:
+    headers = {
         "host": "upstream",
         "x-forwarded-host": "queue.example",
         "origin": "https://queue.example",
     }
 
     async def trusted(ask: Ask, node: Node) -> None:
-        assert await ask("POST", "/topics", said) == 200
+        assert await ask("POST", "/topics", headers) == 200
 
-    async def stranger(ask: Ask, node: Node) -> None:
-        assert await ask("POST", "/topics", said) == 403
+    async def untrusted(ask: Ask, node: Node) -> None:
+        assert await ask("POST", "/topics", headers) == 403
 
     with_port(trusted, proxies="10.0.0.0/8", is_guarded=True)
-    with_port(stranger, proxies="192.168.0.0/16", is_guarded=True)
+    with_port(untrusted, proxies="192.168.0.0/16", is_guarded=True)

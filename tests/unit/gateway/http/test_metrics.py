@@ -1,4 +1,4 @@
-"""The scrape, read back by the parsers that Prometheus' own Python library ships."""
+"""Metrics output, parsed by Prometheus' own Python library."""
 
 import asyncio
 import math
@@ -22,7 +22,7 @@ WANTS_OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain
 
 
 def scrape(catalogue: Catalogue) -> tuple[dict[str, Metric], dict[str, Metric]]:
-    """The same catalogue read through both formats."""
+    """Renders and parses a catalogue in both formats."""
     text, text_type = render(catalogue, "*/*")
     strict, strict_type = render(catalogue, WANTS_OPENMETRICS)
     assert (text_type, strict_type) == (TEXT, OPENMETRICS)
@@ -33,7 +33,7 @@ def _by_name(families: Iterable[Metric]) -> dict[str, Metric]:
     return {family.name: family for family in families}
 
 
-def test_a_counter_is_read_back_with_labels_and_help() -> None:
+def test_counter_round_trips_with_labels_and_help() -> None:
     catalogue = Catalogue()
     bytes_in = catalogue.add("penstock_bytes_in_total", "counter", "Bytes produced.", ("topic",))
     bytes_in.counter("orders").value += 7
@@ -45,7 +45,7 @@ def test_a_counter_is_read_back_with_labels_and_help() -> None:
         ]
 
 
-def test_a_counter_declared_without_total_is_served_with_it() -> None:
+def test_counter_gets_the_total_suffix() -> None:
     catalogue = Catalogue()
     family = catalogue.add("penstock_requests", "counter", "Requests.")
     family.counter().value += 1
@@ -54,7 +54,7 @@ def test_a_counter_declared_without_total_is_served_with_it() -> None:
     assert sample_name(family) == "penstock_requests_total"
 
 
-def test_a_gauge_computed_at_scrape_time_is_read_back() -> None:
+def test_gauge_computed_at_scrape_time_round_trips() -> None:
     catalogue = Catalogue()
     values = {("orders", "0"): 1.5, ("orders", "1"): -2.0}
     catalogue.add(
@@ -87,7 +87,7 @@ def test_histogram_buckets_are_cumulative_and_end_in_infinity() -> None:
     topic=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20),
     value=st.floats(allow_nan=False),
 )
-def test_any_label_and_any_number_survive(topic: str, value: float) -> None:
+def test_any_label_and_number_round_trip(topic: str, value: float) -> None:
     catalogue = Catalogue()
     catalogue.add("penstock_depth", "gauge", "Depth.", ("topic",)).counter(topic).value = value
     body, _ = render(catalogue, WANTS_OPENMETRICS)
@@ -96,7 +96,7 @@ def test_any_label_and_any_number_survive(topic: str, value: float) -> None:
     assert (sample.labels, sample.value) == ({"topic": topic}, value)
 
 
-def test_hostile_help_and_labels_stay_on_their_line() -> None:
+def test_hostile_help_and_labels_are_escaped() -> None:
     catalogue = Catalogue()
     family = catalogue.add("penstock_depth", "gauge", 'a "quoted"\nback\\slash', ("topic",))
     family.counter('x"} 1\npenstock_forged 1\n').value = 1
@@ -107,19 +107,19 @@ def test_hostile_help_and_labels_stay_on_their_line() -> None:
     assert strict["penstock_depth"].documentation == 'a "quoted"\nback\\slash'
 
 
-def test_not_a_number_is_spelled_as_prometheus_spells_it() -> None:
+def test_special_numbers_use_prometheus_spelling() -> None:
     catalogue = Catalogue()
     catalogue.add("penstock_age", "gauge", "Age.").counter().value = math.nan
     body, _ = render(catalogue)
     assert body.endswith(b"penstock_age NaN\n")
 
 
-def test_an_empty_catalogue_is_a_valid_scrape() -> None:
+def test_empty_catalogue_is_a_valid_scrape() -> None:
     assert render(Catalogue()) == (b"", TEXT)
     assert render(Catalogue(), WANTS_OPENMETRICS) == (b"# EOF\n", OPENMETRICS)
 
 
-def test_a_distribution_that_somebody_else_keeps_is_read_when_scraped() -> None:
+def test_external_histogram_is_read_at_scrape_time() -> None:
     catalogue = Catalogue()
     kept = Histogram(AGE_BUCKETS)
     catalogue.add("penstock_age_seconds", "histogram", "Age.", read=lambda: [((), kept)])
@@ -134,7 +134,7 @@ def test_a_distribution_that_somebody_else_keeps_is_read_when_scraped() -> None:
         assert samples["penstock_age_seconds_count", None] == 2
 
 
-def test_others_have_their_turn_while_much_is_scraped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_scrape_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_turns, "PIECE_STEPS", 1)
     catalogue = Catalogue()
     for number in range(10):
@@ -160,7 +160,7 @@ def test_others_have_their_turn_while_much_is_scraped(monkeypatch: pytest.Monkey
     assert rounds >= 100
 
 
-def test_a_distribution_agrees_with_itself_though_others_have_their_turn(
+def test_histogram_is_consistent_although_rendering_yields(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fair_turns, "PIECE_STEPS", 1)
@@ -188,4 +188,4 @@ def test_a_distribution_agrees_with_itself_though_others_have_their_turn(
         ends[number] = told["penstock_age_seconds_bucket", "+Inf"]
         assert told["penstock_age_seconds_sum", None] == ends[number]
         assert told["penstock_age_seconds_count", None] == ends[number]
-    assert len(set(ends.values())) > 1, "nobody had a turn"
+    assert len(set(ends.values())) > 1, "no other task ran"

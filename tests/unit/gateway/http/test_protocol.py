@@ -1,4 +1,4 @@
-"""A connection of the HTTP port: what asks to change protocols, what is not text, who hangs up."""
+"""Connection of the HTTP port: upgrades, invalid text, disconnects."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ HEAD = b"POST /a%20b?c=d HTTP/1.1\r\nhost: x\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with what it understood, and the body."""
+    """Responds with the parsed request and its body."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -56,7 +56,7 @@ def serve(app: ASGIApp, scene: Callable[[int], Awaitable[None]]) -> None:
 
 
 async def send(port: int, *pieces: bytes, answers: int = 1) -> bytes:
-    """Sends the pieces; returns what is answered, up to so many answers of `echo`."""
+    """Sends the pieces; returns up to `answers` responses of `echo`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for piece in pieces:
         writer.write(piece)
@@ -81,7 +81,7 @@ async def send(port: int, *pieces: bytes, answers: int = 1) -> bytes:
     ids=["length", "chunked", "expect"],
 )
 @pytest.mark.parametrize("step", [1, 7, 10_000])
-def test_a_request_to_change_protocols_keeps_its_body(more: bytes, body: bytes, step: int) -> None:
+def test_upgrade_request_keeps_its_body(more: bytes, body: bytes, step: int) -> None:
     async def scene(port: int) -> None:
         raw = HEAD + H2C + more + b"\r\n" + body
         said = await send(port, *(raw[at : at + step] for at in range(0, len(raw), step)))
@@ -94,7 +94,7 @@ def test_a_request_to_change_protocols_keeps_its_body(more: bytes, body: bytes, 
     serve(echo, scene)
 
 
-def test_requests_behind_it_are_served_too() -> None:
+def test_requests_pipelined_after_an_upgrade_are_served() -> None:
     async def scene(port: int) -> None:
         one = HEAD + H2C + b"content-length: 5\r\n\r\nhello"
         other = b"GET / HTTP/1.1\r\nhost: x\r\n" + H2C + b"\r\n"
@@ -106,7 +106,7 @@ def test_requests_behind_it_are_served_too() -> None:
 
 
 @pytest.mark.parametrize("target", [b"/%ff", b"/x?group=%ff", b"/x?%c3=1", b"/%ed%a0%80"])
-def test_what_is_no_text_is_400_before_anybody_looks(target: bytes) -> None:
+def test_target_that_is_not_utf8_gets_400_before_routing(target: bytes) -> None:
     async def scene(port: int) -> None:
         said = await send(port, b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n")
         assert said.startswith(b"HTTP/1.1 400")
@@ -117,9 +117,7 @@ def test_what_is_no_text_is_400_before_anybody_looks(target: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_streaming", [False, True])
-def test_whoever_hangs_up_leaves_no_trace(
-    caplog: pytest.LogCaptureFixture, is_streaming: bool
-) -> None:
+def test_disconnect_is_not_logged(caplog: pytest.LogCaptureFixture, is_streaming: bool) -> None:
     began = asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +143,7 @@ def test_whoever_hangs_up_leaves_no_trace(
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_who_is_being_answered_is_told_that_the_peer_is_gone(count: int) -> None:
+def test_running_request_is_notified_of_the_disconnect(count: int) -> None:
     began, told = asyncio.Event(), asyncio.Event()
 
     async def waiting(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Requests that offer to become another protocol: they are served as HTTP/1.1. Over sockets."""
+"""Requests that offer a protocol upgrade are served as HTTP/1.1, over sockets."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.unit.gateway.test_server import connect, get, send, serve
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
 WEBSOCKET = b"connection: upgrade\r\nupgrade: websocket\r\n"
 BODY = b'{"payload": "GET /trap HTTP/1.1\r\nhost: h\r\n\r\n"}'
-"""Whoever loses the body takes what is in it for a request."""
+"""A parser that loses the body would treat its content as a request."""
 LENGTH = b"content-length: %d\r\n" % len(BODY)
 CHUNKED = b"transfer-encoding: chunked\r\n"
 CHUNKS = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"
@@ -61,7 +61,7 @@ async def answer_of(reader: asyncio.StreamReader) -> dict[str, Any]:
     ("framing", "body"), [(LENGTH, BODY), (CHUNKED, CHUNKS)], ids=["length", "chunked"]
 )
 @pytest.mark.parametrize("step", [0, 1, 7, 64])
-def test_the_body_of_a_request_that_offers_an_upgrade_arrives(
+def test_body_of_an_upgrade_request_arrives(
     monkeypatch: pytest.MonkeyPatch, offer: bytes, framing: bytes, body: bytes, step: int
 ) -> None:
     raw = post(framing, offer) + body
@@ -84,7 +84,7 @@ def test_the_body_of_a_request_that_offers_an_upgrade_arrives(
     serve_echo(monkeypatch, scene)
 
 
-def test_a_body_that_comes_long_after_its_head_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_body_of_an_upgrade_request_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(server: HttpServer) -> None:
         async with connect(server) as (reader, writer):
             writer.write(post(LENGTH + b"expect: 100-continue\r\n"))
@@ -97,7 +97,7 @@ def test_a_body_that_comes_long_after_its_head_arrives(monkeypatch: pytest.Monke
     serve_echo(monkeypatch, scene)
 
 
-def test_what_is_pipelined_after_an_offer_is_answered_in_turn(
+def test_requests_pipelined_after_an_upgrade_are_answered_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scene(server: HttpServer) -> None:
@@ -113,7 +113,7 @@ def test_what_is_pipelined_after_an_offer_is_answered_in_turn(
 
 @pytest.mark.parametrize("offer", ["upgrade: h2c", "upgrade: websocket"])
 @run_with(serve)
-async def test_a_request_without_a_body_is_answered_as_if_nothing_was_offered(
+async def test_upgrade_request_without_body_is_answered_normally(
     server: HttpServer, *, offer: str
 ) -> None:
     for path in ("/healthz", "/nothing"):
@@ -132,13 +132,15 @@ async def test_a_request_without_a_body_is_answered_as_if_nothing_was_offered(
     ids=["smuggle", "length", "header", "headers"],
 )
 @run_with(serve)
-async def test_an_offer_gets_nobody_past_the_bounds(server: HttpServer, *, framing: bytes) -> None:
+async def test_upgrade_requests_are_subject_to_limits(
+    server: HttpServer, *, framing: bytes
+) -> None:
     answer = await send(server, post(framing))
     assert answer.startswith(b"HTTP/1.1 400"), answer
     assert (await get(server, "/healthz"))[0] == 200
 
 
-def test_the_next_head_after_an_offer_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_after_an_upgrade_request_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.05)
 
     async def scene(server: HttpServer) -> None:

@@ -1,4 +1,4 @@
-"""Answers that nobody reads: how much is kept of them, and who loses what."""
+"""Unread responses: memory limits, and which responses are dropped."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ STATUSES = (b"HTTP/1.1 200", b"HTTP/1.1 503")
 
 
 class Site:
-    """An application whose answers are large, and those who ask for them and read nothing."""
+    """Application with large responses, and clients that do not read them."""
 
     def __init__(self, app: ASGIApp, bytes_max: int = BYTES_MAX, share: int = HOLDER_MAX) -> None:
         self.answers = ResponseBudget(app, bytes_max, share)
@@ -42,7 +42,7 @@ class Site:
         await ForwardedFor(self.answers, [])(scope, receive, send)
 
     async def ask(self, port: int, user: str = "") -> socket.socket:
-        """Reads nothing yet."""
+        """Sends a request without reading the response."""
         loop = asyncio.get_running_loop()
         peer = socket.socket()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -58,7 +58,7 @@ class Site:
             await asyncio.sleep(0.001)
 
     def kept(self) -> int:
-        """Bytes that the transports keep."""
+        """Bytes in the transports' buffers."""
         return sum(
             one.transport.get_write_buffer_size()
             for one in self.connections
@@ -68,7 +68,7 @@ class Site:
     def open_count(self) -> int:
         return sum(not one.transport.is_closing() for one in self.connections)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         for peer in self._peers:
             peer.close()
 
@@ -82,14 +82,14 @@ async def head_of(peer: socket.socket) -> bytes:
 
 
 async def read_all(peer: socket.socket, count: int) -> int:
-    """Bytes read, up to so many."""
+    """Reads up to `count` bytes; returns their number."""
     loop, size = asyncio.get_running_loop(), 0
     while size < count and (some := await loop.sock_recv(peer, 1 << 20)):
         size += len(some)
     return size
 
 
-def test_unread_answers_are_bounded_by_whose_they_are_and_in_all() -> None:
+def test_unread_responses_are_limited_per_holder_and_in_all() -> None:
     site = Site(large)
 
     async def scene(port: int) -> None:
@@ -102,13 +102,13 @@ def test_unread_answers_are_bounded_by_whose_they_are_and_in_all() -> None:
         assert 0 < site.answers.shares.taken <= BYTES_MAX
         each = protocol.WRITE_BUFFER_BYTES + protocol.PIECE_BYTES + 1024
         assert site.kept() <= 3 * PEERS * each
-        site.hang_up()
+        site.disconnect()
         await site.until(lambda: site.answers.shares.taken == 0)
 
     serve(site, scene)
 
 
-def test_who_reads_is_served_while_others_do_not() -> None:
+def test_reading_client_is_served_while_others_do_not_read() -> None:
     site = Site(large)
 
     async def scene(port: int) -> None:
@@ -118,12 +118,12 @@ def test_who_reads_is_served_while_others_do_not() -> None:
         for _ in range(3):
             peer = await site.ask(port, "User:bob")
             assert await read_all(peer, len(BODY)) >= len(BODY)
-        site.hang_up()
+        site.disconnect()
 
     serve(site, scene)
 
 
-def test_strangers_share_what_their_address_has() -> None:
+def test_anonymous_clients_share_the_limit_of_their_address() -> None:
     site = Site(large, share=len(BODY) * 2)
 
     async def scene(port: int) -> None:
@@ -131,12 +131,12 @@ def test_strangers_share_what_their_address_has() -> None:
         heads = sorted([await head_of(peer) for peer in peers])
         assert heads == [STATUSES[0]] * 2 + [STATUSES[1]] * 2
         assert site.answers.shares.held("127.0.0.1") == 2 * len(BODY)
-        site.hang_up()
+        site.disconnect()
 
     serve(site, scene)
 
 
-def test_who_has_not_read_for_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_response_is_dropped_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_budget, "GRACE_SECONDS", 0.0)
     site = Site(large, share=len(BODY))
 
@@ -145,12 +145,12 @@ def test_who_has_not_read_for_long_makes_room(monkeypatch: pytest.MonkeyPatch) -
         await site.until(lambda: any(one.paused_at is not None for one in site.connections))
         peer = await site.ask(port)
         assert await read_all(peer, len(BODY)) >= len(BODY)
-        site.hang_up()
+        site.disconnect()
 
     serve(site, scene)
 
 
-def test_who_reads_nothing_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "STALL_SECONDS", 0.05)
     site = Site(large)
 
@@ -164,12 +164,12 @@ def test_who_reads_nothing_loses_the_connection(monkeypatch: pytest.MonkeyPatch)
         with contextlib.suppress(ConnectionResetError):
             size = await read_all(peer, len(BODY))
         assert size < len(BODY)
-        site.hang_up()
+        site.disconnect()
 
     serve(site, scene)
 
 
-def test_streams_that_nobody_reads_end() -> None:
+def test_unread_event_streams_end() -> None:
     chunk, waits = b"x" * (1 << 20), WaitingRequests()
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
@@ -187,7 +187,7 @@ def test_streams_that_nobody_reads_end() -> None:
         await site.until(lambda: site.asked == PEERS)
         await site.until(lambda: site.open_count() <= 4)
         assert site.answers.shares.taken <= 4 * len(chunk)
-        site.hang_up()
+        site.disconnect()
         await site.until(lambda: site.answers.shares.taken == 0)
 
     serve(site, scene)

@@ -1,4 +1,4 @@
-"""Headers for browsers on every answer: pages, data, errors, and refusals from below the routes."""
+"""Security headers on all responses: pages, data, errors, and refusals below the routes."""
 
 import base64
 import hashlib
@@ -58,13 +58,17 @@ def require(answer: bytes, status: int) -> dict[bytes, bytes]:
     ],
 )
 @run_with(serve)
-async def test_every_answer_has_them_once(server: HttpServer, *, raw: bytes, status: int) -> None:
+async def test_every_response_has_each_header_once(
+    server: HttpServer, *, raw: bytes, status: int
+) -> None:
     ending = b"" if raw[0] == 0 else b"host: h\r\nconnection: close\r\n\r\n"
     rows = require(await send(server, raw + ending), status)
     assert b"strict-transport-security" not in rows
 
 
-def test_an_answer_keeps_its_own_and_a_failure_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_keeps_its_own_header_and_failures_have_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/fails":
             raise ValueError("on purpose")
@@ -85,7 +89,7 @@ def test_an_answer_keeps_its_own_and_a_failure_has_all(monkeypatch: pytest.Monke
 
 
 @run_with(serve)
-async def test_the_page_of_all_routes_may_have_its_style_and_no_more(server: HttpServer) -> None:
+async def test_docs_page_policy_allows_only_its_style(server: HttpServer) -> None:
     answer = await send(server, b"GET /docs HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
     (policy,) = [value for name, value in headers_in(answer) if name == POLICY]
     (style,) = re.findall(rb"<style>(.*?)</style>", answer, re.DOTALL)
@@ -96,8 +100,8 @@ async def test_the_page_of_all_routes_may_have_its_style_and_no_more(server: Htt
     assert b"style=" not in answer
 
 
-def test_only_over_tls_browsers_are_told_to_stay_there() -> None:
-    told = b"strict-transport-security"
-    assert told not in dict(headers_of())
-    assert dict(headers_of(60))[told] == b"max-age=60"
-    assert dict(headers_of(0))[told] == b"max-age=0"
+def test_hsts_header_is_sent_only_over_tls() -> None:
+    hsts = b"strict-transport-security"
+    assert hsts not in dict(headers_of())
+    assert dict(headers_of(60))[hsts] == b"max-age=60"
+    assert dict(headers_of(0))[hsts] == b"max-age=0"

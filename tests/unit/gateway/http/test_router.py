@@ -1,4 +1,4 @@
-"""Routes by their first word: the same answers as trying all of them in turn."""
+"""Routes indexed by their first segment: same results as trying all in turn."""
 
 import asyncio
 
@@ -44,13 +44,13 @@ def one_by_one(scope: Scope) -> tuple[Match, Route | None]:
 @pytest.mark.parametrize(
     "path", ["/", "", "//", "/topics", "/topics/a", "/topics/a/ack", "/12/q", "/x/q", "/other"]
 )
-def test_a_directory_chooses_as_starlette_does(method: str, path: str) -> None:
+def test_index_matches_the_same_route_as_starlette(method: str, path: str) -> None:
     scope: Scope = {"type": "http", "method": method, "path": path, "root_path": ""}
     match, found = RouteIndex(ROUTES).matches(scope)
     assert (match, found.get(CHOSEN)) == one_by_one(scope)
 
 
-def test_what_is_chosen_is_what_answers() -> None:
+def test_matched_route_handles_the_request() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

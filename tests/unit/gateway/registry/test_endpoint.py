@@ -1,4 +1,4 @@
-"""The registry's routes as Confluent's clients see them: answers, numbers and content types."""
+"""Registry routes as Confluent's clients use them: responses, error codes, content types."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Answer, Web, on_web
+from tests.unit.gateway.http.web import Answer, Web, on_web
 
 ONE = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}'
 ONE_KEPT = '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}'
@@ -29,7 +29,7 @@ def refusal(answer: Answer) -> tuple[int, int]:
 
 
 @run_with(on_web)
-async def test_a_schema_is_registered_and_found_in_every_way(web: Web) -> None:
+async def test_registered_schema_is_found_by_every_route(web: Web) -> None:
     assert (await web.get("/subjects")).json == []
     registered = await register(web, "s")
     assert registered.status == 200
@@ -57,7 +57,7 @@ async def test_a_schema_is_registered_and_found_in_every_way(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_the_same_schema_keeps_its_id_and_a_new_one_gets_another(web: Web) -> None:
+async def test_same_schema_keeps_its_id_and_a_new_one_gets_another(web: Web) -> None:
     assert (await register(web, "s", ONE)).json["id"] == 1
     assert (await register(web, "s", ONE_KEPT)).json == (await register(web, "s")).json
     assert (await register(web, "t", ONE)).json["id"] == 1
@@ -93,7 +93,7 @@ NOT_THERE = [
 
 
 @run_with(on_web)
-async def test_what_is_not_there_has_its_number(web: Web) -> None:
+async def test_missing_resources_have_their_error_codes(web: Web) -> None:
     await register(web, "s")
     for method, path, number in NOT_THERE:
         answer = await web.ask(method, path, {} if method == "PUT" else None)
@@ -133,7 +133,7 @@ BAD_BODIES: list[tuple[str, str, Any, int]] = [
     ("method", "path", "body", "number"), BAD_BODIES, ids=[str(n) for *_, n in BAD_BODIES]
 )
 @run_with(on_web)
-async def test_what_makes_no_sense_has_its_number(
+async def test_invalid_bodies_have_their_error_codes(
     web: Web, *, method: str, path: str, body: Any, number: int
 ) -> None:
     await register(web, "s")
@@ -142,7 +142,7 @@ async def test_what_makes_no_sense_has_its_number(
 
 
 @run_with(on_web)
-async def test_a_body_that_is_no_json_or_comes_from_a_form_is_refused(web: Web) -> None:
+async def test_body_that_is_not_json_is_refused(web: Web) -> None:
     path = "/subjects/s/versions"
     assert refusal(await web.ask("POST", path, b"{")) == (400, 400)
     form = "application/x-www-form-urlencoded"
@@ -152,7 +152,7 @@ async def test_a_body_that_is_no_json_or_comes_from_a_form_is_refused(web: Web) 
 
 
 @run_with(on_web)
-async def test_plain_json_is_answered_to_who_asks_for_that_only(web: Web) -> None:
+async def test_plain_json_is_returned_only_on_request(web: Web) -> None:
     for accept, kind in (
         ("application/json", "application/json"),
         (f"{VENDOR}, application/json", VENDOR),
@@ -163,7 +163,7 @@ async def test_plain_json_is_answered_to_who_asks_for_that_only(web: Web) -> Non
 
 
 @run_with(on_web)
-async def test_deleting_goes_in_two_steps(web: Web) -> None:
+async def test_deletion_has_two_steps(web: Web) -> None:
     await register(web, "s", ONE)
     await register(web, "s", TWO)
     assert (await web.ask("DELETE", "/subjects/s/versions/1")).json == 1
@@ -184,7 +184,7 @@ async def test_deleting_goes_in_two_steps(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_levels_are_set_shown_and_unset(web: Web) -> None:
+async def test_compatibility_levels_are_set_shown_and_unset(web: Web) -> None:
     assert (await web.get("/config")).json == {"compatibilityLevel": "BACKWARD"}
     put = await web.ask("PUT", "/config", {"compatibility": "full"})
     assert put.json == {"compatibility": "FULL"}
@@ -199,7 +199,7 @@ async def test_levels_are_set_shown_and_unset(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_compatibility_is_told_with_reasons(web: Web) -> None:
+async def test_incompatibility_is_reported_with_reasons(web: Web) -> None:
     path = "/compatibility/subjects/s/versions"
     assert (await web.post(f"{path}/latest", {"schema": ONE})).json == {"is_compatible": True}
     await register(web, "s")
@@ -210,7 +210,7 @@ async def test_compatibility_is_told_with_reasons(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_a_registry_that_imports_takes_ids_and_versions_as_they_come(web: Web) -> None:
+async def test_import_mode_accepts_given_ids_and_versions(web: Web) -> None:
     assert (await web.ask("PUT", "/mode", {"mode": "IMPORT"})).json == {"mode": "IMPORT"}
     imported = await register(web, "s", TWO, id=70, version=5)
     assert imported.json["id"] == 70
@@ -225,7 +225,7 @@ async def test_a_registry_that_imports_takes_ids_and_versions_as_they_come(web: 
 
 
 @run_with(on_web)
-async def test_references_are_shown_and_protected(web: Web) -> None:
+async def test_references_are_shown_and_protect_schemas(web: Web) -> None:
     await register(web, "inner")
     reference = {"name": "R", "subject": "inner", "version": 1}
     outer = '{"type": "array", "items": "R"}'
@@ -240,7 +240,7 @@ async def test_references_are_shown_and_protected(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_metadata_is_kept_and_found(web: Web) -> None:
+async def test_metadata_is_stored_and_searchable(web: Web) -> None:
     metadata = {"properties": {"owner": "billing"}}
     await register(web, "s", ONE, metadata=metadata)
     await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
@@ -253,24 +253,24 @@ RULES = {"domainRules": [{"name": "r", "kind": "CONDITION", "mode": "WRITE", "ty
 
 
 @run_with(on_web)
-async def test_the_same_schema_with_and_without_metadata_is_one(web: Web) -> None:
+async def test_schema_without_metadata_inherits_it_from_the_version_before(web: Web) -> None:
     metadata = {"properties": {"owner": "billing"}}
     first = (await register(web, "s", ONE, metadata=metadata, ruleSet=RULES)).json
     assert (await register(web, "s", ONE)).json == first
     assert (await web.post("/subjects/s", {"schema": ONE})).json["version"] == 1
-    # What comes after without has those of the one before.
+    # A later registration without metadata inherits that of the version before.
     assert (await register(web, "s", TWO)).json["version"] == 2
     second = (await web.get("/subjects/s/versions/2")).json
     assert (second["metadata"], second["ruleSet"]) == (metadata, RULES)
     other = await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
     assert other.json["version"] == 3
-    # Another subject has nothing to take them from: there it is another schema.
+    # In another subject there is nothing to inherit: there it is another schema.
     plain = (await register(web, "t", ONE)).json
     assert plain["id"] != first["id"]
 
 
 @run_with(on_web)
-async def test_defaults_and_overrides_are_part_of_what_is_registered(web: Web) -> None:
+async def test_defaults_and_overrides_become_part_of_the_schema(web: Web) -> None:
     config = {
         "defaultMetadata": {"properties": {"a": "default", "b": "default"}},
         "overrideMetadata": {"properties": {"c": "override"}},
@@ -291,7 +291,7 @@ async def test_defaults_and_overrides_are_part_of_what_is_registered(web: Web) -
 
 
 @run_with(on_web)
-async def test_a_schema_by_its_id_tells_its_place_in_a_subject(web: Web) -> None:
+async def test_schema_by_id_names_its_subject_and_version(web: Web) -> None:
     await register(web, "s", ONE)
     await register(web, "t", ONE)
     shown = (await web.get("/schemas/ids/1?subject=t")).json
@@ -301,7 +301,7 @@ async def test_a_schema_by_its_id_tells_its_place_in_a_subject(web: Web) -> None
 
 
 @run_with(on_web)
-async def test_only_what_is_deleted_altogether_is_listed_as_deleted(web: Web) -> None:
+async def test_deleted_only_lists_fully_deleted_subjects(web: Web) -> None:
     for subject in ("s", "t"):
         await register(web, subject, ONE)
         await register(web, subject, TWO)
@@ -328,7 +328,9 @@ async def test_only_what_is_deleted_altogether_is_listed_as_deleted(web: Web) ->
     ],
 )
 @run_with(on_web)
-async def test_a_subject_has_no_control_characters(web: Web, *, name: str, is_right: bool) -> None:
+async def test_subject_with_control_characters_is_refused(
+    web: Web, *, name: str, is_right: bool
+) -> None:
     answer = await register(web, name, ONE)
     if is_right:
         assert answer.status == 200
@@ -338,7 +340,7 @@ async def test_a_subject_has_no_control_characters(web: Web, *, name: str, is_ri
 
 
 @run_with(on_web)
-async def test_listings_come_in_pages(web: Web) -> None:
+async def test_listings_are_paginated(web: Web) -> None:
     for subject in ("a1", "a2", "b1"):
         await register(web, subject)
     assert (await web.get("/subjects?subjectPrefix=a")).json == ["a1", "a2"]
@@ -347,7 +349,7 @@ async def test_listings_come_in_pages(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_pages_about_the_registry_itself(web: Web) -> None:
+async def test_static_pages_describe_the_registry(web: Web) -> None:
     assert (await web.get("/schemas/types")).json == ["AVRO", "JSON", "PROTOBUF"]
     assert (await web.get("/contexts")).json == ["."]
     assert "kafka-cluster" in (await web.get("/v1/metadata/id")).json["scope"]["clusters"]

@@ -1,10 +1,10 @@
-"""Contexts over HTTP: qualified subjects, paths below a context, and rights to them."""
+"""Contexts over HTTP: qualified subjects, paths below a context, permissions."""
 
 import pytest
 
 from penstock.broker.api.route_row import Operation, ResourceType
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 from tests.unit.gateway.registry.test_endpoint import ONE, ONE_KEPT, TWO, refusal, register
 
 INT = {"schema": '"int"'}
@@ -12,7 +12,7 @@ LONG = {"schema": '"long"'}
 
 
 @run_with(on_web)
-async def test_qualified_subjects_are_numbered_and_listed_by_context(web: Web) -> None:
+async def test_qualified_subjects_have_ids_and_lists_per_context(web: Web) -> None:
     assert (await web.get("/contexts")).json == ["."]
     assert (await register(web, ":.c1:t1", ONE)).json["id"] == 1
     assert (await register(web, ":.c1:t1", TWO)).json["id"] == 2
@@ -37,13 +37,13 @@ async def test_qualified_subjects_are_numbered_and_listed_by_context(web: Web) -
     assert (await web.get("/schemas/ids/1?subject=:.c1:t1")).json["subject"] == ":.c1:t1"
     assert (await web.get("/schemas/ids/1/subjects?subject=:.c1:")).json == [":.c1:t1"]
     assert refusal(await web.get("/schemas/ids/2")) == (404, 40403)
-    # What the default context does not have may be in another one.
+    # A schema missing in the default context may be in another one.
     assert (await web.get("/subjects/t2/versions/1")).json["subject"] == ":.c2:t2"
     assert (await web.post("/subjects/t2", {"schema": TWO})).json["subject"] == ":.c2:t2"
 
 
 @run_with(on_web)
-async def test_a_path_below_a_context_is_asked_there(web: Web) -> None:
+async def test_path_below_a_context_selects_it(web: Web) -> None:
     for context, subject in (("/contexts/.c1", "s"), ("/contexts/:.c2:", "s"), ("", "d")):
         path = f"{context}/subjects/{subject}/versions"
         assert (await web.post(path, {"schema": ONE})).json["id"] == 1
@@ -70,7 +70,7 @@ async def test_a_path_below_a_context_is_asked_there(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_references_are_shown_with_their_contexts_when_asked(web: Web) -> None:
+async def test_qualified_references_are_returned_on_request(web: Web) -> None:
     await register(web, ":.c1:inner")
     reference = {"name": "R", "subject": "inner", "version": 1}
     outer = {"schema": '{"type": "array", "items": "R"}', "references": [reference]}
@@ -86,7 +86,7 @@ async def test_references_are_shown_with_their_contexts_when_asked(web: Web) -> 
 
 
 @run_with(on_web)
-async def test_settings_of_a_context(web: Web) -> None:
+async def test_context_has_its_own_settings(web: Web) -> None:
     await web.ask("PUT", "/contexts/.c1/config", {"compatibility": "FULL"})
     assert (await web.get("/config/:.c1:")).json == {"compatibilityLevel": "FULL"}
     assert (await web.get("/contexts/.c1/config")).json == {"compatibilityLevel": "FULL"}
@@ -107,7 +107,7 @@ async def test_settings_of_a_context(web: Web) -> None:
 
 @pytest.mark.parametrize("written", [".c1", "c1", ":.c1:"])
 @run_with(on_web)
-async def test_an_empty_context_is_deleted(web: Web, *, written: str) -> None:
+async def test_empty_context_is_deleted(web: Web, *, written: str) -> None:
     assert refusal(await web.ask("DELETE", f"/contexts/{written}")) == (404, 40401)
     await register(web, ":.c1:s")
     assert refusal(await web.ask("DELETE", f"/contexts/{written}")) == (422, 42211)
@@ -121,7 +121,7 @@ async def test_an_empty_context_is_deleted(web: Web, *, written: str) -> None:
 
 @pytest.mark.parametrize("subject", ["a\nb", "a\n", "\n", "a\rb", "a\x00b", "a\x85b"])
 @run_with(on_web)
-async def test_a_subject_with_a_control_character_is_refused_by_the_registry(
+async def test_control_character_in_a_path_is_refused_by_the_registry(
     web: Web, *, subject: str
 ) -> None:
     assert refusal(await register(web, subject)) == (422, 42208)
@@ -134,11 +134,11 @@ async def test_a_subject_with_a_control_character_is_refused_by_the_registry(
     assert refusal(await web.get(f"/subjects/{subject}/versions")) == (404, 40401)
 
 
-# -- rights -------------------------------------------------------------------------------------
+# -- permissions --------------------------------------------------------------------------------
 
 
 @run_with(on_web)
-async def test_a_qualified_subject_has_rights_of_its_own(web: Web) -> None:
+async def test_qualified_subject_has_its_own_permissions(web: Web) -> None:
     await register(web, "t-value")
     await register(web, ":.c1:t-value", TWO)
     rights = web.node.rights
@@ -157,7 +157,7 @@ async def test_a_qualified_subject_has_rights_of_its_own(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_what_is_found_in_another_context_has_rights_of_its_own(web: Web) -> None:
+async def test_subject_found_in_another_context_needs_its_own_permission(web: Web) -> None:
     await register(web, ":.c1:t-value")
     paths = (
         *("/subjects/t-value/versions/1", "/subjects/t-value/versions/1/schema"),
@@ -172,7 +172,7 @@ async def test_what_is_found_in_another_context_has_rights_of_its_own(web: Web) 
 
 
 @run_with(on_web)
-async def test_a_context_itself_has_rights(web: Web) -> None:
+async def test_context_itself_has_permissions(web: Web) -> None:
     for context in (".c1", ".c2"):
         await register(web, f":{context}:s")
     rights = web.node.rights

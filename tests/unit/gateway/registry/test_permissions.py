@@ -1,4 +1,4 @@
-"""Who may ask what of the registry, and what others are not shown."""
+"""Permissions of the registry: refusals and hidden resources."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from penstock.gateway.registry.request import RegistryRequest
 from penstock.gateway.registry.route_table import ROWS, RegistryRow
 from penstock.state.registry import requests
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Answer, Web, on_web
-from tests.unit.gateway.http.rights import EVE, HOST, Lists
+from tests.unit.gateway.http.granted_permissions import EVE, HOST, GrantedPermissions
+from tests.unit.gateway.http.web import Answer, Web, on_web
 
 SCHEMA = {"schema": '"int"'}
 DENIED: list[tuple[Operation, str, str, Any]] = [
@@ -33,7 +33,7 @@ DENIED: list[tuple[Operation, str, str, Any]] = [
 
 @pytest.mark.parametrize(("operation", "method", "path", "body"), DENIED)
 @run_with(on_web)
-async def test_without_the_right_to_the_topic_it_is_denied(
+async def test_request_without_topic_permission_is_denied(
     web: Web, *, operation: Operation, method: str, path: str, body: Any
 ) -> None:
     await web.post("/subjects/t-value/versions", SCHEMA)
@@ -45,7 +45,7 @@ async def test_without_the_right_to_the_topic_it_is_denied(
 
 
 @run_with(on_web)
-async def test_what_is_set_for_all_is_the_clusters(web: Web) -> None:
+async def test_global_settings_need_cluster_permission(web: Web) -> None:
     web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "kafka-cluster")
     assert (await web.ask("PUT", "/config", {"compatibility": "NONE"})).status == 403
     assert (await web.ask("PUT", "/mode", {"mode": "READONLY"})).status == 403
@@ -53,7 +53,7 @@ async def test_what_is_set_for_all_is_the_clusters(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_listings_leave_out_what_may_not_be_seen(web: Web) -> None:
+async def test_listings_leave_out_hidden_subjects(web: Web) -> None:
     for subject in ("t-value", "t-key", "u-value"):
         await web.post(f"/subjects/{subject}/versions", SCHEMA)
     web.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
@@ -63,7 +63,7 @@ async def test_listings_leave_out_what_may_not_be_seen(web: Web) -> None:
     assert len((await web.get("/schemas/ids/1/versions")).json) == 1
 
 
-def test_every_call_has_its_right() -> None:
+def test_every_call_has_a_required_permission() -> None:
     body = b'{"schema": "x", "mode": "x"}'
     asked = RegistryRequest(
         {"subject": "s", "version": "1", "id": "1", "guid": "g", "context": ".c"},
@@ -73,7 +73,7 @@ def test_every_call_has_its_right() -> None:
     for row in ROWS:
         kind = type(row.call(asked))
         assert kind in OPERATIONS or kind in BY_ID or kind in FILTERED, kind
-    # Nodes ask this of each other, and no client does.
+    # Only nodes send this call.
     assert requests.Vouch not in {type(row.call(asked)) for row in ROWS}
 
 
@@ -88,7 +88,7 @@ def test_every_call_has_its_right() -> None:
         ("t-value-key", "t-value"),
     ],
 )
-def test_a_subject_is_its_topics_matter(subject: str, topic: str) -> None:
+def test_subject_has_the_permissions_of_its_topic(subject: str, topic: str) -> None:
     assert topic_of(subject) == topic
 
 
@@ -104,21 +104,21 @@ async def ask(web: Web, row: RegistryRow, subject: str, number: int) -> Answer:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
 @run_with(on_web)
-async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
+async def test_routes_without_permission_reveal_and_change_nothing(
     web: Web, *, row: RegistryRow
 ) -> None:
-    """Whatever is there is answered as what is not, by every route of the table."""
+    """Every route responds for existing resources as for missing ones."""
 
     await web.post("/subjects/t-value/versions", SCHEMA)
     before = (await web.get("/schemas")).body
-    web.node.ctx.authorizer, everybody = Lists(), web.node.ctx.authorizer
+    web.node.ctx.authorizer, everybody = GrantedPermissions(), web.node.ctx.authorizer
     web.who = EVE
     there = await ask(web, row, "t-value", 1)
     missing = await ask(web, row, "u-value", 2)
     assert there.body.replace(b"t-value", b"u-value") == missing.body.replace(b"2", b"1")
     if there.status == 200:
-        # The default context is everywhere.
-        assert there.json in ([], ["."]), "only listings are answered, and then empty"
+        # The default context always exists.
+        assert there.json in ([], ["."]), "only listings succeed, and they are empty"
     else:
         assert there.status in (403, 404)
     web.node.ctx.authorizer = everybody
@@ -126,11 +126,11 @@ async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
 
 
 @run_with(on_web)
-async def test_a_schema_by_its_id_is_there_for_those_who_see_a_subject_that_has_it(
+async def test_schema_by_id_needs_permission_on_a_subject_that_has_it(
     web: Web,
 ) -> None:
     await web.post("/subjects/t-value/versions", SCHEMA)
-    lists = web.node.ctx.authorizer = Lists()
+    lists = web.node.ctx.authorizer = GrantedPermissions()
     web.who, web.host = EVE, HOST
     assert (await web.get("/schemas/ids/1")).status == 404
     lists.give([Needs(ResourceType.TOPIC, Operation.READ)], topic="t")
@@ -143,9 +143,9 @@ async def test_a_schema_by_its_id_is_there_for_those_who_see_a_subject_that_has_
 
 
 @run_with(on_web)
-async def test_a_schema_refers_only_to_what_its_owner_may_see(web: Web) -> None:
+async def test_references_need_describe_permission(web: Web) -> None:
     await web.post("/subjects/t-value/versions", SCHEMA)
-    lists = web.node.ctx.authorizer = Lists()
+    lists = web.node.ctx.authorizer = GrantedPermissions()
     web.who, web.host = EVE, HOST
     lists.give([Needs(ResourceType.TOPIC, Operation.WRITE)], topic="u")
     reference = {"name": "x", "subject": "t-value", "version": 1}
@@ -154,9 +154,9 @@ async def test_a_schema_refers_only_to_what_its_owner_may_see(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_an_alias_is_no_way_into_somebody_elses_subject(web: Web) -> None:
+async def test_alias_needs_write_permission_on_its_subject(web: Web) -> None:
     await web.post("/subjects/t-value/versions", SCHEMA)
-    lists = web.node.ctx.authorizer = Lists()
+    lists = web.node.ctx.authorizer = GrantedPermissions()
     web.who, web.host = EVE, HOST
     mine = [Needs(ResourceType.TOPIC, Operation.ALTER_CONFIGS)]
     lists.give(mine, topic="u")
@@ -171,7 +171,7 @@ async def test_an_alias_is_no_way_into_somebody_elses_subject(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_an_alias_of_a_subject_that_is_read_only_is_read_only(web: Web) -> None:
+async def test_alias_of_a_read_only_subject_is_read_only(web: Web) -> None:
     await web.ask("PUT", "/config/u-value", {"alias": "t-value"})
     await web.ask("PUT", "/mode/t-value", {"mode": "READONLY"})
     answer = await web.post("/subjects/u-value/versions", SCHEMA)
@@ -179,7 +179,7 @@ async def test_an_alias_of_a_subject_that_is_read_only_is_read_only(web: Web) ->
 
 
 @run_with(on_web)
-async def test_who_has_one_subject_cannot_take_the_ids_of_all(web: Web) -> None:
+async def test_import_mode_needs_cluster_permission(web: Web) -> None:
     web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "kafka-cluster")
     for mode in ("IMPORT", "import"):
         assert (await web.ask("PUT", "/mode/t-value", {"mode": mode})).status == 403

@@ -1,13 +1,13 @@
-"""Positions over HTTP: commit and look."""
+"""Committed offsets over HTTP."""
 
 import pytest
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 @run_with(on_web)
-async def test_positions_are_kept_and_shown_with_their_lag(web: Web) -> None:
+async def test_committed_offsets_are_shown_with_their_lag(web: Web) -> None:
     await web.publish(*range(5))
     before = await web.get("/offsets", group="g", topic="t")
     assert before.json["partitions"] == [
@@ -21,7 +21,7 @@ async def test_positions_are_kept_and_shown_with_their_lag(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_some_of_several_positions_may_be_kept(web: Web) -> None:
+async def test_valid_commits_succeed_beside_refused_ones(web: Web) -> None:
     await web.publish(0)
     rows = [
         {"topic": "t", "partition": 0, "offset": 1},
@@ -50,7 +50,7 @@ async def test_some_of_several_positions_may_be_kept(web: Web) -> None:
     ids=str,
 )
 @run_with(on_web)
-async def test_bad_commits_are_refused(web: Web, *, body: dict[str, object]) -> None:
+async def test_invalid_commits_are_refused(web: Web, *, body: dict[str, object]) -> None:
     await web.publish(0)
     answer = await web.post("/offsets/commit", body)
     assert (answer.status, answer.code) == (422, "INVALID_REQUEST")

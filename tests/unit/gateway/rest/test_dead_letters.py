@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: listed, shown, counted, sent back, purged."""
+"""Dead letters over HTTP: list, show, count, redrive, purge."""
 
 import asyncio
 
@@ -8,14 +8,14 @@ from tests.run_with import run_with
 from tests.unit.broker.api.harness import Rights
 from tests.unit.client.on_cluster import WatchedWorkers
 from tests.unit.coordinator.queueing import pack
-from tests.unit.gateway.http.asking import Web
-from tests.unit.gateway.http.served import bury, depth, on_served
+from tests.unit.gateway.http.served_node import dead_letter, depth, on_served
+from tests.unit.gateway.http.web import Web
 
 
 @run_with(on_served)
-async def test_letters_are_listed_shown_and_counted(web: Web) -> None:
-    await bury(web, "a", "b", "c")
-    await bury(web, "d", error="ValueError")
+async def test_dead_letters_are_listed_shown_and_counted(web: Web) -> None:
+    await dead_letter(web, "a", "b", "c")
+    await dead_letter(web, "d", error="ValueError")
     (box,) = (await web.get("/dlq")).json["topics"]
     assert (box["topic"], box["letters"]) == ("t.dlq", 4)
     answer = (await web.get("/dlq/t.dlq", error_class="Time*", limit=2)).json
@@ -30,8 +30,8 @@ async def test_letters_are_listed_shown_and_counted(web: Web) -> None:
 
 
 @run_with(on_served)
-async def test_letters_are_sent_back_once(web: Web) -> None:
-    await bury(web, "a", "b", "c")
+async def test_dead_letters_are_redriven_once(web: Web) -> None:
+    await dead_letter(web, "a", "b", "c")
     dry = (await web.post("/dlq/t.dlq/redrive", {"dry_run": True})).json
     assert (dry["executed"], dry["letters"], len(dry["first"])) == (False, 3, 3)
     done = (await web.post("/dlq/t.dlq/redrive", {"letters": ["0:1", "0:2"]})).json
@@ -43,8 +43,8 @@ async def test_letters_are_sent_back_once(web: Web) -> None:
 
 
 @run_with(on_served)
-async def test_one_letter_is_sent_back_with_another_payload(web: Web) -> None:
-    await bury(web, "wrong")
+async def test_dead_letter_is_redriven_with_another_payload(web: Web) -> None:
+    await dead_letter(web, "wrong")
     body = {"letters": ["0:0"], "payload": {"right": True}}
     assert (await web.post("/dlq/t.dlq/redrive", body)).json["letters"] == 1
     assert [one["payload"] for one in await web.poll()] == [{"right": True}]
@@ -53,16 +53,16 @@ async def test_one_letter_is_sent_back_with_another_payload(web: Web) -> None:
 
 
 @run_with(on_served)
-async def test_letters_are_purged_only_when_that_is_said(web: Web) -> None:
-    await bury(web, "a", "b")
+async def test_purge_of_all_dead_letters_must_be_explicit(web: Web) -> None:
+    await dead_letter(web, "a", "b")
     assert (await web.post("/dlq/t.dlq/purge", {})).code == "INVALID_REQUEST"
     assert (await web.post("/dlq/t.dlq/purge", {"all": True})).json["letters"] == 2
     assert await depth(web, "t.dlq") == 0
 
 
 @run_with(on_served)
-async def test_what_makes_no_sense_is_refused(web: Web) -> None:
-    await bury(web, "a")
+async def test_invalid_requests_are_refused(web: Web) -> None:
+    await dead_letter(web, "a")
     assert (await web.get("/dlq/nowhere")).status == 404
     assert (await web.get("/dlq/t.dlq/letters/0:99")).status == 404
     assert (await web.get("/dlq/t.dlq/letters/x")).code == "INVALID_REQUEST"
@@ -72,11 +72,11 @@ async def test_what_makes_no_sense_is_refused(web: Web) -> None:
     assert (await web.post("/dlq/t.dlq/redrive", {"erorr": "x"})).status == 422
 
 
-def test_nothing_is_sent_to_a_topic_that_the_caller_may_not_write_to() -> None:
+def test_redrive_to_a_topic_without_write_permission_is_refused() -> None:
     async def test(web: Web) -> None:
-        await bury(web, "a")
+        await dead_letter(web, "a")
         answer = await web.post("/dlq/t.dlq/redrive", {"to": "other"})
-        # Not 403: nobody has said who it is.
+        # Not 403, because the client is anonymous.
         assert (answer.status, answer.code) == (401, "TOPIC_AUTHORIZATION_FAILED")
         assert await depth(web, "t.dlq") == 1
 
@@ -86,8 +86,8 @@ def test_nothing_is_sent_to_a_topic_that_the_caller_may_not_write_to() -> None:
 
 
 @run_with(on_served)
-async def test_a_redrive_in_the_background_tells_how_far_it_is(web: Web) -> None:
-    await bury(web, "a", "b", "c")
+async def test_background_redrive_reports_its_progress(web: Web) -> None:
+    await dead_letter(web, "a", "b", "c")
     begun = await web.post("/dlq/t.dlq/redrive", {"background": True})
     assert (begun.status, begun.json["status"]) == (202, "running")
     path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
@@ -102,8 +102,8 @@ async def test_a_redrive_in_the_background_tells_how_far_it_is(web: Web) -> None
 
 
 @run_with(on_served)
-async def test_a_redrive_in_the_background_is_stopped_and_gone_on_with(web: Web) -> None:
-    await bury(web, *"abcdef")
+async def test_cancelled_background_redrive_is_resumed_by_another(web: Web) -> None:
+    await dead_letter(web, *"abcdef")
     begun = await web.post("/dlq/t.dlq/redrive", {"background": True, "rate": 1})
     path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
     while not (now := (await web.get(path)).json)["settled"]:
@@ -115,9 +115,9 @@ async def test_a_redrive_in_the_background_is_stopped_and_gone_on_with(web: Web)
     assert [one["payload"] for one in await web.poll(max=10)] == list("abcdef")
 
 
-def test_a_redrive_in_the_background_that_fails_says_why() -> None:
+def test_failed_background_redrive_reports_the_reason() -> None:
     async def test(web: Web) -> None:
-        await bury(web, "a")
+        await dead_letter(web, "a")
         path = "/dlq/t.dlq/redrive"
         assert (await web.post(path, {"background": True, "limit": 0})).code == "INVALID_REQUEST"
         begun = await web.post(path, {"background": True, "to": "other"})
@@ -133,10 +133,10 @@ def test_a_redrive_in_the_background_that_fails_says_why() -> None:
 
 
 @run_with(on_served)
-async def test_letters_that_take_long_to_open_are_opened_by_workers(web: Web) -> None:
-    """A mebibyte of them unpacks to seventy: on the loop, everybody would wait for a second."""
+async def test_compressed_dead_letters_are_decompressed_by_workers(web: Web) -> None:
+    """A mebibyte of them decompresses to seventy: on the loop, all clients would wait a second."""
 
-    await bury(web, "small")
+    await dead_letter(web, "small")
     web.node.ctx.admin.workers = workers = WatchedWorkers()
     assert len((await web.get("/dlq/t.dlq")).json["letters"]) == 1
     assert record_reader.__name__ not in workers.modules

@@ -1,11 +1,11 @@
 """Groups over HTTP: both kinds are listed, described, configured and deleted."""
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 @run_with(on_web)
-async def test_groups_that_poll_and_groups_that_commit_are_listed_and_deleted(web: Web) -> None:
+async def test_share_and_consumer_groups_are_listed_and_deleted(web: Web) -> None:
     await web.publish(0)
     await web.poll(group="queue")
     commit = {"group": "log", "topic": "t", "partition": 0, "offset": 1}
@@ -21,13 +21,13 @@ async def test_groups_that_poll_and_groups_that_commit_are_listed_and_deleted(we
         assert (await web.ask("DELETE", f"/groups/{name}")).status == 204
         assert (await web.get(f"/groups/{name}")).code == "GROUP_ID_NOT_FOUND"
     assert (await web.get("/groups")).json["groups"] == []
-    # Whoever polls again is known again, and begins anew.
+    # A new poll registers the group again, which then starts over.
     assert len(await web.poll(group="queue")) == 1
     assert len((await web.get("/groups")).json["groups"]) == 1
 
 
 @run_with(on_web)
-async def test_a_groups_configs_hold_for_its_leases(web: Web) -> None:
+async def test_group_configs_apply_to_its_leases(web: Web) -> None:
     await web.publish("x")
     values = {"share.record.lock.duration.ms": 15_000, "share.retry.backoff.ms": 0}
     assert (await web.ask("PATCH", "/groups/g/configs", values)).status == 204

@@ -1,4 +1,4 @@
-"""The description of the routes: whole, sound, and readable without the internet."""
+"""OpenAPI document and HTML page: complete, valid, self-contained."""
 
 import json
 import re
@@ -6,10 +6,10 @@ import re
 from penstock.gateway.rest import openapi
 from penstock.gateway.rest.route_table import ENDPOINTS
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
-def test_every_route_is_described_and_every_reference_leads_somewhere() -> None:
+def test_every_route_is_described_and_every_reference_resolves() -> None:
     described = json.loads(openapi.document("1.2.3"))
     for row in ENDPOINTS:
         operation = described["paths"][row.path][row.method.lower()]
@@ -21,12 +21,12 @@ def test_every_route_is_described_and_every_reference_leads_somewhere() -> None:
         assert name in schemas
 
 
-def test_operations_have_names_of_their_own() -> None:
+def test_operation_ids_are_unique() -> None:
     names = [openapi.operation_id(row) for row in ENDPOINTS]
     assert len(names) == len(set(names))
 
 
-def test_the_page_shows_every_route_and_loads_nothing() -> None:
+def test_page_shows_every_route_and_loads_nothing() -> None:
     page = openapi.page("1.2.3").decode()
     for row in ENDPOINTS:
         assert f"<code>{row.path}</code>" in page
@@ -36,7 +36,7 @@ def test_the_page_shows_every_route_and_loads_nothing() -> None:
 
 
 @run_with(on_web)
-async def test_both_are_served(web: Web) -> None:
+async def test_document_and_page_are_served(web: Web) -> None:
     docs, described = await web.get("/docs"), await web.get("/openapi.json")
     assert docs.headers["content-type"].startswith("text/html")
     assert described.json["openapi"] == "3.1.0"

@@ -1,7 +1,7 @@
-"""Every route without the right, with it, with half of it, and from elsewhere; by the table.
+"""Every route with no, all, some and other hosts' permissions, according to the table.
 
-A route that is added without a row in `gateway.rest.permissions` fails, and so does one that asks
-for other rights than its row says, or tells somebody without rights whether a topic is there.
+A route without a row in `gateway.rest.permissions` fails, and so does one that requires other
+permissions than its row says, or reveals to a client without permissions whether a topic exists.
 """
 
 import asyncio
@@ -16,8 +16,7 @@ from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.actions import SQS_ACTIONS
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Answer, Web, on_web
-from tests.unit.gateway.http.rights import (
+from tests.unit.gateway.http.granted_permissions import (
     DENIED,
     ELSEWHERE,
     EVE,
@@ -25,10 +24,11 @@ from tests.unit.gateway.http.rights import (
     HOST,
     MISSING,
     TOPIC,
-    Lists,
-    less_one,
+    GrantedPermissions,
+    without_one,
 )
-from tests.unit.gateway.http.served import bury, on_served
+from tests.unit.gateway.http.served_node import dead_letter, on_served
+from tests.unit.gateway.http.web import Answer, Web, on_web
 
 LETTERS = f"{TOPIC}.dlq"
 NEW = "brand-new"
@@ -72,24 +72,24 @@ async def ask(web: Web, row: RestEndpoint, topic: str, receipt: str) -> Answer:
         body = {"receipt": receipt}
     if isinstance(body, dict):
         body = {key: topic if value == "{topic}" else value for key, value in body.items()}
-    visit = web.begin(row.method, path, body)
+    request = web.begin(row.method, path, body)
     if name == STREAM:
-        await visit.news.wait()
-        await visit.hang_up()
-        return visit.answer
-    return await visit.ended()
+        await request.news.wait()
+        await request.disconnect()
+        return request.answer
+    return await request.ended()
 
 
 async def prepare(web: Web) -> str:
-    """A topic with messages and a group that has one of them; its receipt."""
+    """Creates a topic with messages, one leased to a group; returns its receipt."""
     await web.publish("1", "2", topic=TOPIC)
     (message,) = await web.poll(TOPIC, GROUP, max=1, lock_ms=3_600_000)
     receipt: str = message["receipt"]
     return receipt
 
 
-def become_eve(web: Web) -> Lists:
-    lists = Lists()
+def become_eve(web: Web) -> GrantedPermissions:
+    lists = GrantedPermissions()
     web.node.ctx.authorizer = lists
     web.who, web.host = EVE, HOST
     return lists
@@ -102,26 +102,26 @@ async def check(web: Web, row: RestEndpoint, topic: str, receipt: str) -> None:
     answer = await ask(web, row, topic, receipt)
     if not needs:
         assert answer.status == 200
-        assert b"secret" not in answer.body, "a name is told"
+        assert b"secret" not in answer.body, "a name is revealed"
         return
     assert answer.status in DENIED, answer
     if "{name}" in row.path:
         missing = await ask(web, row, MISSING, receipt)
-        told = answer.body.replace(topic.encode(), MISSING.encode())
-        assert (missing.status, missing.body) == (answer.status, told), "it tells what is there"
+        expected = answer.body.replace(topic.encode(), MISSING.encode())
+        assert (missing.status, missing.body) == (answer.status, expected), "it reveals what exists"
     names = {"topic": NEW if name_of(row) == "POST /topics" else topic}
-    for some in less_one(needs):
+    for some in without_one(needs):
         lists.give(some, **names)
         assert (await ask(web, row, topic, receipt)).status in DENIED, f"{some} is enough"
     lists.give(needs, ELSEWHERE, **names)
     assert (await ask(web, row, topic, receipt)).status in DENIED, "whatever the address"
-    assert web.node.ctx.image.topics is before, "it was done all the same"
+    assert web.node.ctx.image.topics is before, "the request was executed all the same"
     if name_of(row).endswith("/redrive"):
         names["topic"] = topic
     lists.give(needs, **names)
     answer = await ask(web, row, topic, receipt)
     if name_of(row).endswith("/redrive"):
-        # Where letters go needs the right to write there, whose name is not the row's.
+        # The target of a redrive needs WRITE permission; its name is not in the row.
         assert answer.status == 403
         assert "WRITE" in answer.json["detail"]
     else:
@@ -140,34 +140,34 @@ def test_every_route_and_action_has_a_row() -> None:
 
 @pytest.mark.parametrize("row", OF_NODE, ids=name_of)
 @run_with(on_web)
-async def test_a_route_needs_what_its_row_says(web: Web, *, row: RestEndpoint) -> None:
+async def test_route_requires_the_permissions_of_its_row(web: Web, *, row: RestEndpoint) -> None:
     receipt = await prepare(web)
     await check(web, row, TOPIC, receipt)
 
 
 @pytest.mark.parametrize("row", OF_CLUSTER, ids=name_of)
 @run_with(on_served)
-async def test_a_route_that_acts_as_a_client_needs_what_its_row_says(
+async def test_route_that_acts_as_a_client_requires_the_permissions_of_its_row(
     web: Web, *, row: RestEndpoint
 ) -> None:
     topic = TOPIC if row.path.endswith("/replay") else LETTERS
     receipt = await prepare(web)
-    await bury(web, "3", topic=TOPIC)
+    await dead_letter(web, "3", topic=TOPIC)
     await check(web, row, topic, receipt)
 
 
 @pytest.mark.parametrize(("method", "path"), LOG_MODES)
 @run_with(on_web)
-async def test_reading_as_a_log_does_not_tell_what_is_there(
+async def test_log_mode_without_permission_does_not_reveal_topics(
     web: Web, *, method: str, path: str
 ) -> None:
     await prepare(web)
     become_eve(web)
     answers = []
     for topic in (TOPIC, MISSING):
-        visit = web.begin(method, path.replace("{topic}", topic))
+        request = web.begin(method, path.replace("{topic}", topic))
         async with asyncio.timeout(30):
-            answer = await visit.ended()
+            answer = await request.ended()
         answers.append((answer.status, answer.body.replace(topic.encode(), b"")))
     assert answers[0] == answers[1]
     assert answers[0][0] in DENIED

@@ -1,4 +1,4 @@
-"""Every action of SQS and SNS without the right, with it, with half of it, and from elsewhere."""
+"""Every SQS and SNS action with no, all, some and other hosts' permissions."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -12,8 +12,16 @@ from penstock.gateway.rest.permissions import ACTIONS, SNS_ACTIONS
 from penstock.gateway.sns.actions import SNS_ACTIONS as SNS_TABLE
 from penstock.gateway.sqs.actions import SQS_ACTIONS as SQS_TABLE
 from tests.run_with import run_with
-from tests.unit.gateway.http.rights import ELSEWHERE, EVE, HOST, MISSING, TOPIC, Lists, less_one
-from tests.unit.gateway.sqs.calling import Sdk, Table, with_sdk
+from tests.unit.gateway.http.granted_permissions import (
+    ELSEWHERE,
+    EVE,
+    HOST,
+    MISSING,
+    TOPIC,
+    GrantedPermissions,
+    without_one,
+)
+from tests.unit.gateway.sqs.sdk import Sdk, Table, with_sdk
 
 ACCOUNT = "000000000000"
 GROUP = "sqs"
@@ -23,7 +31,7 @@ Ask = Callable[[str], Awaitable[tuple[int, bytes]]]
 
 
 class World:
-    """A queue with a message on its way, and an SNS topic with a subscription."""
+    """Queue with a leased message, and an SNS topic with a subscription."""
 
     def __init__(self, sdk: Sdk) -> None:
         self.sdk = sdk
@@ -45,7 +53,7 @@ class World:
         self.subscription = answer.findtext(".//SubscriptionArn") or ""
 
     def sqs(self, topic: str) -> dict[str, Any]:
-        """Whatever any request has, of which each takes what it knows."""
+        """Fields of all requests; each action ignores those it does not know."""
         entry = {"Id": "a", "ReceiptHandle": self.receipt, "VisibilityTimeout": 5}
         arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:"
         return {
@@ -91,7 +99,7 @@ class World:
         target = {"x-amz-target": f"AmazonSQS.{action}"}
         status, _, body = await self.sdk.post(json.dumps(values).encode(), target)
         failed = json.loads(body).get("Failed") if status == 200 else None
-        # A batch whose every entry is denied says so of each.
+        # A batch reports denial per entry.
         return (DENIED, body) if failed and failed[0]["Code"] == "AccessDenied" else (status, body)
 
     async def ask_sns(self, action: str, topic: str) -> tuple[int, bytes]:
@@ -108,22 +116,22 @@ class World:
 async def check(
     world: World, needs: tuple[Needs, ...], ask: Ask, *, named: str, letters: bool, hides: bool
 ) -> None:
-    """`named`: whom the rights are about; `hides`: it is about something that may be missing."""
+    """`named`: the resource of the permissions; `hides`: True if the resource may be missing."""
     sdk = world.sdk
-    lists = sdk.node.ctx.authorizer = Lists()
+    lists = sdk.node.ctx.authorizer = GrantedPermissions()
     sdk.who, sdk.host = EVE, HOST
     status, body = await ask(TOPIC)
     if not needs:
         assert status == 200
-        assert b"secret" not in body, "a name is told"
+        assert b"secret" not in body, "a name is revealed"
         return
     assert status == DENIED, body
     if hides:
         missing_status, missing = await ask(MISSING)
-        told = body.replace((LETTERS if letters else TOPIC).encode(), MISSING.encode())
-        assert (missing_status, missing) == (status, told), "it tells what is there"
+        expected = body.replace((LETTERS if letters else TOPIC).encode(), MISSING.encode())
+        assert (missing_status, missing) == (status, expected), "it reveals what exists"
     names = {"topic": named, "group": GROUP}
-    for some in less_one(needs):
+    for some in without_one(needs):
         lists.give(some, **names)
         assert (await ask(TOPIC))[0] == DENIED, f"{some} is enough"
     lists.give(needs, ELSEWHERE, **names)
@@ -138,7 +146,7 @@ ARN_OF_LETTERS = ("StartMessageMoveTask", "ListMessageMoveTasks", "CancelMessage
 
 @pytest.mark.parametrize("action", sorted(SQS_TABLE))
 @run_with(with_sdk)
-async def test_an_action_of_sqs_needs_what_its_row_says(sdk: Sdk, *, action: str) -> None:
+async def test_sqs_action_requires_the_permissions_of_its_row(sdk: Sdk, *, action: str) -> None:
     world = World(sdk)
     await world.build()
     is_move = action in ARN_OF_LETTERS
@@ -164,7 +172,7 @@ async def test_an_action_of_sqs_needs_what_its_row_says(sdk: Sdk, *, action: str
 
 @pytest.mark.parametrize("action", sorted(SNS_TABLE))
 @run_with(with_sdk)
-async def test_an_action_of_sns_needs_what_its_row_says(sdk: Sdk, *, action: str) -> None:
+async def test_sns_action_requires_the_permissions_of_its_row(sdk: Sdk, *, action: str) -> None:
     world = World(sdk)
     await world.build()
     named = "brand-new" if action == "CreateTopic" else TOPIC

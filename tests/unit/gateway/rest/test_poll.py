@@ -1,4 +1,4 @@
-"""Receiving over HTTP: as a queue with receipts, as a log with positions."""
+"""Receiving over HTTP: as a queue with receipts, as a log with offsets."""
 
 import asyncio
 import errno
@@ -10,11 +10,11 @@ from penstock.coordinator.queues.state_store import STATES
 from penstock.coordinator.runtime.shard_host import RELOAD_SECONDS
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import counted_looks
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 @run_with(on_web)
-async def test_each_message_goes_to_one_poll(web: Web) -> None:
+async def test_each_message_is_delivered_to_one_poll(web: Web) -> None:
     await web.publish(*range(10))
     first, second = await web.poll(max=4), await web.poll(max=10)
     assert [one["payload"] for one in first + second] == list(range(10))
@@ -24,32 +24,32 @@ async def test_each_message_goes_to_one_poll(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_two_groups_both_get_everything(web: Web) -> None:
+async def test_two_groups_both_get_all_messages(web: Web) -> None:
     await web.publish("x")
     assert len(await web.poll(group="a")) == len(await web.poll(group="b")) == 1
 
 
 @run_with(on_web)
-async def test_higher_priorities_come_first_within_one_answer(web: Web) -> None:
+async def test_higher_priorities_come_first_in_a_response(web: Web) -> None:
     for priority in (0, 5, 9, 5, 0):
         await web.post("/topics/t/messages", {"payload": priority, "priority": priority})
     assert [one["payload"] for one in await web.poll(max=10)] == [9, 5, 5, 0, 0]
 
 
 @run_with(on_web)
-async def test_a_long_poll_ends_with_the_first_message(web: Web) -> None:
+async def test_long_poll_ends_with_the_first_message(web: Web) -> None:
     await web.publish("x")
     await web.poll()
-    visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
+    request = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
     await asyncio.sleep(5)
-    assert not visit.answer.status
+    assert not request.answer.status
     await web.publish("y")
-    answer = await visit.ended()
+    answer = await request.ended()
     assert [one["payload"] for one in answer.json["messages"]] == ["y"]
 
 
 @run_with(on_web)
-async def test_a_long_poll_without_messages_ends_with_nothing(web: Web) -> None:
+async def test_long_poll_without_messages_ends_empty(web: Web) -> None:
     await web.publish("x")
     await web.poll()
     started = asyncio.get_running_loop().time()
@@ -57,7 +57,7 @@ async def test_a_long_poll_without_messages_ends_with_nothing(web: Web) -> None:
     assert 1.999 < asyncio.get_running_loop().time() - started < 2.5
 
 
-def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_long_poll_reads_the_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = counted_looks(monkeypatch)
 
     async def test(web: Web) -> None:
@@ -70,36 +70,36 @@ def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     on_web(test)
 
 
-def test_a_long_poll_that_is_woken_looks_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_woken_long_poll_reads_the_queue_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = counted_looks(monkeypatch)
 
     async def test(web: Web) -> None:
         await web.publish("x")
         await web.poll()
         looks.clear()
-        visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
+        request = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
         await asyncio.sleep(5)
         await web.publish("y")
-        assert len((await visit.ended()).json["messages"]) == 1
+        assert len((await request.ended()).json["messages"]) == 1
         assert len(looks) <= 2
 
     on_web(test)
 
 
 @run_with(on_web)
-async def test_whoever_hangs_up_has_received_nothing(web: Web) -> None:
+async def test_disconnected_poll_leases_nothing(web: Web) -> None:
     await web.publish("x")
     await web.poll()
-    visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
+    request = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
     await asyncio.sleep(1)
-    await visit.hang_up()
+    await request.disconnect()
     await web.publish("y")
     (message,) = await web.poll(wait_ms=1_000)
     assert message["delivery_count"] == 1
 
 
 @run_with(on_web)
-async def test_a_lease_lasts_as_long_as_was_asked_for(web: Web) -> None:
+async def test_lease_has_the_requested_duration(web: Web) -> None:
     await web.publish("x")
     (first,) = await web.poll(lock_ms=1_500)
     assert await web.poll() == []
@@ -123,7 +123,7 @@ async def test_a_lease_lasts_as_long_as_was_asked_for(web: Web) -> None:
     ],
 )
 @run_with(on_web)
-async def test_bad_parameters_are_refused(web: Web, *, query: str) -> None:
+async def test_invalid_parameters_are_refused(web: Web, *, query: str) -> None:
     await web.publish("x")
     answer = await web.ask("GET", f"/topics/t/poll?{query}")
     assert answer.status == 422
@@ -131,7 +131,7 @@ async def test_bad_parameters_are_refused(web: Web, *, query: str) -> None:
 
 
 @run_with(on_web)
-async def test_an_unknown_topic_is_not_found(web: Web) -> None:
+async def test_unknown_topic_is_not_found(web: Web) -> None:
     for mode in ("queue", "log"):
         answer = await web.get("/topics/nowhere/poll", group="g", mode=mode)
         assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
@@ -141,7 +141,7 @@ async def test_an_unknown_topic_is_not_found(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_a_log_is_read_from_the_position_that_was_committed(web: Web) -> None:
+async def test_log_is_read_from_the_committed_offset(web: Web) -> None:
     await web.publish(*range(6))
     for _ in range(2):
         found = await web.poll(mode="log", max=3)
@@ -153,7 +153,7 @@ async def test_a_log_is_read_from_the_position_that_was_committed(web: Web) -> N
 
 
 @run_with(on_web)
-async def test_a_log_is_read_from_anywhere_without_a_group(web: Web) -> None:
+async def test_log_is_read_from_any_offset_without_a_group(web: Web) -> None:
     await web.publish(*range(4))
     answer = await web.get("/topics/t/poll", mode="log", partition=0, offset=2)
     assert [one["payload"] for one in answer.json["messages"]] == [2, 3]
@@ -162,17 +162,17 @@ async def test_a_log_is_read_from_anywhere_without_a_group(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_whoever_waits_at_the_end_of_a_log_hears_of_the_next_message(web: Web) -> None:
+async def test_waiting_log_read_returns_the_next_message(web: Web) -> None:
     await web.publish(0)
-    visit = web.begin("GET", "/topics/t/poll?group=g&mode=log&reset=latest&wait_ms=60000")
+    request = web.begin("GET", "/topics/t/poll?group=g&mode=log&reset=latest&wait_ms=60000")
     await asyncio.sleep(2)
     await web.publish(1)
-    answer = await visit.ended()
+    answer = await request.ended()
     assert [one["payload"] for one in answer.json["messages"]] == [1]
 
 
 @run_with(on_web)
-async def test_a_group_of_the_other_kind_is_refused(web: Web) -> None:
+async def test_group_of_the_other_kind_is_refused(web: Web) -> None:
     await web.publish(0)
     commit = {"group": "log", "topic": "t", "partition": 0, "offset": 0}
     assert (await web.post("/offsets/commit", commit)).status == 200
@@ -193,7 +193,7 @@ async def test_a_group_of_the_other_kind_is_refused(web: Web) -> None:
     ],
 )
 @run_with(on_web)
-async def test_a_mistyped_parameter_is_refused(web: Web, *, path: str, detail: str) -> None:
+async def test_unknown_parameter_is_refused(web: Web, *, path: str, detail: str) -> None:
     await web.publish("x")
     answer = await web.ask("GET", path)
     assert (answer.status, answer.json["detail"]) == (422, detail)
@@ -202,9 +202,7 @@ async def test_a_mistyped_parameter_is_refused(web: Web, *, path: str, detail: s
 
 @pytest.mark.parametrize("wait_ms", [0, 3_000])
 @run_with(on_web, {"share.coordinator.state.topic.num.partitions": "1"})
-async def test_a_poll_says_that_the_state_of_the_queue_cannot_be_read(
-    web: Web, *, wait_ms: int
-) -> None:
+async def test_poll_reports_an_unreadable_queue_state(web: Web, *, wait_ms: int) -> None:
     await web.publish("x")
     (given,) = await web.poll()
     damage(web)
@@ -221,7 +219,7 @@ async def test_a_poll_says_that_the_state_of_the_queue_cannot_be_read(
 
 
 def damage(web: Web) -> None:
-    """The log of the state is found damaged, and its shard has to be read again."""
+    """Marks the state log as damaged, so that its shard must be read again."""
     ctx = web.node.ctx
     partition = ctx.partitions.get(STATES.name, 0)
     assert partition is not None

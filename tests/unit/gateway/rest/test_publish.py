@@ -1,17 +1,17 @@
-"""Publishing over HTTP: one, many, JSON, bytes, and what is refused."""
+"""Publishing over HTTP: one or many messages, JSON, bytes, refusals."""
 
 from typing import Any
 
 import pytest
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 MESSAGES = "/topics/t/messages"
 
 
 @run_with(on_web)
-async def test_one_message_is_answered_with_its_place(web: Web) -> None:
+async def test_response_has_the_place_of_the_message(web: Web) -> None:
     first = await web.post(MESSAGES, {"key": "k", "payload": {"a": 1}, "headers": {"h": "1"}})
     assert first.status == 200
     assert (first.json["partition"], first.json["offset"]) == (0, 0)
@@ -21,7 +21,7 @@ async def test_one_message_is_answered_with_its_place(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_many_messages_are_answered_in_their_order(web: Web) -> None:
+async def test_many_messages_are_answered_in_order(web: Web) -> None:
     messages = [{"payload": n} for n in range(5)]
     answer = await web.post(MESSAGES, {"messages": messages})
     assert [entry["offset"] for entry in answer.json["messages"]] == [0, 1, 2, 3, 4]
@@ -33,7 +33,7 @@ async def test_many_messages_are_answered_in_their_order(web: Web) -> None:
     ids=repr,
 )
 @run_with(on_web)
-async def test_a_payload_is_shown_as_it_was_given(web: Web, *, payload: object) -> None:
+async def test_payload_round_trips(web: Web, *, payload: object) -> None:
     await web.publish(payload)
     (message,) = await web.poll()
     assert message["payload"] == payload
@@ -41,7 +41,7 @@ async def test_a_payload_is_shown_as_it_was_given(web: Web, *, payload: object) 
 
 
 @run_with(on_web)
-async def test_bytes_go_in_and_come_out_as_base64(web: Web) -> None:
+async def test_bytes_round_trip_as_base64(web: Web) -> None:
     body = {
         "payload_base64": "AP8=",
         "key_base64": "/w==",
@@ -55,7 +55,7 @@ async def test_bytes_go_in_and_come_out_as_base64(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_a_plain_body_is_the_payload_itself(web: Web) -> None:
+async def test_plain_body_is_the_payload(web: Web) -> None:
     answer = await web.ask(
         "POST",
         MESSAGES + "?key=k&priority=3&dedup_id=d",
@@ -71,7 +71,7 @@ async def test_a_plain_body_is_the_payload_itself(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_headers_keep_their_values_and_their_number(web: Web) -> None:
+async def test_headers_keep_values_and_repetitions(web: Web) -> None:
     headers = {"s": "x", "n": 5, "b": True, "none": None, "l": ["1", "2"]}
     await web.post(MESSAGES, {"payload": 1, "headers": headers})
     (message,) = await web.poll()
@@ -81,7 +81,7 @@ async def test_headers_keep_their_values_and_their_number(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_the_envelope_is_filled_in_and_takes_the_trace_of_the_request(web: Web) -> None:
+async def test_envelope_is_added_with_the_trace_of_the_request(web: Web) -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     await web.ask("POST", MESSAGES, {"payload": 1}, traceparent=f"00-{trace}-00f067aa0ba902b7-01")
     own = {"message_id": "m", "trace_id": "t", "retry_count": "2"}
@@ -93,7 +93,7 @@ async def test_the_envelope_is_filled_in_and_takes_the_trace_of_the_request(web:
 
 
 @run_with(on_web)
-async def test_a_delayed_message_comes_when_it_is_due(web: Web) -> None:
+async def test_delayed_message_is_delivered_when_due(web: Web) -> None:
     await web.post(MESSAGES, {"payload": "later", "delay_ms": 2000})
     assert await web.poll() == []
     (message,) = await web.poll(wait_ms=10_000)
@@ -101,7 +101,7 @@ async def test_a_delayed_message_comes_when_it_is_due(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_the_same_dedup_id_is_delivered_once(web: Web) -> None:
+async def test_same_dedup_id_is_delivered_once(web: Web) -> None:
     for _ in range(3):
         await web.post(MESSAGES, {"payload": "once", "dedup_id": "d"})
     assert len(await web.poll(max=10)) == 1
@@ -112,10 +112,10 @@ BAD: dict[str, Any] = {
     "a negative delay": {"payload": 1, "delay_ms": -1},
     "bad base64": {"payload_base64": "!"},
     "a bad key": {"payload": 1, "key_base64": "!"},
-    "a key that is no text": {"payload": 1, "key": 5},
+    "a key that is not text": {"payload": 1, "key": 5},
     "no payload": {"key": "k"},
     "two payloads": {"payload": 1, "payload_base64": ""},
-    "a partition that is not there": {"payload": 1, "partition": 7},
+    "a missing partition": {"payload": 1, "partition": 7},
     "an empty dedup id": {"payload": 1, "dedup_id": ""},
     "an unknown field": {"payload": 1, "prority": 1},
     "no messages": {"messages": []},
@@ -125,7 +125,7 @@ BAD: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", BAD)
 @run_with(on_web)
-async def test_bad_values_are_refused_and_nothing_is_written(web: Web, *, what: str) -> None:
+async def test_invalid_values_are_refused_and_nothing_is_written(web: Web, *, what: str) -> None:
     await web.publish("there")
     answer = await web.post(MESSAGES, BAD[what])
     assert (answer.status, answer.code) == (422, "INVALID_REQUEST")
@@ -144,7 +144,7 @@ async def test_malformed_json_is_a_bad_request(web: Web) -> None:
 
 
 @run_with(on_web, {"message.max.bytes": "10000"})
-async def test_a_message_that_is_too_large_is_refused_and_the_others_stand(web: Web) -> None:
+async def test_too_large_message_is_refused_and_others_are_written(web: Web) -> None:
     large = "x" * 20_000
     answer = await web.post(MESSAGES, {"payload": large})
     assert (answer.status, answer.code) == (413, "MESSAGE_TOO_LARGE")
@@ -155,7 +155,7 @@ async def test_a_message_that_is_too_large_is_refused_and_the_others_stand(web: 
 
 
 @run_with(on_web, {"auto.create.topics.enable": "false"})
-async def test_an_unknown_topic_is_not_found_where_none_are_made(web: Web) -> None:
+async def test_unknown_topic_is_not_found_without_auto_creation(web: Web) -> None:
     answer = await web.post(MESSAGES, {"payload": 1})
     assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
@@ -167,7 +167,7 @@ async def test_empty_request_body_is_a_bad_request(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_all_that_a_message_may_have_fits_a_plain_body(web: Web) -> None:
+async def test_plain_body_supports_all_message_options(web: Web) -> None:
     query = "key=k&timestamp_ms=1000&deliver_at_ms=1&expires_at_ms=9000000000000&priority=3"
     answer = await web.ask(
         "POST", f"/topics/t/messages?{query}", b"x", **{"content-type": "text/plain"}

@@ -1,11 +1,11 @@
-"""Queues over HTTP: which there are, and how each stands."""
+"""Queues over HTTP: list and message counts."""
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 @run_with(on_web)
-async def test_a_queue_is_listed_and_counted(web: Web) -> None:
+async def test_queue_is_listed_with_its_counts(web: Web) -> None:
     await web.publish(*range(5))
     await web.post("/topics/t/messages", {"payload": "later", "delay_ms": 60_000})
     first, second, *_ = await web.poll(max=3)
@@ -20,6 +20,6 @@ async def test_a_queue_is_listed_and_counted(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_a_queue_of_no_topic_is_not_found(web: Web) -> None:
+async def test_queue_of_an_unknown_topic_is_not_found(web: Web) -> None:
     answer = await web.get("/topics/nowhere/queues/g")
     assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")

@@ -1,4 +1,4 @@
-"""Reading again over HTTP: `POST /topics/{name}/replay`."""
+"""Replay over HTTP: `POST /topics/{name}/replay`."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from penstock.gateway.rest.replay import ReplayBody, range_of
 from tests.run_with import run_with
 from tests.unit.client.on_cluster import WatchedWorkers
 from tests.unit.coordinator.queueing import pack
-from tests.unit.gateway.http.asking import Web
-from tests.unit.gateway.http.served import on_served
+from tests.unit.gateway.http.served_node import on_served
+from tests.unit.gateway.http.web import Web
 
 
 async def finish(web: Web, group: str, count: int) -> list[str]:
@@ -23,7 +23,7 @@ async def finish(web: Web, group: str, count: int) -> list[str]:
 
 
 @run_with(on_served)
-async def test_one_share_group_reads_again_and_the_other_does_not(web: Web) -> None:
+async def test_replay_affects_only_its_share_group(web: Web) -> None:
     await web.publish("a", "b", "c", "d")
     assert len(await finish(web, "g", 4)) == len(await finish(web, "other", 4)) == 4
     body = {"group": "g", "from_offset": 1, "until_offset": 3}
@@ -37,7 +37,7 @@ async def test_one_share_group_reads_again_and_the_other_does_not(web: Web) -> N
 
 
 @run_with(on_served)
-async def test_a_consumer_group_is_put_back(web: Web) -> None:
+async def test_replay_resets_a_consumer_group(web: Web) -> None:
     await web.publish("a", "b", "c")
     body = {"group": "plain", "from_offset": "-2"}
     done = (await web.post("/topics/t/replay", body)).json
@@ -49,7 +49,7 @@ async def test_a_consumer_group_is_put_back(web: Web) -> None:
 
 
 @run_with(on_served)
-async def test_a_range_is_copied_into_another_topic(web: Web) -> None:
+async def test_range_is_copied_into_another_topic(web: Web) -> None:
     await web.publish("a", "b", "c")
     await web.publish("before", topic="copy")
     body = {"to_topic": "copy", "from_offset": "start", "until_offset": 2}
@@ -60,7 +60,7 @@ async def test_a_range_is_copied_into_another_topic(web: Web) -> None:
 
 
 @run_with(on_served)
-async def test_what_makes_no_sense_is_refused(web: Web) -> None:
+async def test_invalid_replays_are_refused(web: Web) -> None:
     await web.publish("a")
     for body in (
         {"from_offset": 0},
@@ -93,17 +93,17 @@ async def test_what_makes_no_sense_is_refused(web: Web) -> None:
         ),
     ],
 )
-def test_a_range_is_read_from_numbers_and_words(body: ReplayBody, wanted: OffsetRange) -> None:
+def test_range_accepts_numbers_and_expressions(body: ReplayBody, wanted: OffsetRange) -> None:
     assert range_of(body, Millis(10_000)) == wanted
 
 
-def test_a_range_needs_one_beginning() -> None:
+def test_range_needs_exactly_one_start() -> None:
     with pytest.raises(Refused):
         range_of(ReplayBody(from_offset=5, from_time=5), Millis(0))
 
 
 @run_with(on_served)
-async def test_what_takes_long_to_open_is_opened_by_workers(web: Web) -> None:
+async def test_compressed_records_are_decompressed_by_workers(web: Web) -> None:
     await web.publish("a", "b")
     await finish(web, "g", 2)
     await pack(web.node, 1 << 19)

@@ -1,9 +1,9 @@
-"""How many consumers a group should have, as an autoscaler asks."""
+"""Recommended consumer counts for autoscalers."""
 
 import asyncio
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 async def commit(web: Web, offset: int) -> None:
@@ -12,7 +12,7 @@ async def commit(web: Web, offset: int) -> None:
 
 
 @run_with(on_web)
-async def test_a_consumer_group_is_scaled_by_lag_and_rate(web: Web) -> None:
+async def test_consumer_group_is_scaled_by_lag_and_rate(web: Web) -> None:
     await web.publish(*range(40))
     await commit(web, 10)
     first = (await web.get("/groups/log/scaling?rate=1&target_delay=60")).json
@@ -28,7 +28,7 @@ async def test_a_consumer_group_is_scaled_by_lag_and_rate(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_a_queue_may_have_more_consumers_than_partitions(web: Web) -> None:
+async def test_queue_may_have_more_consumers_than_partitions(web: Web) -> None:
     await web.publish(*range(20))
     await web.poll(group="queue")
     found = (await web.get("/groups/queue/scaling?rate=1&target_delay=2")).json
@@ -39,7 +39,7 @@ async def test_a_queue_may_have_more_consumers_than_partitions(web: Web) -> None
 
 
 @run_with(on_web)
-async def test_a_group_that_does_not_exist_and_numbers_that_are_none_are_refused(web: Web) -> None:
+async def test_unknown_group_and_invalid_numbers_are_refused(web: Web) -> None:
     assert (await web.get("/groups/nobody/scaling")).code == "GROUP_ID_NOT_FOUND"
     await web.publish(0)
     await commit(web, 0)

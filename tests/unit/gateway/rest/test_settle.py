@@ -1,18 +1,18 @@
-"""Settling over HTTP: ack, nack, reject, extend; one, many, twice, too late."""
+"""Settling over HTTP: ack, nack, reject, extend; single, batched, repeated, late."""
 
 import asyncio
 
 import pytest
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 VERBS = ("ack", "nack", "reject", "extend")
 
 
 @pytest.mark.parametrize("prefix", ["", "/topics/t"])
 @run_with(on_web)
-async def test_what_is_acked_does_not_come_again(web: Web, *, prefix: str) -> None:
+async def test_acknowledged_messages_are_not_redelivered(web: Web, *, prefix: str) -> None:
     await web.publish(*range(3))
     found = await web.poll(lock_ms=1_000)
     body = {"receipts": [one["receipt"] for one in found]}
@@ -23,7 +23,7 @@ async def test_what_is_acked_does_not_come_again(web: Web, *, prefix: str) -> No
 
 
 @run_with(on_web)
-async def test_what_is_nacked_comes_again_after_its_delay(web: Web) -> None:
+async def test_nacked_message_is_redelivered_after_its_delay(web: Web) -> None:
     await web.publish("a", "b")
     first, second = await web.poll()
     messages = [
@@ -37,7 +37,7 @@ async def test_what_is_nacked_comes_again_after_its_delay(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_what_is_rejected_goes_to_the_dead_letters(web: Web) -> None:
+async def test_rejected_message_is_dead_lettered(web: Web) -> None:
     await web.publish("bad")
     (message,) = await web.poll()
     body = {"receipt": message["receipt"], "error": "no such user", "error_class": "Unknown"}
@@ -50,7 +50,7 @@ async def test_what_is_rejected_goes_to_the_dead_letters(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_a_lease_is_extended_from_now_on(web: Web) -> None:
+async def test_extension_counts_from_now(web: Web) -> None:
     await web.publish("x")
     (message,) = await web.poll(lock_ms=2_000)
     for _ in range(3):
@@ -62,7 +62,7 @@ async def test_a_lease_is_extended_from_now_on(web: Web) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 @run_with(on_web)
-async def test_a_lease_that_has_ended_is_a_conflict(web: Web, *, verb: str) -> None:
+async def test_ended_lease_is_a_conflict(web: Web, *, verb: str) -> None:
     await web.publish("x")
     (message,) = await web.poll(lock_ms=1_000)
     await asyncio.sleep(2)
@@ -75,7 +75,7 @@ async def test_a_lease_that_has_ended_is_a_conflict(web: Web, *, verb: str) -> N
 
 
 @run_with(on_web)
-async def test_some_of_several_may_count(web: Web) -> None:
+async def test_valid_receipts_are_settled_beside_invalid_ones(web: Web) -> None:
     await web.publish(*range(3))
     receipts = [one["receipt"] for one in await web.poll()]
     await web.post("/ack", {"receipt": receipts[1]})
@@ -102,7 +102,7 @@ async def test_some_of_several_may_count(web: Web) -> None:
     ids=str,
 )
 @run_with(on_web)
-async def test_what_is_no_receipt_is_refused(web: Web, *, verb: str, body: object) -> None:
+async def test_text_that_is_not_a_receipt_is_refused(web: Web, *, verb: str, body: object) -> None:
     answer = await web.post(f"/{verb}", body)
     assert (answer.status, answer.code) == (422, "INVALID_REQUEST")
 
@@ -118,7 +118,7 @@ async def test_what_is_no_receipt_is_refused(web: Web, *, verb: str, body: objec
     ],
 )
 @run_with(on_web)
-async def test_bad_values_are_refused_and_the_lease_stands(
+async def test_invalid_values_are_refused_and_the_lease_stays(
     web: Web, *, verb: str, values: dict[str, object]
 ) -> None:
     await web.publish("x")
@@ -129,7 +129,7 @@ async def test_bad_values_are_refused_and_the_lease_stands(
 
 
 @run_with(on_web)
-async def test_the_receipt_of_a_topic_that_is_gone_is_not_found(web: Web) -> None:
+async def test_receipt_of_a_deleted_topic_is_not_found(web: Web) -> None:
     await web.publish("x")
     (message,) = await web.poll()
     assert (await web.ask("DELETE", "/topics/t")).status == 204

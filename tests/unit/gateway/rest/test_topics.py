@@ -1,11 +1,11 @@
-"""Topics over HTTP: from creation to deletion."""
+"""Topics over HTTP: create, describe, configure, grow, delete."""
 
 from tests.run_with import run_with
-from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.web import Web, on_web
 
 
 @run_with(on_web)
-async def test_a_topic_is_created_described_grown_and_deleted(web: Web) -> None:
+async def test_topic_is_created_described_grown_and_deleted(web: Web) -> None:
     body = {"name": "t", "partitions": 2, "configs": {"queue.order": "key"}}
     created = await web.post("/topics", body | {"retention_ms": 60_000})
     assert created.status == 201
@@ -45,7 +45,7 @@ async def test_configs_are_shown_set_and_unset(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_what_cannot_be_created_is_refused(web: Web) -> None:
+async def test_invalid_topics_are_refused(web: Web) -> None:
     await web.post("/topics", {"name": "t"})
     assert (await web.post("/topics", {"name": "t"})).status == 409
     bad = (
@@ -61,7 +61,7 @@ async def test_what_cannot_be_created_is_refused(web: Web) -> None:
 
 
 @run_with(on_web)
-async def test_the_brokers_own_topics_are_shown_on_request_and_not_read(web: Web) -> None:
+async def test_internal_topics_are_listed_on_request_and_not_readable(web: Web) -> None:
     await web.publish("x")
     await web.publish("x", topic="__dead_letter_audit")  # As a redrive does.
     await web.poll()

@@ -1,4 +1,4 @@
-"""Which messages a filter policy lets through."""
+"""Matching of messages against filter policies."""
 
 import json
 from typing import Any
@@ -80,7 +80,7 @@ MESSAGE = {
     ],
     ids=str,
 )
-def test_a_policy_lets_through_what_it_says(policy: dict[str, Any], is_wanted: bool) -> None:
+def test_attributes_match_policy(policy: dict[str, Any], is_wanted: bool) -> None:
     check_policy(json.dumps(policy), is_of_body=False)
     assert matches_attributes(read_policy(json.dumps(policy)), MESSAGE) is is_wanted
 
@@ -117,17 +117,17 @@ ALARM = {
         ({"a": [None]}, "{}", False),
         ({"a": ["x"]}, '{"a": ["y", "x"]}', True),
         ({"a": ["x"]}, '{"a": {"x": "x"}}', False),
-        ({"a": ["x"]}, "no json", False),
+        ({"a": ["x"]}, "not json", False),
         ({"a": ["x"]}, "[]", False),
         ({"a": ["x"]}, '{"a": ' + "[" * 5_000 + "]" * 5_000 + "}", False),
-        # Lists of objects: one of them has to have all of it.
+        # In a list of objects, one object must match completely.
         (S3, of_s3((CREATED, AUTO)), True),
         (S3, of_s3((REMOVED, AUTO)), False),
         (S3, of_s3((CREATED, HOME)), False),
         (S3, of_s3((REMOVED, HOME), (CREATED, [[AUTO]])), True),
         (S3, of_s3((REMOVED, AUTO), (CREATED, HOME)), False),
         (S3, '{"Records": []}', False),
-        # Names with dots are names below each other.
+        # Names with dots are nested names.
         ({"a.b": ["v"]}, '{"a": {"b": "v"}}', True),
         ({"a.b": ["v"]}, '{"a.b": "v"}', True),
         ({"a.b": ["v"]}, '{"a": {"b": "w"}}', False),
@@ -136,14 +136,14 @@ ALARM = {
         ({"a.b.c": ["v"]}, '{"a": {"b.c": "v"}}', True),
         ({"a.b.c": ["v"]}, '{"a": [{"b.c": "w"}, {"b.c": "v"}]}', True),
         ({"a": {"b": ["v"]}}, '{"a.b": "v"}', True),
-        # What is not there, and lists that have nothing.
+        # Missing values and empty lists.
         ({"a": {"b": [{"exists": False}]}}, '{"c": 1}', True),
         ({"a": {"b": [{"exists": False}]}}, '{"a": {"b": 1}}', False),
         ({"a": [{"exists": False}]}, '{"a": []}', True),
         ({"a": [{"exists": True}]}, '{"a": [null]}', True),
         ({"a": [{"exists": True}]}, '{"a": {"b": 1}}', False),
         ({"a": {"b": [""]}}, '{"c": [], "a": {"b": "", "d": null}}', True),
-        # Alternatives, at the top and below.
+        # Alternatives, at the top level and nested.
         (ALARM, '{"metricName": "CPU", "detail": {"scope": "Service", "type": "Alarm"}}', True),
         (ALARM, '{"namespace": "EC2", "detail": {"scope": "Service", "source": "watch"}}', True),
         (ALARM, '{"metricName": "CPU", "detail": {"scope": "Other", "type": "Alarm"}}', False),
@@ -157,9 +157,7 @@ ALARM = {
         ({"ip": [{"cidr": "2001:db8:1234:1a00::/64"}]}, '{"ip": "10.0.0.1"}', False),
     ],
 )
-def test_a_policy_over_the_body_is_nested_like_it(
-    policy: dict[str, Any], body: str, is_wanted: bool
-) -> None:
+def test_body_matches_policy(policy: dict[str, Any], body: str, is_wanted: bool) -> None:
     check_policy(json.dumps(policy), is_of_body=True)
     assert matches_body(read_policy(json.dumps(policy)), body) is is_wanted
 
@@ -181,5 +179,5 @@ def test_a_policy_over_the_body_is_nested_like_it(
         ("*" + "a*" * 500 + "b", "a" * 5_000, False),
     ],
 )
-def test_a_star_stands_for_any_text(pattern: str, value: str, is_right: bool) -> None:
+def test_wildcard_matches_any_text(pattern: str, value: str, is_right: bool) -> None:
     assert is_like(pattern, value) is is_right

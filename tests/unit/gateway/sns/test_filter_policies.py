@@ -1,4 +1,4 @@
-"""Filter policies that are refused when they are set, in the words recorded with Amazon."""
+"""Invalid filter policies, with error messages recorded from Amazon."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ CONDITIONS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("condition", "why"), CONDITIONS, ids=[str(row[0]) for row in CONDITIONS])
-def test_a_condition_that_is_not_understood_is_refused(condition: Any, why: str) -> None:
+def test_invalid_condition_is_refused(condition: Any, why: str) -> None:
     assert refusal({"key": [condition]}) == f"FilterPolicy: {why}"
 
 
@@ -106,16 +106,16 @@ SHAPES: list[tuple[Any, bool, str]] = [
 
 
 @pytest.mark.parametrize(("policy", "is_of_body", "why"), SHAPES, ids=range(len(SHAPES)))
-def test_a_policy_of_a_wrong_shape_is_refused(policy: Any, is_of_body: bool, why: str) -> None:
+def test_invalid_policy_is_refused(policy: Any, is_of_body: bool, why: str) -> None:
     assert refusal(policy, is_of_body=is_of_body) == why
 
 
 @pytest.mark.parametrize("text", ["no json", "[]", "[" * 100_000, '{"a":' * 11 + "[1]" + "}" * 11])
-def test_what_is_no_policy_at_all_is_refused(text: str) -> None:
+def test_text_that_is_not_a_policy_is_refused(text: str) -> None:
     assert refusal(text, is_of_body=True).startswith("FilterPolicy: ")
 
 
-def test_a_policy_has_a_longest_text() -> None:
+def test_too_long_policy_is_refused() -> None:
     assert refusal({"a": ["x" * 256 * 1024]}) == "FilterPolicy: Filter policy is too long"
 
 
@@ -132,5 +132,5 @@ def test_a_policy_has_a_longest_text() -> None:
     ],
     ids=range(7),
 )
-def test_a_policy_within_the_limits_is_taken(policy: dict[str, Any]) -> None:
+def test_policy_within_the_limits_is_accepted(policy: dict[str, Any]) -> None:
     check_policy(json.dumps(policy), is_of_body=False)

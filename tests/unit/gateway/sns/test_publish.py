@@ -1,4 +1,4 @@
-"""One message to several queues: raw or wrapped, filtered, in order, in batches."""
+"""Publishing to several queues: raw or wrapped, filtered, in order, in batches."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.run_with import run_with
 from tests.unit.gateway.sns.test_subscriptions import TOPIC, subscribe
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 ATTRIBUTE = {
     "MessageAttributes__entry__1__Name": "kind",
@@ -21,7 +21,7 @@ async def publish(sdk: Sdk, message: str, topic: str = TOPIC, **more: str) -> st
 
 
 @run_with(with_sdk)
-async def test_every_queue_that_subscribes_gets_the_message(sdk: Sdk) -> None:
+async def test_every_subscribed_queue_gets_the_message(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     wrapped, raw = await sdk.create("wrapped"), await sdk.create("raw")
     arn = await subscribe(sdk, await sdk.arn(wrapped))
@@ -46,7 +46,7 @@ async def test_every_queue_that_subscribes_gets_the_message(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_filter_keeps_messages_from_a_queue(sdk: Sdk) -> None:
+async def test_filter_policy_keeps_messages_from_a_queue(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     raw = {"RawMessageDelivery": "true"}
     some, body = await sdk.create("some"), await sdk.create("body")
@@ -66,11 +66,11 @@ async def test_a_filter_keeps_messages_from_a_queue(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_message_without_subscribers_goes_nowhere_and_a_deleted_queue_is_passed_over(
+async def test_publish_without_subscribers_succeeds_and_skips_deleted_queues(
     sdk: Sdk,
 ) -> None:
     await sdk.sns("CreateTopic", Name="news")
-    assert await publish(sdk, "nobody hears")
+    assert await publish(sdk, "no subscribers")
     gone, there = await sdk.create("gone"), await sdk.create("there")
     for url in (gone, there):
         await subscribe(sdk, await sdk.arn(url), RawMessageDelivery="true")
@@ -81,7 +81,7 @@ async def test_a_message_without_subscribers_goes_nowhere_and_a_deleted_queue_is
 
 
 @run_with(with_sdk)
-async def test_a_message_may_differ_by_protocol(sdk: Sdk) -> None:
+async def test_message_structure_selects_the_text_for_sqs(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     url = await sdk.create("q")
     await subscribe(sdk, await sdk.arn(url), RawMessageDelivery="true")
@@ -91,7 +91,7 @@ async def test_a_message_may_differ_by_protocol(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_fifo_topic_keeps_order_and_tells_duplicates(sdk: Sdk) -> None:
+async def test_fifo_topic_keeps_order_and_drops_duplicates(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news.fifo")
     topic = TOPIC + ".fifo"
     ordered, plain = await sdk.create("q.fifo"), await sdk.create("q")
@@ -113,7 +113,7 @@ async def test_a_fifo_topic_keeps_order_and_tells_duplicates(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_batch_says_of_each_message_what_became_of_it(sdk: Sdk) -> None:
+async def test_batch_reports_each_message(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     url = await sdk.create("q")
     await subscribe(sdk, await sdk.arn(url), RawMessageDelivery="true")
@@ -147,7 +147,7 @@ async def test_a_batch_says_of_each_message_what_became_of_it(sdk: Sdk) -> None:
     ids=range(9),
 )
 @run_with(with_sdk)
-async def test_messages_that_make_no_sense_are_refused(
+async def test_invalid_messages_are_refused(
     sdk: Sdk, *, message: str, more: dict[str, str]
 ) -> None:
     await sdk.sns("CreateTopic", Name="news")

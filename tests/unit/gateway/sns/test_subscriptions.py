@@ -1,10 +1,10 @@
-"""Subscriptions of queues: made once, changed, listed, ended."""
+"""Subscriptions of queues: subscribe, change, list, unsubscribe."""
 
 import json
 
 from penstock.broker.api.route_row import Operation, ResourceType
 from tests.run_with import run_with
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 TOPIC = "arn:aws:sns:us-east-1:000000000000:news"
 
@@ -18,7 +18,7 @@ async def subscribe(sdk: Sdk, endpoint: str, topic: str = TOPIC, **attributes: s
 
 
 @run_with(with_sdk)
-async def test_a_queue_subscribes_once_and_can_leave(sdk: Sdk) -> None:
+async def test_queue_subscribes_once_and_can_unsubscribe(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     endpoint = await sdk.arn(await sdk.create("q"))
     arn = await subscribe(sdk, endpoint, RawMessageDelivery="true")
@@ -37,7 +37,9 @@ async def test_a_queue_subscribes_once_and_can_leave(sdk: Sdk) -> None:
         assert row.findtext("SubscriptionArn") == arn
         sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "q")
         listed = await sdk.sns(action, **more)
-        assert not listed.findall(f"{action}Result/Subscriptions/member"), "it is nobody's"
+        assert not listed.findall(f"{action}Result/Subscriptions/member"), (
+            "the topic has no subscriptions"
+        )
         sdk.node.rights.denied.clear()
     await sdk.sns("Unsubscribe", SubscriptionArn=arn)
     await sdk.sns("Unsubscribe", SubscriptionArn=arn)
@@ -46,7 +48,7 @@ async def test_a_queue_subscribes_once_and_can_leave(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_attributes_of_a_subscription_can_be_changed(sdk: Sdk) -> None:
+async def test_subscription_attributes_can_be_changed(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     arn = await subscribe(sdk, await sdk.arn(await sdk.create("q")))
     await sdk.sns(
@@ -75,7 +77,7 @@ async def shown(sdk: Sdk, arn: str) -> dict[str | None, str | None]:
 
 
 @run_with(with_sdk)
-async def test_a_scope_is_shown_with_a_policy_and_decides_what_it_may_be(sdk: Sdk) -> None:
+async def test_scope_is_shown_with_a_policy_and_limits_it(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     endpoint = await sdk.arn(await sdk.create("q"))
     arn = await subscribe(sdk, endpoint)
@@ -103,7 +105,7 @@ async def test_a_scope_is_shown_with_a_policy_and_decides_what_it_may_be(sdk: Sd
 
 
 @run_with(with_sdk)
-async def test_a_policy_without_a_scope_is_of_attributes(sdk: Sdk) -> None:
+async def test_policy_without_scope_applies_to_attributes(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     endpoint = await sdk.arn(await sdk.create("q"))
     arn = await subscribe(sdk, endpoint, FilterPolicy='{"a": ["b"]}')
@@ -111,7 +113,7 @@ async def test_a_policy_without_a_scope_is_of_attributes(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_subscriptions_that_make_no_sense_are_refused(sdk: Sdk) -> None:
+async def test_invalid_subscriptions_are_refused(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     endpoint = await sdk.arn(await sdk.create("q"))
     fifo = await sdk.arn(await sdk.create("q.fifo"))
@@ -131,7 +133,7 @@ async def test_subscriptions_that_make_no_sense_are_refused(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_topics_that_somebody_may_not_see_are_not_listed(sdk: Sdk) -> None:
+async def test_topics_without_describe_permission_are_not_listed(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     await subscribe(sdk, await sdk.arn(await sdk.create("q")))
     sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "news")
@@ -141,7 +143,7 @@ async def test_topics_that_somebody_may_not_see_are_not_listed(sdk: Sdk) -> None
 
 
 @run_with(with_sdk)
-async def test_a_topic_takes_no_more_than_the_metadata_store_does(sdk: Sdk) -> None:
+async def test_topic_record_above_the_store_limit_is_refused(sdk: Sdk) -> None:
     await sdk.sns("CreateTopic", Name="news")
     policy = json.dumps({"a": ["x" * 200_000]})
     for number in range(5):

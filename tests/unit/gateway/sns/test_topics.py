@@ -1,13 +1,13 @@
-"""SNS topics: made, described, tagged, listed, deleted."""
+"""SNS topics: create, describe, tag, list, delete."""
 
 from tests.run_with import run_with
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 ARN = "arn:aws:sns:us-east-1:000000000000:news"
 
 
 @run_with(with_sdk)
-async def test_a_topic_is_made_once_and_kept_in_the_metadata(sdk: Sdk) -> None:
+async def test_topic_is_created_once_and_stored_in_the_metadata(sdk: Sdk) -> None:
     made = await sdk.sns("CreateTopic", Name="news")
     assert made.findtext("CreateTopicResult/TopicArn") == ARN
     await sdk.sns("CreateTopic", Name="news")
@@ -28,7 +28,7 @@ async def test_a_topic_is_made_once_and_kept_in_the_metadata(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_topics_are_listed_in_pages(sdk: Sdk) -> None:
+async def test_topic_list_is_paginated(sdk: Sdk) -> None:
     for number in range(120):
         await sdk.sns("CreateTopic", Name=f"t{number:03}")
     first = await sdk.sns("ListTopics")
@@ -68,7 +68,7 @@ async def test_attributes_and_tags_can_be_changed(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_names_that_sns_would_not_take_are_refused(sdk: Sdk) -> None:
+async def test_names_invalid_in_sns_are_refused(sdk: Sdk) -> None:
     for name in ("", "a b", "a.b", "x" * 257):
         assert (await failure(sdk.sns("CreateTopic", Name=name))).code == "InvalidParameter"
     for arn in ("news", "arn:aws:sqs:r:0:news", "arn:aws:sns:r:0:", ARN + ":x"):

@@ -1,4 +1,4 @@
-"""Digests that AWS gives for these messages."""
+"""Message digests, compared with those of AWS."""
 
 from penstock.gateway.sqs.digests import AttributeValue, digest_attributes, digest_body
 
@@ -7,12 +7,12 @@ def number(text: str) -> AttributeValue:
     return AttributeValue("Number", string_value=text)
 
 
-def test_the_digest_of_a_body_is_its_md5() -> None:
+def test_body_digest_is_its_md5() -> None:
     assert digest_body("derp") == "58fd9edd83341c29f1aebba81c31e257"
     assert digest_body("This is a test message") == "fafb00f5732ab283681e124bf8747ed1"
 
 
-def test_attributes_have_the_digest_that_aws_gives_them() -> None:
+def test_attribute_digest_equals_the_one_of_aws() -> None:
     assert (
         digest_attributes({"timestamp": number("1493147359900")})
         == "235c5c510d26fb653d073faed50ae77c"
@@ -23,7 +23,7 @@ def test_attributes_have_the_digest_that_aws_gives_them() -> None:
     )
 
 
-def test_many_attributes_are_digested_by_name_whatever_their_order() -> None:
+def test_attribute_digest_is_independent_of_order() -> None:
     attributes = {
         "ccc": AttributeValue("String", "testjunk"),
         "aaa": AttributeValue("Binary", binary_value=b"\x02\x03\x04"),

@@ -1,4 +1,4 @@
-"""The way in: protocols, signatures, queues by their own URL, and requests that say nothing."""
+"""Endpoint for AWS SDKs: protocols, signatures, queue URLs, malformed requests."""
 
 import asyncio
 import json
@@ -23,17 +23,17 @@ from penstock.wire.messages.internal.access_keys import (
     DeleteAccessKeyRequest,
 )
 from tests.run_with import run_with
-from tests.unit.gateway.http.rights import HOST, Lists
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.http.granted_permissions import HOST, GrantedPermissions
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 VERSION = "2012-11-05"
 BLANK_SIGNATURE = "0" * 64
 HANDED_ON = 0
-"""In place of a status: the application got it."""
+"""Stands for a status if the application got the request."""
 
 
 @run_with(with_sdk)
-async def test_the_query_protocol_does_the_same_in_xml(sdk: Sdk) -> None:
+async def test_query_protocol_supports_all_steps_in_xml(sdk: Sdk) -> None:
     made = await sdk.form(
         "CreateQueue", VERSION, QueueName="jobs", Attribute__1__Name="DelaySeconds",
         Attribute__1__Value="0", Tag__1__Key="a", Tag__1__Value="b",
@@ -70,7 +70,7 @@ async def test_the_query_protocol_does_the_same_in_xml(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_errors_of_the_query_protocol_have_the_older_codes(sdk: Sdk) -> None:
+async def test_query_protocol_errors_have_the_older_codes(sdk: Sdk) -> None:
     unknown = await failure(sdk.form("GetQueueUrl", VERSION, QueueName="nobody"))
     assert (unknown.code, unknown.status) == ("AWS.SimpleQueueService.NonExistentQueue", 400)
     assert (await failure(sdk.form("Dance", VERSION))).code == "InvalidAction"
@@ -78,7 +78,7 @@ async def test_errors_of_the_query_protocol_have_the_older_codes(sdk: Sdk) -> No
 
 
 @run_with(with_sdk)
-async def test_older_sdks_send_to_the_queue_itself(sdk: Sdk) -> None:
+async def test_request_to_a_queue_url_may_omit_the_queue(sdk: Sdk) -> None:
     url = await sdk.create()
     form = b"Action=SendMessage&MessageBody=a&Version=2012-11-05"
     status, _, _ = await sdk.post(form, {}, "/000000000000/jobs", "jobs")
@@ -99,7 +99,7 @@ async def test_older_sdks_send_to_the_queue_itself(sdk: Sdk) -> None:
     ids=range(6),
 )
 @run_with(with_sdk)
-async def test_requests_that_say_nothing_are_refused(
+async def test_requests_without_action_are_refused(
     sdk: Sdk, *, body: bytes, target: str, name: str
 ) -> None:
     status, _, answer = await sdk.post(body, {"x-amz-target": target})
@@ -108,7 +108,7 @@ async def test_requests_that_say_nothing_are_refused(
 
 
 @run_with(with_sdk)
-async def test_a_caller_that_hangs_up_takes_nothing_with_it(sdk: Sdk) -> None:
+async def test_disconnected_caller_leases_nothing(sdk: Sdk) -> None:
     url = await sdk.create()
     body = json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}).encode()
     hung_up = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_a_caller_that_hangs_up_takes_nothing_with_it(sdk: Sdk) -> None:
 
 
 def signed(body: bytes, now: str, secret: str, key: str = "KEY") -> dict[str, str]:
-    """The headers of a request that somebody signed."""
+    """Returns the headers of a signed request."""
     headers = {
         "host": "broker:8080",
         "x-amz-date": now,
@@ -160,7 +160,7 @@ def signed(body: bytes, now: str, secret: str, key: str = "KEY") -> dict[str, st
 
 
 @run_with(with_sdk, sqs_credentials="KEY:s/e+c=ret, OTHER:x")
-async def test_with_credentials_only_their_owners_come_in(sdk: Sdk) -> None:
+async def test_configured_credentials_require_a_valid_signature(sdk: Sdk) -> None:
     await sdk.node.create("jobs", 1)
     now = utc(sdk.node.ctx.clock.now_ms())
     status, _, body = await sdk.post(b"{}", signed(b"{}", now, "s/e+c=ret"))
@@ -186,10 +186,10 @@ async def make_key(sdk: Sdk, user: str) -> tuple[str, str]:
 
 
 @run_with(with_sdk)
-async def test_whoever_signs_with_a_users_key_is_that_user(sdk: Sdk) -> None:
+async def test_signature_with_a_users_key_authenticates_the_user(sdk: Sdk) -> None:
     await sdk.node.create("jobs", 1)
     key, secret = await make_key(sdk, "eve")
-    lists = sdk.node.ctx.authorizer = Lists()
+    lists = sdk.node.ctx.authorizer = GrantedPermissions()
     now, sdk.host = utc(sdk.node.ctx.clock.now_ms()), HOST
     lists.give([Needs(ResourceType.TOPIC, Operation.DESCRIBE)], topic="jobs")
     status, _, body = await sdk.post(b"{}", signed(b"{}", now, secret, key))
@@ -210,7 +210,7 @@ async def test_whoever_signs_with_a_users_key_is_that_user(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_who_does_not_sign_is_anonymous_and_the_rights_decide(sdk: Sdk) -> None:
+async def test_unsigned_request_is_anonymous_and_subject_to_permissions(sdk: Sdk) -> None:
     await sdk.node.create("jobs", 1)
     await make_key(sdk, "eve")
     url = "http://broker:8080/000000000000/jobs"
@@ -220,19 +220,19 @@ async def test_who_does_not_sign_is_anonymous_and_the_rights_decide(sdk: Sdk) ->
 
 
 @run_with(with_sdk)
-async def test_where_nothing_is_checked_anything_may_sign(sdk: Sdk) -> None:
+async def test_any_signature_is_accepted_without_keys_and_authorization(sdk: Sdk) -> None:
     sdk.node.ctx.authorizer = AllowAll()
     sdk.headers["authorization"] = "nonsense"
     assert await sdk("ListQueues") == {}
 
 
 @pytest.mark.parametrize("text", ["", "A", "A:", ":b", "A:b,", "A:b,,C:d"])
-def test_credentials_that_are_no_pairs_keep_the_node_from_starting(text: str) -> None:
+def test_malformed_credentials_are_an_invalid_config(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"\[hidden\].*KEY:SECRET"):
         parse(find(Scope.BROKER, "sqs.credentials"), text)
 
 
-def test_credentials_are_pairs() -> None:
+def test_credentials_are_parsed_as_pairs() -> None:
     assert read_credentials("") == {}
     assert read_credentials(" A:b , C:d:e") == {"A": "b", "C": "d:e"}
 
@@ -249,7 +249,7 @@ def test_credentials_are_pairs() -> None:
     ],
 )
 @run_with(with_sdk)
-async def test_only_what_sdks_send_is_answered_before_the_application(
+async def test_front_answers_only_sdk_requests(
     sdk: Sdk, *, method: str, path: str, status: int
 ) -> None:
     await sdk.create("jobs")
@@ -257,14 +257,14 @@ async def test_only_what_sdks_send_is_answered_before_the_application(
 
 
 @run_with(with_sdk)
-async def test_a_body_that_is_too_large_is_refused_there_too(sdk: Sdk) -> None:
+async def test_front_refuses_too_large_bodies(sdk: Sdk) -> None:
     assert await through_front(sdk, "POST", "/", HTTPException(413)) == 413
 
 
 async def through_front(
     sdk: Sdk, method: str, path: str, failure: HTTPException | None = None
 ) -> int:
-    """The status of an answer to GetQueueUrl; `failure` is what reading the body comes to."""
+    """Returns the status of a response to GetQueueUrl; reading the body raises `failure`."""
     statuses: list[int] = []
 
     async def application(scope: HttpScope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,6 @@
-"""Errors that Amazon was recorded to answer: names, codes and texts, in both protocols.
+"""Errors as recorded from Amazon: names, codes and texts, in both protocols.
 
-The exchanges are those that other projects recorded with Amazon's own service.
+The exchanges were recorded by other projects with Amazon's service.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.run_with import run_with
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 VERSION = "2012-11-05"
 INVALID = ("InvalidParameterValueException", "InvalidParameterValue")
@@ -128,7 +128,7 @@ SINGULAR = {
 
 
 def form_of(action: str, values: dict[str, Any]) -> dict[str, str]:
-    """A request as SDKs write it in a form: an empty list has a name and no value."""
+    """Encodes a request as a form like SDKs: an empty list has a name and no value."""
     form: dict[str, str] = {}
 
     def write(name: str, value: Any) -> None:
@@ -157,7 +157,7 @@ def form_of(action: str, values: dict[str, Any]) -> dict[str, str]:
     ids=[f"{at}-{row[1]}" for at, row in enumerate(REFUSED)],
 )
 @run_with(with_sdk)
-async def test_a_refusal_has_amazons_names_and_text(
+async def test_error_has_amazons_names_and_text(
     sdk: Sdk,
     *,
     queue: str,
@@ -185,7 +185,7 @@ async def test_a_refusal_has_amazons_names_and_text(
 
 
 @run_with(with_sdk)
-async def test_a_queue_that_is_not_there_is_told_in_two_ways(sdk: Sdk) -> None:
+async def test_missing_queue_has_different_texts_per_protocol(sdk: Sdk) -> None:
     failed = await failure(sdk("GetQueueUrl", QueueName="nothing"))
     assert (failed.name, failed.code) == (
         "QueueDoesNotExist",
@@ -198,7 +198,7 @@ async def test_a_queue_that_is_not_there_is_told_in_two_ways(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_true_and_false_come_in_any_case(sdk: Sdk) -> None:
+async def test_booleans_are_accepted_in_any_case(sdk: Sdk) -> None:
     url = await sdk.create("a.fifo", FifoQueue="True", ContentBasedDeduplication="TRUE")
     assert await sdk.create("a.fifo", FifoQueue="true", ContentBasedDeduplication="true") == url
     shown = await sdk.attributes(url)
@@ -229,7 +229,7 @@ WANTED: list[tuple[list[str], list[str]]] = [
 @pytest.mark.parametrize(("wanted", "shown"), WANTED, ids=[str(row[0]) for row in WANTED])
 @pytest.mark.parametrize("is_form", [False, True], ids=["json", "query"])
 @run_with(with_sdk)
-async def test_attributes_are_shown_by_name_and_prefix(
+async def test_attributes_are_selected_by_name_and_prefix(
     sdk: Sdk, *, wanted: list[str], shown: list[str], is_form: bool
 ) -> None:
     url = await sdk.create()
@@ -250,7 +250,7 @@ async def test_attributes_are_shown_by_name_and_prefix(
 
 
 @run_with(with_sdk)
-async def test_system_attributes_have_two_names_for_being_asked_for(sdk: Sdk) -> None:
+async def test_system_attributes_can_be_requested_by_two_parameters(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "m")
 
@@ -273,7 +273,7 @@ async def test_system_attributes_have_two_names_for_being_asked_for(sdk: Sdk) ->
 
 
 @run_with(with_sdk)
-async def test_the_trace_of_a_request_is_the_messages_unless_it_has_one(sdk: Sdk) -> None:
+async def test_message_inherits_the_trace_of_the_request(sdk: Sdk) -> None:
     url = await sdk.create()
     header, own = "Root=1-3152b799-8954dae64eda91bc9a23a7e8", "Root=2"
     sdk.headers["x-amzn-trace-id"] = header
@@ -290,7 +290,7 @@ async def test_the_trace_of_a_request_is_the_messages_unless_it_has_one(sdk: Sdk
 
 
 @run_with(with_sdk)
-async def test_a_message_of_a_batch_that_is_too_large_fails_alone(sdk: Sdk) -> None:
+async def test_too_large_message_of_a_batch_fails_alone(sdk: Sdk) -> None:
     url = await sdk.create(MaximumMessageSize="1024")
     rows = [{"Id": str(size), "MessageBody": "a" * size} for size in (1024, 1025)]
     answer = await sdk("SendMessageBatch", QueueUrl=url, Entries=rows)

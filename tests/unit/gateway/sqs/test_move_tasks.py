@@ -1,4 +1,4 @@
-"""Moving messages from a dead-letter queue back to work, in the background."""
+"""Move tasks: background redrive of dead-letter queues."""
 
 import asyncio
 import json
@@ -22,13 +22,13 @@ from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import EACH_MAX, LOCK_MS, MoveTasks
 from penstock.security.acl_types import ANONYMOUS
 from tests.run_with import run_with
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_served_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_served_sdk
 
 WHO = Principal("User:ann")
 
 
-async def with_letters(sdk: Sdk, count: int) -> tuple[str, str, str]:
-    """A queue, its dead-letter queue with so many letters, and the ARN of the latter."""
+async def with_dead_letters(sdk: Sdk, count: int) -> tuple[str, str, str]:
+    """Creates a queue and its dead-letter queue with `count` messages; returns both and the ARN."""
     dead = await sdk.create("dead")
     arn = await sdk.arn(dead)
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
@@ -61,8 +61,8 @@ async def ended(sdk: Sdk, arn: str) -> dict[str, Any]:
 
 
 @run_with(with_served_sdk)
-async def test_letters_go_back_to_the_queue_they_came_from(sdk: Sdk) -> None:
-    url, dead, arn = await with_letters(sdk, 25)
+async def test_messages_are_moved_to_their_source_queue(sdk: Sdk) -> None:
+    url, dead, arn = await with_dead_letters(sdk, 25)
     await sdk("StartMessageMoveTask", SourceArn=arn)
     row = await ended(sdk, arn)
     assert row["Status"] == "COMPLETED"
@@ -79,8 +79,8 @@ async def test_letters_go_back_to_the_queue_they_came_from(sdk: Sdk) -> None:
 
 
 @run_with(with_served_sdk)
-async def test_letters_go_where_they_are_sent_at_the_pace_that_was_asked_for(sdk: Sdk) -> None:
-    _, dead, arn = await with_letters(sdk, 10)
+async def test_messages_are_moved_to_a_destination_at_the_given_rate(sdk: Sdk) -> None:
+    _, dead, arn = await with_dead_letters(sdk, 10)
     other = await sdk.create("other")
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -99,8 +99,8 @@ async def test_letters_go_where_they_are_sent_at_the_pace_that_was_asked_for(sdk
 
 
 @run_with(with_served_sdk)
-async def test_a_cancelled_task_stops_and_loses_nothing(sdk: Sdk) -> None:
-    url, dead, arn = await with_letters(sdk, 10)
+async def test_cancelled_task_loses_no_messages(sdk: Sdk) -> None:
+    url, dead, arn = await with_dead_letters(sdk, 10)
     started = await sdk("StartMessageMoveTask", SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
     handle = started["TaskHandle"]
     await asyncio.sleep(3.5)
@@ -117,8 +117,8 @@ async def test_a_cancelled_task_stops_and_loses_nothing(sdk: Sdk) -> None:
 
 
 @run_with(with_served_sdk)
-async def test_a_message_that_came_from_nowhere_fails_the_task_and_stays(sdk: Sdk) -> None:
-    _, dead, arn = await with_letters(sdk, 0)
+async def test_message_without_source_fails_the_task_and_stays(sdk: Sdk) -> None:
+    _, dead, arn = await with_dead_letters(sdk, 0)
     await sdk.send(dead, "sent by hand")
     await sdk("StartMessageMoveTask", SourceArn=arn)
     row = await ended(sdk, arn)
@@ -130,8 +130,8 @@ async def test_a_message_that_came_from_nowhere_fails_the_task_and_stays(sdk: Sd
 
 
 @run_with(with_served_sdk)
-async def test_tasks_that_make_no_sense_are_refused(sdk: Sdk) -> None:
-    url, _, arn = await with_letters(sdk, 0)
+async def test_invalid_tasks_are_refused(sdk: Sdk) -> None:
+    url, _, arn = await with_dead_letters(sdk, 0)
     for values in (
         {"SourceArn": await sdk.arn(url)},
         {"SourceArn": "dead"},
@@ -147,8 +147,8 @@ async def test_tasks_that_make_no_sense_are_refused(sdk: Sdk) -> None:
 
 
 @run_with(with_served_sdk)
-async def test_a_node_goes_on_with_its_tasks_after_a_restart(sdk: Sdk) -> None:
-    url, _, arn = await with_letters(sdk, 5)
+async def test_tasks_are_resumed_after_a_restart(sdk: Sdk) -> None:
+    url, _, arn = await with_dead_letters(sdk, 5)
     record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=5)
     await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
     again = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
@@ -166,15 +166,15 @@ async def test_a_node_goes_on_with_its_tasks_after_a_restart(sdk: Sdk) -> None:
         (MoveTasks, "_settle", False),
         (MoveTasks, "_settle", True),
     ],
-    ids=["received", "before commit", "committed", "sent on", "finished"],
+    ids=["received", "before commit", "committed", "redriven", "finished"],
 )
 @run_with(with_served_sdk)
 async def test_messages_move_exactly_once_when_the_node_dies(
     sdk: Sdk, *, owner: type, name: str, runs_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task stops for good at one moment, and another goes on as after a restart."""
+    """The task dies at a given point, and a new one resumes as after a restart."""
 
-    url, dead, arn = await with_letters(sdk, 6)
+    url, dead, arn = await with_dead_letters(sdk, 6)
     record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=6)
     await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
     work, is_there = getattr(owner, name), asyncio.Event()
@@ -201,7 +201,7 @@ async def test_messages_move_exactly_once_when_the_node_dies(
 
 
 async def moved(sdk: Sdk, url: str) -> list[str]:
-    """The bodies of all messages that a queue has, each as often as it is there."""
+    """Returns the bodies of all messages of a queue, including duplicates."""
     seen: list[str] = []
     while got := await sdk.receive(url, WaitTimeSeconds=1):
         seen += [message["Body"] for message in got]
@@ -210,8 +210,8 @@ async def moved(sdk: Sdk, url: str) -> list[str]:
 
 
 @run_with(with_served_sdk)
-async def test_a_message_that_was_redriven_otherwise_is_not_moved_again(sdk: Sdk) -> None:
-    url, dead, arn = await with_letters(sdk, 4)
+async def test_message_redriven_by_other_means_is_not_moved_again(sdk: Sdk) -> None:
+    url, dead, arn = await with_dead_letters(sdk, 4)
     letters = sdk.moves.gateway.dead_letters
     report = await letters.redrive(WHO, "dead", DeadLetterFilter(ids=frozenset({(0, 0), (0, 2)})))
     assert report.settled == 2
@@ -223,8 +223,8 @@ async def test_a_message_that_was_redriven_otherwise_is_not_moved_again(sdk: Sdk
 
 
 @run_with(with_served_sdk)
-async def test_a_message_that_its_target_does_not_take_stays_and_fails_the_task(sdk: Sdk) -> None:
-    url, dead, arn = await with_letters(sdk, 1)
+async def test_message_refused_by_its_target_stays_and_fails_the_task(sdk: Sdk) -> None:
+    url, dead, arn = await with_dead_letters(sdk, 1)
     small = await sdk.create("small")
     await sdk.node.ctx.reached(
         await config_changes.alter_topic(
@@ -242,8 +242,8 @@ async def test_a_message_that_its_target_does_not_take_stays_and_fails_the_task(
 
 
 @run_with(with_served_sdk)
-async def test_redriven_messages_show_no_headers_of_ours(sdk: Sdk) -> None:
-    url, _, arn = await with_letters(sdk, 1)
+async def test_redriven_messages_show_no_internal_headers(sdk: Sdk) -> None:
+    url, _, arn = await with_dead_letters(sdk, 1)
     await sdk("StartMessageMoveTask", SourceArn=arn)
     await ended(sdk, arn)
     (message,) = await sdk.receive(url)
@@ -251,8 +251,8 @@ async def test_redriven_messages_show_no_headers_of_ours(sdk: Sdk) -> None:
 
 
 @run_with(with_served_sdk)
-async def test_the_task_of_a_node_that_is_gone_shows_as_failed(sdk: Sdk) -> None:
-    _, _, arn = await with_letters(sdk, 0)
+async def test_task_of_an_absent_node_is_shown_as_failed(sdk: Sdk) -> None:
+    _, _, arn = await with_dead_letters(sdk, 0)
     record = MoveRecord(source="dead", started_ms=1, owner=7, principal=WHO.name)
     await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
     assert (await task(sdk, arn))["Status"] == "FAILED"
@@ -261,7 +261,7 @@ async def test_the_task_of_a_node_that_is_gone_shows_as_failed(sdk: Sdk) -> None
 
 
 @run_with(with_served_sdk)
-async def test_a_deduplication_id_does_not_keep_a_message_from_coming_back(sdk: Sdk) -> None:
+async def test_deduplication_id_does_not_block_a_redriven_message(sdk: Sdk) -> None:
     await sdk.create("dead.fifo")
     dead_arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
     policy = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": 1})
@@ -283,8 +283,8 @@ def sdk_url(name: str) -> str:
 
 
 @run_with(with_served_sdk)
-async def test_one_who_starts_many_tasks_leaves_places_for_others(sdk: Sdk) -> None:
-    moves = MoveTasks(Gateway(sdk.node.ctx))  # Nobody works on what it is given.
+async def test_active_tasks_are_limited_per_user(sdk: Sdk) -> None:
+    moves = MoveTasks(Gateway(sdk.node.ctx))  # It does not run the tasks.
 
     def begun(number: int, principal: str, host: str = "*") -> MoveRecord:
         return MoveRecord(f"q{number}", number, 1, principal, host)

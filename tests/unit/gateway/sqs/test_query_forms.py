@@ -1,4 +1,4 @@
-"""Forms of the query protocol, and what is made of them."""
+"""Parsing of forms of the query protocol."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from penstock.gateway.sqs.errors import Fault
 from penstock.gateway.sqs.query_forms import DEPTH_MAX, FIELDS_MAX, read_form
 
 
-def test_tables_lists_and_values_become_those_of_the_json_protocol() -> None:
+def test_form_becomes_tables_lists_and_values_of_the_json_protocol() -> None:
     form = read_form(
         b"Action=SendMessage&MessageBody=a%20b%2Bc+d&AttributeName.1=All&AttributeName.2=X"
         b"&Attribute.1.Name=DelaySeconds&Attribute.1.Value=5"
@@ -26,7 +26,7 @@ def test_tables_lists_and_values_become_those_of_the_json_protocol() -> None:
     }
 
 
-def test_entries_of_a_batch_come_in_the_order_of_their_numbers() -> None:
+def test_batch_entries_are_ordered_by_their_numbers() -> None:
     form = read_form(
         b"SendMessageBatchRequestEntry.10.Id=j&SendMessageBatchRequestEntry.2.Id=b"
         b"&SendMessageBatchRequestEntry.2.MessageAttribute.1.Name=x"
@@ -42,16 +42,16 @@ def test_entries_of_a_batch_come_in_the_order_of_their_numbers() -> None:
     }
 
 
-def test_an_empty_form_has_nothing_in_it() -> None:
+def test_empty_form_is_an_empty_request() -> None:
     assert read_form(b"") == {}
     assert read_form(b"1=a") == {"1": "a"}
 
 
-def test_an_only_item_may_come_without_its_number() -> None:
+def test_single_item_may_omit_its_number() -> None:
     assert read_form(b"AttributeName=All") == {"AttributeNames": ["All"]}
 
 
-def test_forms_of_sns_have_members_and_entries() -> None:
+def test_sns_forms_have_members_and_entries() -> None:
     form = read_form(
         b"Version=2010-03-31&AttributeName=RawMessageDelivery"
         b"&Attributes.entry.1.key=A&Attributes.entry.1.value=b"
@@ -85,13 +85,13 @@ def test_forms_of_sns_have_members_and_entries() -> None:
     ],
     ids=range(9),
 )
-def test_a_form_that_makes_no_sense_is_refused(body: bytes) -> None:
+def test_malformed_form_is_refused(body: bytes) -> None:
     with pytest.raises(Fault) as refused:
         read_form(body)
     assert refused.value.name == "MalformedQueryString"
 
 
 @pytest.mark.parametrize("name", ["MessageAttributeName", "MessageAttributeNames"])
-def test_an_empty_list_has_a_name_and_no_value(name: str) -> None:
+def test_empty_list_is_a_name_without_value(name: str) -> None:
     assert read_form(f"{name}=".encode()) == {"MessageAttributeNames": []}
     assert read_form(b"Entries=&Attributes=") == {"Entries": [], "Attributes": {}}

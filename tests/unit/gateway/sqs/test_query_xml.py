@@ -1,4 +1,4 @@
-"""Answers of the query protocol, read by another parser than ours."""
+"""Responses of the query protocol, read by an independent parser."""
 
 from xml.etree import ElementTree
 
@@ -9,7 +9,7 @@ def parsed(body: bytes, namespace: str) -> ElementTree.Element:
     return ElementTree.fromstring(body.replace(f' xmlns="{namespace}"'.encode(), b""))
 
 
-def test_lists_are_repeated_and_tables_are_pairs_in_sqs() -> None:
+def test_sqs_repeats_list_elements_and_writes_tables_as_pairs() -> None:
     body = write_result(
         "ReceiveMessage",
         {
@@ -39,14 +39,14 @@ def test_lists_are_repeated_and_tables_are_pairs_in_sqs() -> None:
     assert root.findtext("ResponseMetadata/RequestId") == "id-1"
 
 
-def test_a_result_without_anything_in_it_is_there_all_the_same() -> None:
+def test_empty_result_has_its_elements() -> None:
     body = write_result("ReceiveMessage", {}, "id", namespace=SQS_NAMESPACE)
     result = parsed(body, SQS_NAMESPACE).find("ReceiveMessageResult")
     assert result is not None
     assert len(result) == 0
 
 
-def test_rows_of_a_batch_are_named_after_the_action() -> None:
+def test_batch_rows_are_named_after_the_action() -> None:
     body = write_result(
         "DeleteMessageBatch",
         {"Successful": [{"Id": "1"}], "Failed": [{"Id": "2", "SenderFault": True}]},
@@ -59,7 +59,7 @@ def test_rows_of_a_batch_are_named_after_the_action() -> None:
     assert result.findtext("BatchResultErrorEntry/SenderFault") == "true"
 
 
-def test_lists_have_members_and_tables_entries_in_sns() -> None:
+def test_sns_writes_lists_as_members_and_tables_as_entries() -> None:
     body = write_result(
         "GetTopicAttributes",
         {"Attributes": {"Owner": "1"}, "Topics": [{"TopicArn": "a"}, {"TopicArn": "b"}]},
@@ -73,7 +73,7 @@ def test_lists_have_members_and_tables_entries_in_sns() -> None:
     assert [one.text for one in result.findall("Topics/member/TopicArn")] == ["a", "b"]
 
 
-def test_an_error_says_code_message_and_whose_fault_it_is() -> None:
+def test_error_has_code_message_and_fault() -> None:
     body = write_error("Code", "why & how", "id", is_sender=False, namespace=SQS_NAMESPACE)
     root = parsed(body, SQS_NAMESPACE)
     assert [root.findtext(f"Error/{tag}") for tag in ("Type", "Code", "Message")] == [

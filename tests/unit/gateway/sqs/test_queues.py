@@ -1,4 +1,4 @@
-"""Queues: made, found, listed, described, changed, tagged, emptied, deleted."""
+"""Queue administration: create, find, list, describe, change, tag, purge, delete."""
 
 import asyncio
 import json
@@ -7,13 +7,13 @@ import pytest
 
 from penstock.broker.api.route_row import Operation, ResourceType
 from tests.run_with import run_with
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 NOBODY = "http://broker:8080/000000000000/nobody"
 
 
 @run_with(with_sdk)
-async def test_a_queue_is_a_topic_and_is_made_once(sdk: Sdk) -> None:
+async def test_queue_is_a_topic_and_creation_is_idempotent(sdk: Sdk) -> None:
     url = await sdk.create(VisibilityTimeout="45")
     assert url == "http://broker:8080/000000000000/jobs"
     assert sdk.node.ctx.image.topics["jobs"].configs["sqs.visibility.timeout.seconds"] == "45"
@@ -69,7 +69,7 @@ async def test_attributes_have_defaults_and_can_be_changed(sdk: Sdk) -> None:
     ],
 )
 @run_with(with_sdk)
-async def test_attributes_that_make_no_sense_are_refused(
+async def test_invalid_attributes_are_refused(
     sdk: Sdk, *, attributes: dict[str, str], name: str
 ) -> None:
     assert (await failure(sdk.create(**attributes))).name == name
@@ -78,12 +78,12 @@ async def test_attributes_that_make_no_sense_are_refused(
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "a" * 81, "ä", ".fifo", "a.fifo.fifo"])
 @run_with(with_sdk)
-async def test_names_that_sqs_would_not_take_are_refused(sdk: Sdk, *, name: str) -> None:
+async def test_names_invalid_in_sqs_are_refused(sdk: Sdk, *, name: str) -> None:
     assert (await failure(sdk.create(name))).name == "InvalidParameterValue"
 
 
 @run_with(with_sdk)
-async def test_an_unknown_queue_is_said_to_be_so_by_every_action(sdk: Sdk) -> None:
+async def test_every_action_reports_an_unknown_queue(sdk: Sdk) -> None:
     calls = [
         sdk("GetQueueUrl", QueueName="nobody"),
         sdk("SendMessage", QueueUrl=NOBODY, MessageBody="a"),
@@ -108,7 +108,7 @@ async def test_an_unknown_queue_is_said_to_be_so_by_every_action(sdk: Sdk) -> No
 
 
 @run_with(with_sdk)
-async def test_queues_are_listed_by_prefix_and_in_pages(sdk: Sdk) -> None:
+async def test_queues_are_listed_by_prefix_and_paginated(sdk: Sdk) -> None:
     for name in ("a1", "a2", "a3", "b1"):
         await sdk.create(name)
     assert len((await sdk("ListQueues"))["QueueUrls"]) == 4
@@ -143,7 +143,7 @@ async def test_tags_are_set_shown_and_removed(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_purging_leaves_nothing_and_takes_what_comes_after(sdk: Sdk) -> None:
+async def test_purge_finishes_existing_messages_only(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a", "b", "c")
     await sdk.send(url, "late", DelaySeconds=1)
@@ -158,7 +158,7 @@ async def test_purging_leaves_nothing_and_takes_what_comes_after(sdk: Sdk) -> No
 
 
 @run_with(with_sdk)
-async def test_a_long_poll_outlives_a_purge_and_not_the_queue(sdk: Sdk) -> None:
+async def test_long_poll_survives_a_purge_and_ends_with_the_queue(sdk: Sdk) -> None:
     url = await sdk.create()
     polling = asyncio.ensure_future(sdk.bodies(url, WaitTimeSeconds=20))
     await asyncio.sleep(1)
@@ -172,7 +172,7 @@ async def test_a_long_poll_outlives_a_purge_and_not_the_queue(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_queue_that_is_deleted_is_gone_and_its_name_is_free(sdk: Sdk) -> None:
+async def test_deleted_queue_frees_its_name(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a")
     await sdk("DeleteQueue", QueueUrl=url)
@@ -182,7 +182,7 @@ async def test_a_queue_that_is_deleted_is_gone_and_its_name_is_free(sdk: Sdk) ->
 
 
 @run_with(with_sdk)
-async def test_depths_tell_waiting_held_and_delayed_apart(sdk: Sdk) -> None:
+async def test_depths_count_visible_in_flight_and_delayed_messages(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a", "b", "c")
     names = ("", "NotVisible", "Delayed")
@@ -201,7 +201,7 @@ async def test_depths_tell_waiting_held_and_delayed_apart(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_redrive_policy_needs_a_queue_that_allows_it(sdk: Sdk) -> None:
+async def test_redrive_policy_needs_a_queue_that_allows_it(sdk: Sdk) -> None:
     url, dead = await sdk.create(), await sdk.create("dead")
     arn = await sdk.arn(dead)
 
@@ -226,7 +226,9 @@ async def test_a_redrive_policy_needs_a_queue_that_allows_it(sdk: Sdk) -> None:
     shown = json.loads((await sdk.attributes(url))["RedrivePolicy"])
     assert shown == {"deadLetterTargetArn": arn, "maxReceiveCount": 3}
     sdk.node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "dead")
-    assert (await failure(redrive(arn))).name == "InvalidParameterValue", "nobody's to fill"
+    assert (await failure(redrive(arn))).name == "InvalidParameterValue", (
+        "the caller may not write to it"
+    )
     sources = await sdk("ListDeadLetterSourceQueues", QueueUrl=dead)
     assert sources["queueUrls"] == [url]
     await sdk("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": ""})
@@ -234,7 +236,7 @@ async def test_a_redrive_policy_needs_a_queue_that_allows_it(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_whoever_may_not_is_told_so(sdk: Sdk) -> None:
+async def test_actions_without_permission_are_denied(sdk: Sdk) -> None:
     url = await sdk.create()
     rights = sdk.node.rights
     for operation, call in (

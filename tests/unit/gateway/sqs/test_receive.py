@@ -1,4 +1,4 @@
-"""Messages on their way out: leases, long polls, order, and what Kafka clients put in."""
+"""Receiving: leases, long polls, order, and messages of Kafka clients."""
 
 import asyncio
 from typing import Any
@@ -10,13 +10,13 @@ from penstock.gateway.core.messages import OutgoingMessage
 from penstock.gateway.sqs.receive import BACKOFF, DEFAULT_GROUP
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import counted_looks
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 WHO = Principal("User:kafka")
 
 
 @run_with(with_sdk)
-async def test_a_message_is_held_for_its_visibility_timeout(sdk: Sdk) -> None:
+async def test_message_is_leased_for_its_visibility_timeout(sdk: Sdk) -> None:
     url = await sdk.create(VisibilityTimeout="30")
     await sdk.send(url, "a")
     assert await sdk.bodies(url) == ["a"]
@@ -30,7 +30,7 @@ async def test_a_message_is_held_for_its_visibility_timeout(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_timeout_of_nothing_keeps_nothing_from_others(sdk: Sdk) -> None:
+async def test_zero_visibility_timeout_does_not_hide_messages(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a")
     for count in ("1", "2", "3"):
@@ -39,7 +39,7 @@ async def test_a_timeout_of_nothing_keeps_nothing_from_others(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_long_poll_ends_with_the_first_message_or_with_its_time(sdk: Sdk) -> None:
+async def test_long_poll_ends_with_the_first_message_or_its_timeout(sdk: Sdk) -> None:
     url = await sdk.create(ReceiveMessageWaitTimeSeconds="20")
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -52,7 +52,7 @@ async def test_a_long_poll_ends_with_the_first_message_or_with_its_time(sdk: Sdk
     assert round(loop.time() - start) == 10
 
 
-def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_long_poll_reads_the_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = counted_looks(monkeypatch)
 
     async def test(sdk: Sdk) -> None:
@@ -67,7 +67,7 @@ def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @run_with(with_sdk)
-async def test_who_asks_for_ten_is_given_ten_however_many_others_wait(sdk: Sdk) -> None:
+async def test_receiver_gets_all_requested_messages_while_others_wait(sdk: Sdk) -> None:
     url = await sdk.create()
     loop = asyncio.get_running_loop()
     polls = [loop.create_task(sdk.bodies(url, WaitTimeSeconds=5)) for _ in range(4)]
@@ -78,7 +78,7 @@ async def test_who_asks_for_ten_is_given_ten_however_many_others_wait(sdk: Sdk) 
 
 
 @run_with(with_sdk)
-async def test_one_message_goes_to_one_of_many_that_wait(sdk: Sdk) -> None:
+async def test_one_message_goes_to_one_of_many_waiting_receivers(sdk: Sdk) -> None:
     url = await sdk.create()
     polls = [asyncio.ensure_future(sdk.bodies(url, WaitTimeSeconds=5)) for _ in range(10)]
     await asyncio.sleep(1)
@@ -101,14 +101,14 @@ async def test_one_message_goes_to_one_of_many_that_wait(sdk: Sdk) -> None:
     ids=str,
 )
 @run_with(with_sdk)
-async def test_limits_of_receiving_are_those_of_sqs(sdk: Sdk, *, values: dict[str, Any]) -> None:
+async def test_receive_limits_are_those_of_sqs(sdk: Sdk, *, values: dict[str, Any]) -> None:
     url = await sdk.create()
     failed = await failure(sdk("ReceiveMessage", QueueUrl=url, **values))
     assert failed.name == "InvalidParameterValue"
 
 
 @run_with(with_sdk)
-async def test_attributes_come_only_if_they_are_asked_for(sdk: Sdk) -> None:
+async def test_attributes_are_returned_only_on_request(sdk: Sdk) -> None:
     url = await sdk.create()
     one = {"DataType": "String", "StringValue": "v"}
     await sdk.send(url, "a", MessageAttributes={"a.x": one, "a.y": one, "b": one})
@@ -137,7 +137,7 @@ async def test_attributes_come_only_if_they_are_asked_for(sdk: Sdk) -> None:
 
 
 async def fifo(sdk: Sdk, *sent: str, **attributes: str) -> str:
-    """A queue with these messages, each of the group that its first letter names."""
+    """Creates a queue with these messages, each in the group named by its first character."""
     url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true", **attributes)
     for body in sent:
         await sdk.send(url, body, MessageGroupId=body[0])
@@ -145,21 +145,21 @@ async def fifo(sdk: Sdk, *sent: str, **attributes: str) -> str:
 
 
 @run_with(with_sdk)
-async def test_several_of_a_group_come_in_one_answer_and_hold_up_only_their_group(sdk: Sdk) -> None:
+async def test_messages_of_a_group_come_together_and_block_only_their_group(sdk: Sdk) -> None:
     url = await fifo(sdk, "a1", "b1", "a2", "a3", "b2", VisibilityTimeout="30")
     first, second = await sdk.receive(url, 2)
     assert [first["Body"], second["Body"]] == ["a1", "a2"]
     got = await sdk.receive(url)
     assert [message["Body"] for message in got] == ["b1", "b2"]
     await sdk.delete(url, first, *got)
-    assert await sdk.bodies(url) == [], "the second is still held"
+    assert await sdk.bodies(url) == [], "the second is still leased"
     await asyncio.sleep(31)
     assert await sdk.bodies(url) == ["a2", "a3"]
 
 
 @pytest.mark.parametrize(("extended", "wanted"), [(0, []), (1, ["foo"]), (2, ["foo", "goo"])])
 @run_with(with_sdk)
-async def test_one_that_is_held_longer_holds_up_those_after_it(
+async def test_extended_lease_blocks_later_messages_of_its_group(
     sdk: Sdk, *, extended: int, wanted: list[str]
 ) -> None:
     url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true", VisibilityTimeout="1")
@@ -177,7 +177,7 @@ async def test_one_that_is_held_longer_holds_up_those_after_it(
 
 
 @run_with(with_sdk)
-async def test_a_timeout_of_nothing_keeps_the_order_of_a_group(sdk: Sdk) -> None:
+async def test_zero_visibility_timeout_keeps_the_order_of_a_group(sdk: Sdk) -> None:
     url = await fifo(sdk, "a1", "a2", "a3")
     await sdk.send(url, "b1", MessageGroupId="b")
     await sdk.send(url, "a4", MessageGroupId="a")
@@ -190,7 +190,7 @@ async def test_a_timeout_of_nothing_keeps_the_order_of_a_group(sdk: Sdk) -> None
 async def test_duplicates_are_not_counted(sdk: Sdk) -> None:
     url = await fifo(sdk, "a1", "a1", "a2", "b1", "b1")
     name = "ApproximateNumberOfMessages"
-    assert (await sdk.attributes(url, name))[name] == "3", "nobody has received yet"
+    assert (await sdk.attributes(url, name))[name] == "3", "no message was received yet"
     await sdk.send(url, "a2", MessageGroupId="a")
     assert (await sdk.attributes(url, name))[name] == "3"
     got = await sdk.receive(url, 2)
@@ -201,11 +201,11 @@ async def test_duplicates_are_not_counted(sdk: Sdk) -> None:
     assert (await sdk.attributes(url, name))[name] == "1"
 
 
-# -- one message, every door ------------------------------------------------------------------
+# -- all protocols ----------------------------------------------------------------------------
 
 
 @run_with(with_sdk)
-async def test_what_kafka_clients_produce_is_received_and_the_other_way_round(sdk: Sdk) -> None:
+async def test_messages_are_exchanged_with_kafka_clients(sdk: Sdk) -> None:
     await sdk.node.create("plain", 1)
     gateway = sdk.moves.gateway
     headers = (("text", b"v"), ("raw", b"\xff"), ("penstock-priority", b"3"))
@@ -227,7 +227,7 @@ async def test_what_kafka_clients_produce_is_received_and_the_other_way_round(sd
 
 
 @run_with(with_sdk)
-async def test_a_value_that_is_no_text_comes_as_base64_and_says_so(sdk: Sdk) -> None:
+async def test_binary_value_comes_as_base64_with_an_attribute(sdk: Sdk) -> None:
     await sdk.node.create("plain", 1)
     await sdk.moves.gateway.publish(
         WHO, "plain", [OutgoingMessage(b"\xff\x00"), OutgoingMessage(None)]
@@ -240,7 +240,7 @@ async def test_a_value_that_is_no_text_comes_as_base64_and_says_so(sdk: Sdk) -> 
 
 
 @run_with(with_sdk)
-async def test_a_queue_may_receive_with_another_group(sdk: Sdk) -> None:
+async def test_queue_may_receive_with_another_group(sdk: Sdk) -> None:
     url = await sdk.create(PenstockGroup="workers")
     await sdk.send(url, "a")
     (got,) = await sdk.moves.gateway.receive(WHO, "jobs", "workers", records_max=1, wait_ms=0)
@@ -251,7 +251,7 @@ async def test_a_queue_may_receive_with_another_group(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_the_default_group_tries_again_at_once_unless_it_was_told_otherwise(sdk: Sdk) -> None:
+async def test_default_group_has_no_backoff_unless_configured(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.bodies(url)
     assert sdk.node.ctx.image.group_configs[DEFAULT_GROUP] == {BACKOFF: "0"}

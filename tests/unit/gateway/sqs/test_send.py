@@ -1,4 +1,4 @@
-"""Messages on their way in: bodies, attributes, groups, deduplication, delays, batches."""
+"""Sending: bodies, attributes, groups, deduplication, delays, batches."""
 
 import asyncio
 from hashlib import sha256
@@ -11,13 +11,13 @@ from penstock.cluster.configs.config_changes import Alteration, Op
 from penstock.cluster.configs.configs import Scope
 from penstock.gateway.sqs.queue_attributes import write_table
 from tests.run_with import run_with
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 TEXT = {"DataType": "String", "StringValue": "v"}
 
 
 @run_with(with_sdk)
-async def test_a_message_comes_as_it_was_sent(sdk: Sdk) -> None:
+async def test_message_round_trips(sdk: Sdk) -> None:
     url = await sdk.create()
     attributes = {
         "text": {"DataType": "String", "StringValue": "ü"},
@@ -51,9 +51,7 @@ async def test_a_message_comes_as_it_was_sent(sdk: Sdk) -> None:
     ],
 )
 @run_with(with_sdk)
-async def test_messages_that_make_no_sense_are_refused(
-    sdk: Sdk, *, values: dict[str, Any], name: str
-) -> None:
+async def test_invalid_messages_are_refused(sdk: Sdk, *, values: dict[str, Any], name: str) -> None:
     url = await sdk.create(MaximumMessageSize="1024")
     assert (await failure(sdk("SendMessage", QueueUrl=url, **values))).name == name
     assert await sdk.bodies(url) == []
@@ -79,16 +77,14 @@ async def test_messages_that_make_no_sense_are_refused(
     ids=range(13),
 )
 @run_with(with_sdk)
-async def test_attributes_that_make_no_sense_are_refused(
-    sdk: Sdk, *, attributes: dict[str, Any]
-) -> None:
+async def test_invalid_attributes_are_refused(sdk: Sdk, *, attributes: dict[str, Any]) -> None:
     url = await sdk.create()
     failed = await failure(sdk.send(url, "x", MessageAttributes=attributes))
     assert failed.name == "InvalidParameterValue"
 
 
 @run_with(with_sdk)
-async def test_attributes_count_toward_the_size_of_a_message(sdk: Sdk) -> None:
+async def test_attributes_count_toward_the_message_size(sdk: Sdk) -> None:
     url = await sdk.create(MaximumMessageSize="1024")
     await sdk.send(url, "x" * 1024)
     await sdk.send(url, "x" * 1016, MessageAttributes={"a": TEXT})
@@ -97,7 +93,7 @@ async def test_attributes_count_toward_the_size_of_a_message(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_the_largest_message_of_sqs_is_taken(sdk: Sdk) -> None:
+async def test_largest_message_of_sqs_is_accepted(sdk: Sdk) -> None:
     url = await sdk.create()
     body = "x" * 1_048_576
     await sdk.send(url, body)
@@ -105,7 +101,7 @@ async def test_the_largest_message_of_sqs_is_taken(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_delay_of_the_message_goes_before_that_of_the_queue(sdk: Sdk) -> None:
+async def test_message_delay_overrides_the_queue_delay(sdk: Sdk) -> None:
     url = await sdk.create(DelaySeconds="10")
     await sdk.send(url, "now", DelaySeconds=0)
     await sdk.send(url, "sooner", DelaySeconds=5)
@@ -122,7 +118,7 @@ async def test_a_delay_of_the_message_goes_before_that_of_the_queue(sdk: Sdk) ->
 
 
 @run_with(with_sdk)
-async def test_a_fifo_queue_wants_a_group_and_a_deduplication_id(sdk: Sdk) -> None:
+async def test_fifo_queue_requires_group_and_deduplication_id(sdk: Sdk) -> None:
     url = await sdk.create("jobs.fifo", FifoQueue="true")
     assert (await failure(sdk.send(url, "a"))).name == "MissingParameter"
     failed = await failure(sdk.send(url, "a", MessageGroupId="g"))
@@ -132,7 +128,7 @@ async def test_a_fifo_queue_wants_a_group_and_a_deduplication_id(sdk: Sdk) -> No
 
 
 @run_with(with_sdk)
-async def test_the_same_id_within_five_minutes_is_delivered_once(sdk: Sdk) -> None:
+async def test_same_deduplication_id_within_five_minutes_is_delivered_once(sdk: Sdk) -> None:
     url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true")
     await sdk.send(url, "a", "a", MessageGroupId="g")
     await sdk.send(url, "b", MessageGroupId="h", MessageDeduplicationId="1")
@@ -154,7 +150,7 @@ HIGH_THROUGHPUT = {
 
 
 async def send_to_groups(sdk: Sdk, url: str, *groups: str) -> list[str]:
-    """Sends one message under the same deduplication id to each group; what can be received."""
+    """Sends a message with the same deduplication id to each group; returns the bodies received."""
     for group in groups:
         await sdk.send(url, group, MessageGroupId=group, MessageDeduplicationId="same")
     got = await sdk.receive(url)
@@ -163,23 +159,23 @@ async def send_to_groups(sdk: Sdk, url: str, *groups: str) -> list[str]:
 
 
 @run_with(with_sdk)
-async def test_by_group_an_id_is_repeated_only_within_its_group(sdk: Sdk) -> None:
+async def test_message_group_scope_deduplicates_within_the_group(sdk: Sdk) -> None:
     url = await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
     assert HIGH_THROUGHPUT.items() <= (await sdk.attributes(url)).items()
     assert await send_to_groups(sdk, url, "g", "h", "g") == ["g", "h"]
     assert await send_to_groups(sdk, url, "h", "i") == ["i"]
-    # What is the same is not a conflict, what is different is one.
+    # Equal attributes are not a conflict, different ones are.
     await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
     failed = await failure(sdk.create("jobs.fifo", DeduplicationScope="queue"))
     assert failed.name == "QueueNameExists"
 
 
 @run_with(with_sdk)
-async def test_the_scope_of_ids_can_be_changed_while_the_queue_is_in_use(sdk: Sdk) -> None:
+async def test_deduplication_scope_can_be_changed_while_in_use(sdk: Sdk) -> None:
     url = await sdk.create("jobs.fifo", FifoQueue="true")
     assert await send_to_groups(sdk, url, "g", "h") == ["g"]
     await sdk("SetQueueAttributes", QueueUrl=url, Attributes=HIGH_THROUGHPUT)
-    # What was a duplicate remains one; what is sent from now on is not.
+    # An earlier duplicate stays one; messages sent from now on are not.
     assert await send_to_groups(sdk, url, "g", "i") == ["i"]
     back = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
     await sdk("SetQueueAttributes", QueueUrl=url, Attributes=back)
@@ -188,22 +184,22 @@ async def test_the_scope_of_ids_can_be_changed_while_the_queue_is_in_use(sdk: Sd
 
 
 @run_with(with_sdk)
-async def test_the_scope_of_a_queue_from_when_it_was_only_kept_is_heeded_now(sdk: Sdk) -> None:
+async def test_scope_stored_by_an_older_version_applies(sdk: Sdk) -> None:
     url = await sdk.create("jobs.fifo", FifoQueue="true")
 
-    async def keep(**kept: str) -> None:
+    async def store(**stored: str) -> None:
         edit = config_changes.altering(
-            Scope.TOPIC, [Alteration("sqs.attributes", Op.SET, write_table(kept))]
+            Scope.TOPIC, [Alteration("sqs.attributes", Op.SET, write_table(stored))]
         )
         ctx = sdk.node.ctx
         await ctx.reached(await config_changes.alter_topic(ctx.admin.store, "jobs.fifo", edit))
 
-    await keep(DeduplicationScope="messageGroup", Policy='"DeduplicationScope":"queue"')
+    await store(DeduplicationScope="messageGroup", Policy='"DeduplicationScope":"queue"')
     assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
     await sdk("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
     assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
     assert await send_to_groups(sdk, url, "g", "h") == ["g", "h"]
-    await keep(Policy='"DeduplicationScope":"messageGroup"')
+    await store(Policy='"DeduplicationScope":"messageGroup"')
     assert (await sdk.attributes(url))["DeduplicationScope"] == "queue"
     assert await send_to_groups(sdk, url, "i") == []
 
@@ -225,7 +221,7 @@ def entries(*ids: str) -> list[dict[str, Any]]:
 
 
 @run_with(with_sdk)
-async def test_a_batch_says_of_each_message_what_became_of_it(sdk: Sdk) -> None:
+async def test_batch_reports_each_message(sdk: Sdk) -> None:
     url = await sdk.create()
     rows = entries("1", "2", "3")
     rows[1]["DelaySeconds"] = 1000
@@ -257,7 +253,7 @@ async def test_a_batch_says_of_each_message_what_became_of_it(sdk: Sdk) -> None:
     ids=["empty", "too many", "twice", "space", "long", "too large"],
 )  # fmt: skip
 @run_with(with_sdk)
-async def test_bad_batches_are_refused_as_a_whole(
+async def test_invalid_batches_are_refused_as_a_whole(
     sdk: Sdk, *, rows: list[dict[str, Any]], name: str
 ) -> None:
     url = await sdk.create()

@@ -1,4 +1,4 @@
-"""Receipts: deleting, giving back, holding longer, and receipts that are worth nothing."""
+"""Receipts: delete, release, extend, and invalid receipts."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.run_with import run_with
-from tests.unit.gateway.sqs.calling import Sdk, Table, failure, with_sdk
+from tests.unit.gateway.sqs.sdk import Sdk, Table, failure, with_sdk
 
 
 async def change(sdk: Sdk, url: str, message: Table, timeout_s: int) -> None:
@@ -19,18 +19,18 @@ async def change(sdk: Sdk, url: str, message: Table, timeout_s: int) -> None:
 
 
 @run_with(with_sdk)
-async def test_what_is_deleted_does_not_come_again(sdk: Sdk) -> None:
+async def test_deleted_messages_are_not_redelivered(sdk: Sdk) -> None:
     url = await sdk.create(VisibilityTimeout="5")
     await sdk.send(url, "a")
     got = await sdk.receive(url)
     await sdk.delete(url, *got)
     await asyncio.sleep(10)
     assert await sdk.bodies(url) == []
-    await sdk.delete(url, *got)  # Deleting it again is no error in SQS.
+    await sdk.delete(url, *got)  # Repeated deletion is not an error in SQS.
 
 
 @run_with(with_sdk)
-async def test_a_message_given_back_is_there_at_once(sdk: Sdk) -> None:
+async def test_released_message_is_available_at_once(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a")
     (message,) = await sdk.receive(url)
@@ -43,7 +43,7 @@ async def test_a_message_given_back_is_there_at_once(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_message_can_be_held_longer(sdk: Sdk) -> None:
+async def test_visibility_timeout_can_be_extended(sdk: Sdk) -> None:
     url = await sdk.create(VisibilityTimeout="10")
     await sdk.send(url, "a")
     (message,) = await sdk.receive(url)
@@ -56,7 +56,9 @@ async def test_a_message_can_be_held_longer(sdk: Sdk) -> None:
 
 @pytest.mark.parametrize("is_taken", [False, True])
 @run_with(with_sdk)
-async def test_an_expired_receipt_deletes_what_nobody_else_has(sdk: Sdk, *, is_taken: bool) -> None:
+async def test_expired_receipt_deletes_a_message_unless_leased_again(
+    sdk: Sdk, *, is_taken: bool
+) -> None:
     url = await sdk.create(VisibilityTimeout="5")
     await sdk.send(url, "a")
     (message,) = await sdk.receive(url)
@@ -74,7 +76,7 @@ async def test_an_expired_receipt_deletes_what_nobody_else_has(sdk: Sdk, *, is_t
 
 
 @run_with(with_sdk)
-async def test_an_expired_receipt_of_a_fifo_queue_deletes_nothing(sdk: Sdk) -> None:
+async def test_expired_receipt_of_a_fifo_queue_is_refused(sdk: Sdk) -> None:
     url = await sdk.create("a.fifo", VisibilityTimeout="5", ContentBasedDeduplication="TRUE")
     await sdk.send(url, "a", MessageGroupId="g")
     (message,) = await sdk.receive(url)
@@ -90,7 +92,7 @@ async def test_an_expired_receipt_of_a_fifo_queue_deletes_nothing(sdk: Sdk) -> N
 
 
 @run_with(with_sdk)
-async def test_a_deleted_message_is_not_in_flight(sdk: Sdk) -> None:
+async def test_deleted_message_is_not_in_flight(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a")
     (message,) = await sdk.receive(url)
@@ -104,7 +106,7 @@ async def test_a_deleted_message_is_not_in_flight(sdk: Sdk) -> None:
 
 @pytest.mark.parametrize("receipt", ["", "nonsense", "AAAA", "ä", "x" * 5000])
 @run_with(with_sdk)
-async def test_what_is_no_receipt_is_refused(sdk: Sdk, *, receipt: str) -> None:
+async def test_text_that_is_not_a_receipt_is_refused(sdk: Sdk, *, receipt: str) -> None:
     url = await sdk.create()
     message = {"ReceiptHandle": receipt}
     assert (await failure(sdk.delete(url, message))).name == "ReceiptHandleIsInvalid"
@@ -112,7 +114,7 @@ async def test_what_is_no_receipt_is_refused(sdk: Sdk, *, receipt: str) -> None:
 
 
 @run_with(with_sdk)
-async def test_a_receipt_of_another_queue_is_refused_and_the_message_stays(sdk: Sdk) -> None:
+async def test_receipt_of_another_queue_is_refused_and_the_message_stays(sdk: Sdk) -> None:
     url, other = await sdk.create(), await sdk.create("other")
     await sdk.send(url, "a")
     (message,) = await sdk.receive(url)
@@ -124,9 +126,7 @@ async def test_a_receipt_of_another_queue_is_refused_and_the_message_stays(sdk: 
 
 @pytest.mark.parametrize("timeout_s", [-1, 43_201])
 @run_with(with_sdk)
-async def test_a_timeout_out_of_range_is_refused_and_the_lease_stays(
-    sdk: Sdk, *, timeout_s: int
-) -> None:
+async def test_invalid_timeout_is_refused_and_the_lease_stays(sdk: Sdk, *, timeout_s: int) -> None:
     url = await sdk.create()
     await sdk.send(url, "a")
     (message,) = await sdk.receive(url)
@@ -136,7 +136,7 @@ async def test_a_timeout_out_of_range_is_refused_and_the_lease_stays(
 
 
 @run_with(with_sdk)
-async def test_batches_settle_each_message_on_its_own(sdk: Sdk) -> None:
+async def test_batch_settles_each_message_on_its_own(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a", "b", "c")
     handles = [message["ReceiptHandle"] for message in await sdk.receive(url)]
@@ -160,7 +160,7 @@ async def test_batches_settle_each_message_on_its_own(sdk: Sdk) -> None:
 
 
 @run_with(with_sdk)
-async def test_after_so_many_deliveries_a_message_goes_to_the_dead_letter_queue(sdk: Sdk) -> None:
+async def test_message_is_dead_lettered_after_the_maximum_receives(sdk: Sdk) -> None:
     dead = await sdk.create("dead")
     arn = await sdk.arn(dead)
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
@@ -180,7 +180,7 @@ async def test_after_so_many_deliveries_a_message_goes_to_the_dead_letter_queue(
 
 
 @run_with(with_sdk)
-async def test_without_a_redrive_policy_a_message_comes_again_and_again(sdk: Sdk) -> None:
+async def test_message_without_redrive_policy_is_redelivered_without_limit(sdk: Sdk) -> None:
     url = await sdk.create()
     await sdk.send(url, "a")
     for count in range(1, 31):

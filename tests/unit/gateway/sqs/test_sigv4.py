@@ -1,4 +1,4 @@
-"""Signatures as AWS publishes them, and what is not let in."""
+"""Signatures published by AWS, and refusals."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def request_of(
 
 
 @pytest.mark.parametrize("name", SUITE)
-def test_the_published_signatures_are_ours(name: str) -> None:
+def test_signatures_equal_the_published_ones(name: str) -> None:
     request = request_of(*SUITE[name])
     claim = claim_of(request)
     assert claim is not None
@@ -103,7 +103,7 @@ def refusal(request: SignedRequest, now_ms: int = AT_MS, services: str = "servic
     return refused.value.name
 
 
-def test_what_was_changed_on_the_way_is_not_let_in() -> None:
+def test_tampered_request_is_refused() -> None:
     good = SUITE["form"]
     assert refusal(request_of(*good[:4], b"Param1=value2", good[5])) == "SignatureDoesNotMatch"
     assert refusal(request_of("GET", *good[1:])) == "SignatureDoesNotMatch"
@@ -111,7 +111,7 @@ def test_what_was_changed_on_the_way_is_not_let_in() -> None:
     assert refusal(request_of("POST", b"/", b"a=b", *good[3:])) == "SignatureDoesNotMatch"
 
 
-def test_a_request_is_valid_for_five_minutes_either_way() -> None:
+def test_request_is_valid_for_five_minutes_around_its_date() -> None:
     request = request_of(*SUITE["post"])
     claim = claim_of(request)
     for off in (-5 * MINUTE_MS, 5 * MINUTE_MS):
@@ -120,7 +120,7 @@ def test_a_request_is_valid_for_five_minutes_either_way() -> None:
         assert refusal(request, AT_MS + off) == "SignatureDoesNotMatch"
 
 
-def test_other_keys_and_services_and_no_signature_are_refused() -> None:
+def test_wrong_keys_services_and_missing_signatures_are_refused() -> None:
     request = request_of(*SUITE["post"])
     assert refusal(request, services="sqs") == "SignatureDoesNotMatch"
     with pytest.raises(Fault) as refused:
@@ -141,7 +141,7 @@ def test_other_keys_and_services_and_no_signature_are_refused() -> None:
         f"AWS4-HMAC-SHA256 Credential={KEY}/{SCOPE}, SignedHeaders=host",
     ],
 )
-def test_a_signature_that_cannot_be_read_is_refused(authorization: str) -> None:
+def test_malformed_signature_is_refused(authorization: str) -> None:
     headers = [("host", "h"), ("x-amz-date", AT), ("authorization", authorization)]
     with pytest.raises(Fault) as refused:
         claim_of(SignedRequest("POST", b"/", b"", headers, b""))
@@ -162,7 +162,7 @@ def test_host_date_and_target_must_be_signed() -> None:
         verify(bare, claim_of(bare), SECRETS, AT_MS, ["service"])
 
 
-def test_a_presigned_url_is_valid_as_long_as_it_says() -> None:
+def test_presigned_url_is_valid_for_its_stated_time() -> None:
     query = (
         f"Action=ListQueues&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={KEY}%2F"
         f"{SCOPE.replace('/', '%2F')}&X-Amz-Date={AT}&X-Amz-Expires=3600&X-Amz-SignedHeaders=host"

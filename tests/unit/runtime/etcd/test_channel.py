@@ -12,7 +12,7 @@ from penstock.runtime.etcd import pool
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.pool import EtcdRefused
 from penstock.runtime.etcd.store import EtcdStore
-from tests.gateway import PretendedGateway
+from tests.etcd_gateway import FakeEtcdGateway
 
 UNAVAILABLE, EXHAUSTED, DENIED, INVALID = 14, 8, 7, 3
 
@@ -31,7 +31,7 @@ async def open_store(*urls: str, timeout_ms: int = 5_000) -> EtcdStore:
 @pytest.mark.parametrize("version", ["3.4.23", "3.5.0", "3.5.2", "3.5.21", "2.3.8"])
 def test_an_etcd_with_known_consistency_bugs_is_refused(version: str) -> None:
     async def main() -> None:
-        async with PretendedGateway(version) as etcd:
+        async with FakeEtcdGateway(version) as etcd:
             with pytest.raises(ConnectionError) as refused:
                 await open_store(etcd.url)
             told = str(refused.value)
@@ -44,7 +44,7 @@ def test_an_etcd_with_known_consistency_bugs_is_refused(version: str) -> None:
 @pytest.mark.parametrize("version", ["3.6.0", "3.6.16", "3.7.0-rc.0", "3.10.1", "4.0.0"])
 def test_a_newer_etcd_is_taken(version: str) -> None:
     async def main() -> None:
-        async with PretendedGateway(version) as etcd:
+        async with FakeEtcdGateway(version) as etcd:
             await (await open_store(etcd.url)).close()
 
     run(main())
@@ -52,7 +52,7 @@ def test_a_newer_etcd_is_taken(version: str) -> None:
 
 def test_an_old_member_is_passed_over_for_a_new_one() -> None:
     async def main() -> None:
-        async with PretendedGateway("3.5.2") as old, PretendedGateway() as new:
+        async with FakeEtcdGateway("3.5.2") as old, FakeEtcdGateway() as new:
             store = await open_store(old.url, new.url)
             assert await store.commit([], [Put("/a", b"")]) == 7
             assert old.asked == ["/version"]
@@ -75,7 +75,7 @@ def test_an_old_member_is_passed_over_for_a_new_one() -> None:
 )
 def test_a_server_that_is_not_etcd_is_refused_by_name(answer: Any) -> None:
     async def main() -> None:
-        async with PretendedGateway() as other:
+        async with FakeEtcdGateway() as other:
             other.answers["/version"] = answer
             with pytest.raises(ConnectionError, match=other.url):
                 await open_store(other.url, timeout_ms=1_000)
@@ -88,7 +88,7 @@ def test_a_server_that_is_not_etcd_is_refused_by_name(answer: Any) -> None:
 
 def test_a_read_is_asked_again_when_etcd_is_between_leaders() -> None:
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)
             etcd.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: leader changed", times=3)
             assert await store.get("/a") is None
@@ -99,7 +99,7 @@ def test_a_read_is_asked_again_when_etcd_is_between_leaders() -> None:
 
 def test_a_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)
             for code, message in (
                 (UNAVAILABLE, "etcdserver: request timed out"),
@@ -128,7 +128,7 @@ def test_a_clear_refusal_is_not_an_unknown_result_and_has_advice(
     code: int, message: str, advice: str
 ) -> None:
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)
             etcd.fail("/v3/kv/txn", code, message)
             with pytest.raises(EtcdRefused) as refused:
@@ -152,7 +152,7 @@ def test_a_clear_refusal_is_not_an_unknown_result_and_has_advice(
 )
 def test_a_commit_without_a_readable_answer_is_unknown(answer: Any) -> None:
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url, timeout_ms=200)
             etcd.answers["/v3/kv/txn"] = answer
             with pytest.raises(UnknownResult, match=etcd.url):
@@ -167,7 +167,7 @@ def test_a_commit_without_a_readable_answer_is_unknown(answer: Any) -> None:
 
 def test_a_member_that_failed_is_left_and_the_next_one_kept() -> None:
     async def main() -> None:
-        async with PretendedGateway() as one, PretendedGateway() as two:
+        async with FakeEtcdGateway() as one, FakeEtcdGateway() as two:
             store = await open_store(one.url, two.url)
             one.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: no leader", times=100)
             for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_member_that_failed_is_left_and_the_next_one_kept() -> None:
 
 def test_an_unanswered_read_times_out_with_the_reason() -> None:
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url, timeout_ms=300)
             etcd.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: no leader", times=10_000)
             with pytest.raises(ConnectionError, match="no leader"):
@@ -193,7 +193,7 @@ def test_an_unanswered_read_times_out_with_the_reason() -> None:
 
 def test_a_connection_the_server_will_close_is_not_used_again() -> None:
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)
             body = b'{"header": {"revision": "7", "cluster_id": "1"}}'
             head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -209,7 +209,7 @@ def test_a_connection_the_server_will_close_is_not_used_again() -> None:
 
 def test_waiting_requests_are_bounded() -> None:
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)
             etcd.answers["/v3/kv/range"] = b""
             reads = [

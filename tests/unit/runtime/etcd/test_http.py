@@ -13,7 +13,7 @@ from penstock.runtime.etcd import http
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.http import AnswerTooLarge, EtcdConnection, EtcdEndpoint, connect
 from penstock.runtime.etcd.store import EtcdStore
-from tests.gateway import PretendedGateway
+from tests.etcd_gateway import FakeEtcdGateway
 
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -122,7 +122,7 @@ def test_a_watch_answer_too_large_to_take_loses_the_watch() -> None:
     """Reading the range again, in pages, gets there."""
 
     async def main() -> None:
-        async with PretendedGateway() as etcd:
+        async with FakeEtcdGateway() as etcd:
             store = await EtcdStore.open(EtcdConfig((etcd.url,)))
             head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"
             etcd.answers["/v3/watch"] = head + b"x" * (http.ANSWER_BYTES_MAX + 1)

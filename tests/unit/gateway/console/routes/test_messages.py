@@ -1,14 +1,14 @@
-"""Pages of messages, one whole message, a search within its budget, and what schemas explain."""
+"""Pages of messages, single messages, search within a budget, and decoding by schemas."""
 
 import base64
 import json
 
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import API, Looker, events, on_console
+from tests.unit.gateway.console.console_client import API, ConsoleClient, events, on_console
 
 
 @run_with(on_console)
-async def test_pages_of_messages_go_back_and_forth_without_a_gap(web: Looker) -> None:
+async def test_message_pages_are_contiguous_in_both_directions(web: ConsoleClient) -> None:
     await web.post("/topics", {"name": "t", "partitions": 3})
     await web.publish(*range(25))
     path, seen, before = "/topics/t/messages", [], None
@@ -33,7 +33,7 @@ async def test_pages_of_messages_go_back_and_forth_without_a_gap(web: Looker) ->
 
 
 @run_with(on_console)
-async def test_one_message_is_shown_whole_with_its_bytes(web: Looker) -> None:
+async def test_single_message_is_shown_in_full_with_its_bytes(web: ConsoleClient) -> None:
     data = base64.b64encode(b"\x00\xff" * 500).decode()
     await web.post("/topics/t/messages", {"payload_base64": data, "key": "k"})
     seen = await web.own("/topics/t/messages/0/0")
@@ -45,7 +45,7 @@ async def test_one_message_is_shown_whole_with_its_bytes(web: Looker) -> None:
 
 
 @run_with(on_console)
-async def test_a_search_looks_in_keys_values_and_headers_within_its_budget(web: Looker) -> None:
+async def test_search_covers_keys_values_and_headers_within_its_budget(web: ConsoleClient) -> None:
     messages: list[dict[str, object]] = [
         {"payload": f"value {at}", "key": f"key-{at}"} for at in range(100)
     ]
@@ -66,7 +66,7 @@ async def test_a_search_looks_in_keys_values_and_headers_within_its_budget(web: 
 
 
 @run_with(on_console)
-async def test_a_schema_explains_a_value_and_what_does_not_fit_stays_bytes(web: Looker) -> None:
+async def test_value_is_decoded_by_its_schema_or_shown_as_bytes(web: ConsoleClient) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     body = {"schema": json.dumps(schema)}
     number = (await web.post("/subjects/t-value/versions", body)).json["id"]

@@ -1,16 +1,16 @@
-"""The first page, for everybody and for those who may see less."""
+"""Overview page, with all and with fewer permissions."""
 
 import asyncio
 
 import pytest
 
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import Looker, on_console
-from tests.unit.gateway.http.served import bury
+from tests.unit.gateway.console.console_client import ConsoleClient, on_console
+from tests.unit.gateway.http.served_node import dead_letter
 
 
 @run_with(on_console)
-async def test_the_overview_counts_rates_lag_and_what_is_wrong(web: Looker) -> None:
+async def test_overview_shows_rates_lag_and_problems(web: ConsoleClient) -> None:
     await web.publish(*range(10))
     await web.post(
         "/offsets/commit", {"group": "billing", "topic": "t", "partition": 0, "offset": 4}
@@ -24,7 +24,7 @@ async def test_the_overview_counts_rates_lag_and_what_is_wrong(web: Looker) -> N
     assert seen["series"]["lag"][-1] == 26
     assert [one["name"] for one in seen["groups"]] == ["billing"]
     assert seen["problems"] == []
-    await bury(web, "x")
+    await dead_letter(web, "x")
     await asyncio.sleep(10)
     (problem,) = (await web.own("/overview"))["problems"]
     assert "1 open dead letter" in problem["text"]

@@ -1,13 +1,13 @@
-"""Queues, nodes and pipelines tell how they stand."""
+"""State of queues, nodes and pipelines."""
 
 import asyncio
 
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import Looker, on_console
+from tests.unit.gateway.console.console_client import ConsoleClient, on_console
 
 
 @run_with(on_console)
-async def test_queues_nodes_and_pipelines_tell_how_they_stand(web: Looker) -> None:
+async def test_queues_nodes_and_pipelines_show_their_state(web: ConsoleClient) -> None:
     await web.post(
         "/topics/t/messages",
         {"messages": [{"payload": at, "priority": at % 2} for at in range(6)]},
@@ -23,6 +23,6 @@ async def test_queues_nodes_and_pipelines_tell_how_they_stand(web: Looker) -> No
     for state in ("starting", "running"):
         stage = {"pipeline": "p", "stage": "bronze", "state": state, "rows_in": 5, "new": 1}
         await web.post("/topics/__pipelines/messages", {"payload": stage, "key": "p/bronze"})
-    await web.post("/topics/__pipelines/messages", {"payload": "rubbish", "key": "x"})
+    await web.post("/topics/__pipelines/messages", {"payload": "invalid", "key": "x"})
     (row,) = (await web.own("/pipelines"))["stages"]
     assert (row["state"], row["rows_in"]) == ("running", 5)

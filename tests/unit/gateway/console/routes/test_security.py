@@ -1,4 +1,4 @@
-"""Users, lists and quotas through the console."""
+"""Users, ACLs and quotas in the console."""
 
 from typing import Any, cast
 
@@ -6,11 +6,11 @@ import pytest
 
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import Looker, Rights, on_console
+from tests.unit.gateway.console.console_client import ConsoleClient, Rights, on_console
 
 
 @run_with(on_console)
-async def test_users_lists_and_quotas_are_shown_and_changed(web: Looker) -> None:
+async def test_users_acls_and_quotas_are_shown_and_changed(web: ConsoleClient) -> None:
     line = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL", "principal": "User:ann",
             "host": "*", "operation": "READ", "permission": "ALLOW"}  # fmt: skip
     quota = {"entity": {"user": "ann"}, "key": "producer_byte_rate", "value": 1000.0}
@@ -18,7 +18,7 @@ async def test_users_lists_and_quotas_are_shown_and_changed(web: Looker) -> None
     for path, body in (("users", user), ("quotas", quota)):
         answer = await web.change(f"/security/{path}", body)
         assert answer.status == 204, answer
-    # Lists are for those who ask for rights.
+    # ACLs need an authorizer.
     assert (await web.change("/security/acls", line)).status == 409
     seen = await web.own("/security")
     assert (seen["is_guarded"], seen["acls"]) == (False, None)
@@ -32,7 +32,7 @@ async def test_users_lists_and_quotas_are_shown_and_changed(web: Looker) -> None
 
 
 @run_with(on_console)
-async def test_what_one_may_not_see_is_not_shown(web: Looker) -> None:
+async def test_sections_without_permission_are_null(web: ConsoleClient) -> None:
     web.node.ctx.authorizer = cast("Any", Rights(CLUSTER_NAME))
     seen = await web.own("/security")
     assert (seen["users"], seen["acls"], seen["quotas"]) == (None, None, None)
@@ -40,7 +40,7 @@ async def test_what_one_may_not_see_is_not_shown(web: Looker) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 300, "é" * 200, "x" * 32_767, "x" * 40_000])
 @run_with(on_console)
-async def test_bad_user_name_is_refused_as_the_callers_mistake(web: Looker, *, name: str) -> None:
+async def test_invalid_user_name_is_a_client_error(web: ConsoleClient, *, name: str) -> None:
     answer = await web.change("/security/users", {"name": name, "password": "secret"})
     assert answer.status == 422, answer
     assert (await web.own("/security"))["users"] == []

@@ -1,13 +1,13 @@
-"""Topics, as far as rights go."""
+"""Topics with and without permissions."""
 
 import json
 
 from tests.run_with import run_with
-from tests.unit.gateway.console.looking import API, Looker, Rights, on_console
+from tests.unit.gateway.console.console_client import API, ConsoleClient, Rights, on_console
 
 
 @run_with(on_console)
-async def test_nobody_is_told_of_what_they_may_not_see(web: Looker) -> None:
+async def test_topics_without_permission_are_not_revealed(web: ConsoleClient) -> None:
     await web.publish("a", topic="t")
     await web.publish("b", topic="secret")
     web.node.ctx.authorizer = Rights("secret", "kafka-cluster")

@@ -1,4 +1,4 @@
-"""The console of a node on simulated ports, asked by ASGI in virtual time."""
+"""Console of a node on simulated ports, called by ASGI in virtual time."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -14,15 +14,15 @@ from penstock.gateway.http.body_limit import BodyLimit
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from tests.unit.coordinator.queueing import Node
-from tests.unit.gateway.http.asking import Answer, Web
-from tests.unit.gateway.http.served import OVERRIDES
+from tests.unit.gateway.http.served_node import OVERRIDES
+from tests.unit.gateway.http.web import Answer, Web
 
 API = "/console/api"
-OURS = {"x_penstock_console": "1"}
+CONSOLE_HEADER = {"x_penstock_console": "1"}
 
 
-class Looker(Web):
-    """Somebody with a browser."""
+class ConsoleClient(Web):
+    """Client of the console's routes."""
 
     def __init__(self, node: Node, users: Users | None = None) -> None:
         super().__init__(node)
@@ -36,11 +36,11 @@ class Looker(Web):
         return answer.json
 
     async def change(self, path: str, value: Any, method: str = "POST") -> Answer:
-        return await self.ask(method, API + path, value, **OURS)
+        return await self.ask(method, API + path, value, **CONSOLE_HEADER)
 
 
 class Rights:
-    """Everybody may do everything, except what is denied."""
+    """Authorizer that allows everything except what a test denies."""
 
     is_on = True
 
@@ -58,19 +58,19 @@ class Rights:
         return True
 
 
-async def events(web: Looker, path: str, until: str) -> list[Any]:
-    """The data of a stream's events, up to the one that holds a text."""
-    visit = web.begin("GET", API + path)
-    while until.encode() not in visit.answer.body:
-        visit.news.clear()
-        await visit.news.wait()
-    await visit.hang_up()
-    lines = visit.answer.body.decode().splitlines()
+async def events(web: ConsoleClient, path: str, until: str) -> list[Any]:
+    """Returns the data of a stream's events, up to the first that contains a text."""
+    request = web.begin("GET", API + path)
+    while until.encode() not in request.answer.body:
+        request.news.clear()
+        await request.news.wait()
+    await request.disconnect()
+    lines = request.answer.body.decode().splitlines()
     return [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
 
 
 def on_console(
-    test: Callable[[Looker], Awaitable[None]],
+    test: Callable[[ConsoleClient], Awaitable[None]],
     *,
     users: Users | None = None,
     configs: dict[str, str] | None = None,
@@ -79,7 +79,7 @@ def on_console(
         nodes = SimCluster(loop, 1, overrides=OVERRIDES | (configs or {}))
         await nodes.start()
         (node,) = nodes.nodes()
-        await test(Looker(cast("Node", node), users))
+        await test(ConsoleClient(cast("Node", node), users))
         nodes.close()
 
     loop = SimLoop(1, time_max=3_600)

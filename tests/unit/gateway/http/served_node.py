@@ -1,4 +1,4 @@
-"""The HTTP door of a whole simulated node, for routes that act as clients of the cluster."""
+"""HTTP endpoint of a whole simulated node, for routes that act as clients of the cluster."""
 
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -6,7 +6,7 @@ from typing import cast
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from tests.unit.coordinator.queueing import Node
-from tests.unit.gateway.http.asking import AUTO, Web
+from tests.unit.gateway.http.web import AUTO, Web
 
 OVERRIDES = AUTO | {
     "offsets.topic.replication.factor": "1",
@@ -30,8 +30,8 @@ def on_served(test: Callable[[Web], Awaitable[None]], rights: object = None) -> 
     loop.run(main())
 
 
-async def bury(web: Web, *payloads: str, error: str = "Timeout", topic: str = "t") -> None:
-    """Messages that were published and rejected; returns when their letters are there."""
+async def dead_letter(web: Web, *payloads: str, error: str = "Timeout", topic: str = "t") -> None:
+    """Publishes and rejects messages; returns when their dead letters exist."""
     before = await depth(web, f"{topic}.dlq")
     await web.publish(*payloads, topic=topic)
     for message in await web.poll(topic, max=len(payloads)):

@@ -1,4 +1,4 @@
-"""The SQS and SNS doors on one simulated node, called as an SDK would, without a socket."""
+"""SQS and SNS endpoint on one simulated node, called as by an SDK, without sockets."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from penstock.gateway.sqs.endpoint import AwsEndpoint
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
-from tests.unit.gateway.http.served import OVERRIDES
+from tests.unit.gateway.http.served_node import OVERRIDES
 
 Table = dict[str, Any]
 
 
 class Failed(Exception):
-    """An error of the door: its name, the older code, the status."""
+    """Error response: name, older code, status."""
 
     def __init__(self, name: str, code: str, message: str, status: int) -> None:
         super().__init__(f"{name} ({code}, {status}): {message}")
@@ -44,7 +44,7 @@ class Sdk:
         self.entry = AwsEndpoint(moves.gateway, moves)
         self.host = "127.0.0.1"
         self.who: str | None = None
-        """Whom they have shown to be."""
+        """Authenticated principal."""
         self.headers: dict[str, str] = {"host": "broker:8080"}
         self.app = Starlette()
         self.app.state.waits = WaitingRequests()
@@ -58,13 +58,13 @@ class Sdk:
             code, _, kind = headers["x-amzn-query-error"].partition(";")
             assert kind == ("Sender" if status < 500 else "Receiver")
             namespace, _, name = answer["__type"].partition("#")
-            # Errors of all of Amazon's services have another name here: see the entry's tests.
+            # Common errors of AWS services have another name here: see the endpoint's tests.
             is_common = namespace == "com.amazon.coral.service"
             raise Failed(code if is_common else name, code, answer["message"], status)
         return answer
 
     async def form(self, action: str, version: str, **values: str) -> ElementTree.Element:
-        """The same by the query protocol; names have two underscores for a dot."""
+        """Calls an action by the query protocol; two underscores in names stand for a dot."""
         fields = {name.replace("__", "."): value for name, value in values.items()}
         fields |= {"Action": action, "Version": version}
         status, _, body = await self.post(urlencode(fields).encode(), {})
@@ -109,7 +109,7 @@ class Sdk:
         response = await self.entry.answer(Request(scope, receive))
         return response.status_code, dict(response.headers), bytes(response.body)
 
-    # -- what most tests do -----------------------------------------------------------------
+    # -- shortcuts --------------------------------------------------------------------------
 
     async def create(self, name: str = "jobs", **attributes: str) -> str:
         if name.endswith(".fifo"):
@@ -149,7 +149,7 @@ class Sdk:
 
 
 def with_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> None:
-    """Runs a test on a node of its own, in virtual time."""
+    """Runs a test on its own node, in virtual time."""
     given = {name.replace("_", "."): value for name, value in configs.items()}
 
     async def run(node: Node) -> None:
@@ -166,7 +166,7 @@ def with_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> None:
 
 
 def with_served_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> None:
-    """Runs a test on a whole simulated node, for what acts as a client of the cluster."""
+    """Runs a test on a whole simulated node, for actions that act as clients of the cluster."""
     given = {name.replace("_", "."): value for name, value in configs.items()}
 
     async def main() -> None:
@@ -181,7 +181,7 @@ def with_served_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> N
 
 
 async def failure(call: Awaitable[object]) -> Failed:
-    """What a call that must fail fails with."""
+    """Returns the error of a call that must fail."""
     try:
         answer = await call
     except Failed as failed:

@@ -1,4 +1,4 @@
-"""Somebody with exactly the rights that a test gives them, from one address."""
+"""Authorizer that grants exactly the permissions that a test adds."""
 
 from collections.abc import Iterable
 
@@ -12,8 +12,8 @@ DENIED = (401, 403)
 NAMES = {ResourceType.TOPIC: TOPIC, ResourceType.GROUP: GROUP}
 
 
-class Lists:
-    """The authorizer of a node, with lists that a test writes."""
+class GrantedPermissions:
+    """Authorizer with ACLs from a test."""
 
     is_on = True
 
@@ -21,14 +21,14 @@ class Lists:
         self.give(())
 
     def give(self, needs: Iterable[Needs], host: str = HOST, **names: str) -> None:
-        """`names`: of resources by their type, where they are not the secret ones."""
+        """Grants permissions. `names`: resource names by type; the default is the secret ones."""
         lists: dict[Resource, tuple[AclEntry, ...]] = {}
         for need in needs:
             name = names.get(need.resource.name.lower(), NAMES[need.resource])
             entry = AclEntry(EVE, host, need.operation, Permission.ALLOW)
             resource = Resource(need.resource, name)
             lists[resource] = (*lists.get(resource, ()), entry)
-        # Simulated nodes do not log in to each other.
+        # Simulated nodes do not authenticate to each other.
         self._rules = AccessControl(lists, super_users=[ANONYMOUS])
 
     def allows(
@@ -47,6 +47,6 @@ class Lists:
         return self._rules.allows_some(principal, operation, resource, host)
 
 
-def less_one(needs: tuple[Needs, ...]) -> list[tuple[Needs, ...]]:
-    """The same rights, each time without one of them."""
+def without_one(needs: tuple[Needs, ...]) -> list[tuple[Needs, ...]]:
+    """Returns all variants of `needs` with one permission missing."""
     return [needs[:at] + needs[at + 1 :] for at in range(len(needs))]

@@ -1,4 +1,4 @@
-"""The HTTP door of a node on simulated ports, asked as a server would: by ASGI, in virtual time."""
+"""HTTP endpoint of a node on simulated ports, called by ASGI in virtual time."""
 
 import asyncio
 import json
@@ -31,15 +31,15 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """Of a problem."""
+        """Error code of a problem."""
         assert self.headers["content-type"] == "application/problem+json", self
         assert self.json["status"] == self.status
-        assert self.json["detail"], "it says nothing"
+        assert self.json["detail"], "the problem has no detail"
         return str(self.json["code"])
 
 
-class Visit:
-    """One request on its way; it ends when it is answered or hung up."""
+class PendingRequest:
+    """Running request; it ends with its response, or when the client disconnects."""
 
     def __init__(self, web: "Web", method: str, path: str, body: bytes, headers: Any) -> None:
         who = {} if web.who is None else {PRINCIPAL: web.who}
@@ -83,19 +83,19 @@ class Visit:
         await self._task
         return self.answer
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         self._gone.set()
         await asyncio.gather(self._task, return_exceptions=True)
 
 
 class Web:
-    """Somebody who asks."""
+    """Client of the endpoint."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.host = "127.0.0.1"
         self.who: str | None = None
-        """Whom they have shown to be."""
+        """Authenticated principal."""
         self.gateway = Gateway(node.ctx)
         self.state = HttpState(
             version="1.2.3",
@@ -110,10 +110,10 @@ class Web:
         self.limit = BodyLimit(build_app(self.state), self.gateway)
         self.app: ASGIApp = self.limit
 
-    def begin(self, method: str, path: str, value: Any = None, **headers: str) -> Visit:
+    def begin(self, method: str, path: str, value: Any = None, **headers: str) -> PendingRequest:
         body = b"" if value is None else value if isinstance(value, bytes) else _json(value)
         names = {name.replace("_", "-"): text for name, text in headers.items()}
-        return Visit(self, method, path, body, names)
+        return PendingRequest(self, method, path, body, names)
 
     async def ask(self, method: str, path: str, value: Any = None, **headers: str) -> Answer:
         return await self.begin(method, path, value, **headers).ended()
@@ -141,7 +141,7 @@ def _json(value: Any) -> bytes:
 
 
 def on_web(test: Callable[[Web], Awaitable[None]], configs: dict[str, str] | None = None) -> None:
-    """Runs a test against a node that makes topics as they are named."""
+    """Runs a test on a node that creates topics automatically."""
 
     async def main(node: Node) -> None:
         await test(Web(node))

@@ -1,6 +1,6 @@
-"""A pretended etcd gateway: speaks HTTP and says what a test tells it to.
+"""Fake etcd gateway: an HTTP server with responses set by the test.
 
-For what a real etcd of today never says: an old version, a failure at the right moment, garbage.
+For what a current etcd does not do: report an old version, fail at a given moment, send garbage.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any
 
 Answer = tuple[int, Any] | bytes
-"""Status and JSON, or bytes that go out as they are."""
+"""Status and JSON, or raw bytes."""
 HEADER = {"revision": "7", "cluster_id": "1"}
 
 
-class PretendedGateway:
-    """`answers` maps a path to an answer, or to what makes one of the request's body."""
+class FakeEtcdGateway:
+    """`answers` maps a path to a response, or to a function from the request body to one."""
 
     def __init__(self, version: str = "3.6.0") -> None:
         self.answers: dict[str, Answer | Callable[[Any], Answer]] = {
@@ -26,7 +26,7 @@ class PretendedGateway:
         self.asked: list[str] = []
         self.heads: list[str] = []
 
-    async def __aenter__(self) -> "PretendedGateway":
+    async def __aenter__(self) -> "FakeEtcdGateway":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
@@ -40,7 +40,7 @@ class PretendedGateway:
         self._server.close()
 
     def fail(self, path: str, code: int, message: str, *, times: int = 1) -> None:
-        """The next `times` requests for `path` fail, the later ones do not."""
+        """Lets the next `times` requests for `path` fail, but not later ones."""
         after = self.answers[path]
 
         def answer(body: Any) -> Answer:
@@ -77,4 +77,4 @@ class PretendedGateway:
 
 def _render(status: int, content: Any) -> bytes:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return b"HTTP/1.1 %d Told\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+    return b"HTTP/1.1 %d Status\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
