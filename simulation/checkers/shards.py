@@ -65,7 +65,7 @@ class ShardChecker:
         if node is None or not host.is_up:
             return
         for hosted in (node.groups.host, node.txns.host):
-            for runtime in hosted.seats.values():
+            for runtime in hosted.runtimes.values():
                 if runtime.shard is not None and not runtime._records:
                     self._inspect(hosted.topic, runtime)
         if self._cut_ratio and host.disk.operations != self._operations:

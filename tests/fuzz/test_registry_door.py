@@ -116,7 +116,7 @@ async def test_every_request_has_an_answer(
 ) -> None:
     registry = web.node.ctx.produce.registry
     await web.post("/subjects/s/versions", {"schema": '"int"'})
-    shard = registry.host.seat(0).require()
+    shard = registry.host.runtime(0).require()
     for method, path, query, body in requests:
         asked = path + "?" + "&".join(f"{name}={value}" for name, value in query.items())
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -124,4 +124,4 @@ async def test_every_request_has_an_answer(
         assert 200 <= answer.status < 500, (method, asked, body, answer)
         if answer.status >= 400:
             assert answer.json["error_code"] >= 400
-    assert registry.host.seat(0).require() is shard, "the machine was thrown away"
+    assert registry.host.runtime(0).require() is shard, "the machine was thrown away"

@@ -159,16 +159,16 @@ class World:
 
     def bury(self) -> None:
         """Plans a batch of letters, or ends the one that was planned, perhaps before a crash."""
-        burial = self.machine.kept.dead_letter_batch
-        if burial is not None and burial.offsets:
+        planned = self.machine.kept.dead_letter_batch
+        if planned is not None and planned.offsets:
             self.ops += self.machine.finish_dead_letters()
-            for offset in burial.offsets:
+            for offset in planned.offsets:
                 self.states[offset] = FINISHED
             return
         archived = [offset for offset in sorted(self.letters) if self.states[offset] == ARCHIVED]
         if archived:
             chosen = sorted(self.rng.sample(archived, self.rng.randint(1, len(archived))))
-            sequence = burial.sequence if burial is not None else 0
+            sequence = planned.sequence if planned is not None else 0
             require(sequence == len(self.buried), "a gap between batches of letters", sequence)
             require(not self.buried & set(chosen), "buried twice", chosen)
             self.buried |= set(chosen)

@@ -171,8 +171,8 @@ def test_a_lease_given_back_that_counts_is_found() -> None:
 
 def test_a_batch_of_letters_that_is_forgotten_before_it_is_written_is_found() -> None:
     class Hasty(Delivery):
-        def plan_dead_letters(self, burial: delivery_state.DeadLetterBatch) -> list[Op]:
-            self.kept.dead_letter_batch = burial
+        def plan_dead_letters(self, planned: delivery_state.DeadLetterBatch) -> list[Op]:
+            self.kept.dead_letter_batch = planned
             return []
 
     find(Hasty)

@@ -63,7 +63,7 @@ class Bug(NamedTuple):
     options: Options = OPTIONS
 
 
-# -- the host: seats, loading, markers ---------------------------------------------------------
+# -- the host: runtimes, loading, markers ---------------------------------------------------------
 
 
 def replies_go_out_before_the_commit(patch: Patch) -> None:
@@ -123,14 +123,14 @@ def loading_stops_short(patch: Patch) -> None:
 
 
 def no_timer_runs_after_loading(patch: Patch) -> None:
-    seated = ShardRuntime.seated
+    activated = ShardRuntime.activated
 
     def planted(self: ShardRuntime[Any], shard: Any) -> None:
-        seated(self, shard)
+        activated(self, shard)
         if self._timer is not None:
             self._timer.cancel()
 
-    patch.setattr(ShardRuntime, "seated", planted)
+    patch.setattr(ShardRuntime, "activated", planted)
 
 
 def a_failed_append_is_taken_for_done(patch: Patch) -> None:

@@ -35,7 +35,7 @@ LINGER_SECONDS = 0.05
 AGAIN_SECONDS = 1.0
 RETRY_SECONDS = (0.2, 1.0)
 ENTRIES_AT_ONCE = 500
-LANE = "audit"
+CHANNEL = "audit"
 TIMEOUT_MS = 15_000
 
 
@@ -47,7 +47,7 @@ class AuditLog:
         self._topics = topics
         self._configs = configs
         self._trail = Trail(around.peers.node_id)
-        self._posting = InternalProducer(around, LANE)
+        self._posting = InternalProducer(around, CHANNEL)
         self._news = asyncio.Event()
         self._is_writing = False
         self.written = 0
@@ -126,7 +126,7 @@ class AuditLog:
             record.leader,
             request,
             AppendAuditResponse,
-            lane=LANE,
+            channel=CHANNEL,
             version=0,
             timeout_ms=TIMEOUT_MS,
         )

@@ -43,7 +43,7 @@ STEP = 50
 """Positions looked at between two glances at the clock."""
 REST_SECONDS = 0.005
 """A round takes a tenth of the loop's time, or less."""
-LANE = "group-watch"
+CHANNEL = "group-watch"
 TIMEOUT_MS = 5_000
 LATEST = -1
 CONSUMER = -1
@@ -191,7 +191,7 @@ async def _ask(
     )
     try:
         response = await around.peers.ask(
-            node_id, request, ListOffsetsResponse, lane=LANE, timeout_ms=TIMEOUT_MS
+            node_id, request, ListOffsetsResponse, channel=CHANNEL, timeout_ms=TIMEOUT_MS
         )
     except PEER_ERRORS as error:
         log.info("offsets in partitions of node %d are not known: %s", node_id, error)

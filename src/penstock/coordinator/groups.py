@@ -98,7 +98,7 @@ class GroupCoordinator:
             self._make,
             codec=configs.integer("offsets.topic.compression.codec"),
             chunk_bytes=configs.integer("offsets.load.buffer.size"),
-            seated=self._tell_topics,
+            activated=self._tell_topics,
         )
 
     async def ensure(self) -> None:
@@ -118,8 +118,8 @@ class GroupCoordinator:
         def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
             return shard.handle(name, request, token, caller, now_ms)
 
-        seat = self.host.seat_of(group_id)
-        return seat, seat.call(decide, answer)
+        runtime = self.host.runtime_of(group_id)
+        return runtime, runtime.call(decide, answer)
 
     # -- following the cluster --------------------------------------------------------------
 
@@ -169,9 +169,9 @@ class GroupCoordinator:
             ShareGroupConfig(*read("share.session.timeout.ms", "share.heartbeat.interval.ms")),
         )
 
-    def _tell_topics(self, seat: ShardRuntime[GroupShard]) -> None:
+    def _tell_topics(self, runtime: ShardRuntime[GroupShard]) -> None:
         # Topics may have changed while the log was read.
-        seat.tell(lambda shard, now_ms: shard.topics_changed(self._view, now_ms))
+        runtime.tell(lambda shard, now_ms: shard.topics_changed(self._view, now_ms))
 
     def follow(self, before: Image, after: Image) -> None:
         """Called at every change of the image, when the authorizer has followed it."""
@@ -182,8 +182,8 @@ class GroupCoordinator:
         if view == self._view and not have_rights_changed:
             return
         self._view = view
-        for seat, _ in self.host.active():
-            self._tell_topics(seat)
+        for runtime, _ in self.host.active():
+            self._tell_topics(runtime)
 
     # -- figures ----------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from penstock.wire.messages.internal.queue_admin import (
     ListPositionsResponse,
 )
 
-LANE = "positions"
+CHANNEL = "positions"
 VERSION = 0
 TIMEOUT_MS = 15_000
 ROWS_MAX = 500_000
@@ -143,7 +143,7 @@ class Positions:
                 node_id,
                 request,
                 ListPositionsResponse,
-                lane=LANE,
+                channel=CHANNEL,
                 version=VERSION,
                 timeout_ms=TIMEOUT_MS,
             )
@@ -155,13 +155,13 @@ class Positions:
 
 
 def _ask_all(
-    seats: Iterable[tuple[ShardRuntime[S], S]], decide: Callable[[S, Token, int], Decision]
+    runtimes: Iterable[tuple[ShardRuntime[S], S]], decide: Callable[[S, Token, int], Decision]
 ) -> list[tuple[int, "asyncio.Future[list[GroupPosition]]"]]:
     """The answers to come of every shard that can be asked now, by its index."""
     asked = []
-    for seat, _ in seats:
+    for runtime, _ in runtimes:
         try:
-            asked.append((seat.partition.index, ask(seat, decide)))
+            asked.append((runtime.partition.index, ask(runtime, decide)))
         except Refused:
             continue
     return asked

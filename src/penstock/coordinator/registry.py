@@ -53,8 +53,8 @@ SCHEMAS = InternalTopic(
 )
 KEY = ""
 """All of the registry is in one place."""
-LANE = "registry"
-SLOW_LANE = "registry-proposals"
+CHANNEL = "registry"
+SLOW_CHANNEL = "registry-proposals"
 """Replies keep the order of their requests: who only looks does not wait for who registers."""
 VERSION = 0
 LOAD_BYTES = 5 << 20
@@ -135,7 +135,7 @@ class RegistryCoordinator:
                 node_id,
                 AskRegistryRequest(call=encode_call(call)),
                 AskRegistryResponse,
-                lane=SLOW_LANE if isinstance(call, Proposal) else LANE,
+                channel=SLOW_CHANNEL if isinstance(call, Proposal) else CHANNEL,
                 version=VERSION,
                 timeout_ms=TIMEOUT_MS,
             )

@@ -2,7 +2,7 @@
 
 A partition's leader does not write the first batch of a transaction before the coordinator has
 entered the partition, or has said that it had been. Questions of many producers to one coordinator
-travel together (`courier`), each a row of its own.
+travel together (`rpc`), each a row of its own.
 
 Who cannot be asked cannot vouch for anything: then the batch is refused with a code that the
 producer tries again.
@@ -77,11 +77,11 @@ class RemoteTxns:
 
     def __init__(self, around: HostContext) -> None:
         self._around = around
-        self._courier: BatchedRpc[Question] = BatchedRpc("transactions", self._deliver)
+        self._rpc: BatchedRpc[Question] = BatchedRpc("transactions", self._deliver)
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._courier.run()
+        await self._rpc.run()
 
     async def enter(
         self,
@@ -95,15 +95,15 @@ class RemoteTxns:
         answer: asyncio.Future[dict[Partition, Refused]]
         answer = asyncio.get_running_loop().create_future()
         question = Question(transactional_id, producer, places, adds, answer)
-        if not self._courier.send(node_id, question):
+        if not self._rpc.send(node_id, question):
             question.refuse(_not_now("too many questions wait already"))
         return await answer
 
-    async def _deliver(self, node_id: int, lane: str, questions: list[Question]) -> None:
+    async def _deliver(self, node_id: int, channel: str, questions: list[Question]) -> None:
         request = AddPartitionsToTxnRequest(transactions=[one.row() for one in questions])
         try:
             response = await self._around.peers.ask(
-                node_id, request, AddPartitionsToTxnResponse, lane=lane, timeout_ms=TIMEOUT_MS
+                node_id, request, AddPartitionsToTxnResponse, channel=channel, timeout_ms=TIMEOUT_MS
             )
             check(response.error_code, about=f"node {node_id}")
             results = response.results_by_transaction

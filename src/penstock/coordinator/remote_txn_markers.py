@@ -1,6 +1,6 @@
 """Has other nodes write the markers of partitions that they lead: WriteTxnMarkers (KIP-98).
 
-Markers of many transactions to one node travel together (`courier`). Every marker is told its
+Markers of many transactions to one node travel together (`rpc`). Every marker is told its
 fate: the code the other node answered, or, where it could not be asked or its answer is not known,
 one that has the marker sent again: writing it twice changes nothing.
 
@@ -56,49 +56,49 @@ class RemoteMarkers:
 
     def __init__(self, around: HostContext) -> None:
         self._around = around
-        self._courier: BatchedRpc[MarkerRequest] = BatchedRpc("markers", self._deliver)
+        self._rpc: BatchedRpc[MarkerRequest] = BatchedRpc("markers", self._deliver)
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._courier.run()
+        await self._rpc.run()
 
     def send(
         self, node_id: int, marker: PartitionMarker, topic: str, index: int, told: Told
     ) -> None:
         """Has a node write it; `told` hears once it is committed there, or why it is not."""
-        if not self._courier.send(node_id, MarkerRequest(marker, topic, index, told)):
+        if not self._rpc.send(node_id, MarkerRequest(marker, topic, index, told)):
             told(ErrorCode.REQUEST_TIMED_OUT)
 
-    async def _deliver(self, node_id: int, lane: str, errands: list[MarkerRequest]) -> None:
+    async def _deliver(self, node_id: int, channel: str, requests: list[MarkerRequest]) -> None:
         answers: dict[Place, ErrorCode] = {}
         try:
             response = await self._around.peers.ask(
                 node_id,
-                request_of(errands),
+                request_of(requests),
                 WriteTxnMarkersResponse,
-                lane=lane,
+                channel=channel,
                 timeout_ms=TIMEOUT_MS,
             )
             answers = answers_of(response)
         except PEER_ERRORS:
             pass  # All of them are tried again.
-        for errand in errands:
-            place = (errand.marker.producer_id, errand.topic, errand.index)
-            errand.told(self._meaning(errand, answers.get(place, ErrorCode.NETWORK_EXCEPTION)))
+        for request in requests:
+            place = (request.marker.producer_id, request.topic, request.index)
+            request.told(self._meaning(request, answers.get(place, ErrorCode.NETWORK_EXCEPTION)))
 
-    def _meaning(self, errand: MarkerRequest, code: ErrorCode) -> ErrorCode:
+    def _meaning(self, request: MarkerRequest, code: ErrorCode) -> ErrorCode:
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return code
         image = self._around.watcher.image
-        is_gone = image.partition(errand.topic, errand.index) is None
+        is_gone = image.partition(request.topic, request.index) is None
         return code if is_gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def request_of(errands: list[MarkerRequest]) -> WriteTxnMarkersRequest:
+def request_of(requests: list[MarkerRequest]) -> WriteTxnMarkersRequest:
     """One row for each transaction, with all its partitions on that node."""
     rows: dict[PartitionMarker, dict[str, list[int]]] = {}
-    for errand in errands:
-        rows.setdefault(errand.marker, {}).setdefault(errand.topic, []).append(errand.index)
+    for request in requests:
+        rows.setdefault(request.marker, {}).setdefault(request.topic, []).append(request.index)
     return WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(

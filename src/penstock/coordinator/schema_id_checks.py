@@ -58,13 +58,13 @@ class KnownMarks:
         )
         vouched = msgspec.json.decode(answer, type=_Vouched)
         known: set[Mark] = {*vouched.ids, *vouched.guids}
-        self._make_room(len(known))
+        self._evict(len(known))
         for mark in asked:
             if mark in known:
                 self._until_s[topic, is_key, strategy, mark] = now_s + REMEMBERED_SECONDS
         return [mark for mark in asked if mark not in known]
 
-    def _make_room(self, count: int) -> None:
+    def _evict(self, count: int) -> None:
         """Forgets what was heard first."""
         for key in list(self._until_s)[: max(0, len(self._until_s) + count - REMEMBERED_MAX)]:
             del self._until_s[key]

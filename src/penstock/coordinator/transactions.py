@@ -169,12 +169,12 @@ class TxnCoordinator:
             return Decision(replies=((token, True),))
 
         try:
-            seat = self.host.seat_of(transactional_id)
-            token = seat.call(verify, said.append)
+            runtime = self.host.runtime_of(transactional_id)
+            token = runtime.call(verify, said.append)
         except Refused:
             return False
         if not said:
-            seat.dropped(token)
+            runtime.dropped(token)
         return said == [True]
 
     def _coordinator_of(self, transactional_id: str) -> int:
@@ -217,14 +217,14 @@ class TxnCoordinator:
                 await retry.pause()
                 self._out_of_ids.set()
 
-    def _effects(self, seat: ShardRuntime[TxnShard]) -> Effect | None:
-        writes = seat.require().take_markers()
+    def _effects(self, runtime: ShardRuntime[TxnShard]) -> Effect | None:
+        writes = runtime.require().take_markers()
         if not writes:
             return None
 
         def write_all() -> None:
             for write in writes:
-                self.markers.end(seat, write)
+                self.markers.end(runtime, write)
 
         return write_all
 

@@ -125,26 +125,26 @@ class MarkerWriter:
             told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         try:
-            self._groups.host.seat(index).call(decide, answer)
+            self._groups.host.runtime(index).call(decide, answer)
         except Refused as refused:
             told(refused.code)
 
     # -- all markers of a transaction -------------------------------------------------------
 
-    def end(self, seat: ShardRuntime[TxnShard], write: WriteMarkers) -> None:
+    def end(self, runtime: ShardRuntime[TxnShard], write: WriteMarkers) -> None:
         """Writes all markers of one transaction, and tells its shard when they are written."""
-        _Ending(self, seat, write).start()
+        _Ending(self, runtime, write).start()
 
 
 class _Ending:
     """One transaction on its way to its end."""
 
     def __init__(
-        self, writer: MarkerWriter, seat: ShardRuntime[TxnShard], write: WriteMarkers
+        self, writer: MarkerWriter, runtime: ShardRuntime[TxnShard], write: WriteMarkers
     ) -> None:
         self._writer = writer
-        self._seat = seat
-        self._shard = seat.shard
+        self._runtime = runtime
+        self._shard = runtime.shard
         self._write = write
         self._left = dict.fromkeys(write.partitions)
         self._asked: dict[tuple[str, int], None] = {}
@@ -165,7 +165,7 @@ class _Ending:
             write.producer_id,
             write.producer_epoch,
             write.committed,
-            self._seat.partition.leader_epoch,
+            self._runtime.partition.leader_epoch,
             write.transaction_version,
         )
         self._writer.write_anywhere(
@@ -200,13 +200,13 @@ class _Ending:
     def _try_again(self) -> None:
         """Whoever else coordinates the transaction now begins anew: this one stops."""
         self._is_retrying = False
-        if self._seat.shard is self._shard:
+        if self._runtime.shard is self._shard:
             self.start()
 
     def _report(self) -> None:
         write = self._write
         try:
-            self._seat.tell(
+            self._runtime.tell(
                 lambda shard, now_ms: shard.marker_written(write, write.partitions, now_ms)
             )
         except Refused:

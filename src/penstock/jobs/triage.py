@@ -60,7 +60,7 @@ class FailureKind:
 @dataclass(slots=True)
 class Triage:
     topic: str
-    letters: int = 0
+    dead_letters: int = 0
     kinds: list[FailureKind] = field(default_factory=list)
     hours: list[str] = field(default_factory=list)
     by_hour: dict[str, list[int]] = field(default_factory=dict)
@@ -141,7 +141,7 @@ def triage(rows: Any, topic: str) -> Triage:
         )
     hour = F.date_format("failed_at", _HOUR)
     hours = rows.groupBy(hour.alias("hour"), "error_class").count().collect()
-    found.letters = sum(row["count"] for row in hours)
+    found.dead_letters = sum(row["count"] for row in hours)
     found.hours = sorted({row["hour"] for row in hours})
     at = {name: index for index, name in enumerate(found.hours)}
     for row in sorted(hours, key=lambda row: row["error_class"]):
@@ -154,8 +154,8 @@ def triage(rows: Any, topic: str) -> Triage:
 
 def report_of(found: Triage) -> Report:
     report = Report(f"Dead letters of {found.topic}")
-    report.text(f"{found.letters:,} open dead letters of {len(found.kinds)} kinds.")
-    if not found.letters:
+    report.text(f"{found.dead_letters:,} open dead letters of {len(found.kinds)} kinds.")
+    if not found.dead_letters:
         return report
     names = [f"{kind.error_class}: {kind.kind}" for kind in found.kinds[:15]]
     counts = {"dead letters": [kind.count for kind in found.kinds[:15]]}

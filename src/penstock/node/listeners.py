@@ -116,7 +116,7 @@ def _address(text: str) -> tuple[str, str, int]:
     return name, where.strip("[]"), int(number)
 
 
-def refuse_open_doors(
+def refuse_open_listeners(
     found: list[ListenerEndpoint], configs: BrokerConfigs, http_host: str
 ) -> None:
     """Raises InvalidConfig if strangers could reach a listener that asks nobody who they are."""

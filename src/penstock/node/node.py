@@ -347,8 +347,10 @@ class Node:
             self._around_members(around), self.configs, topics, self.security.authorizer.shows
         )
         self.txns = TxnCoordinator(around, self.configs, topics, self.producer_ids, self.groups)
-        burials = DeadLetterWriter(around, self.configs, self.store, self.random, self.producer_ids)
-        self.queues = QueueCoordinator(around, self.configs, topics, burials)
+        dead_letter_writer = DeadLetterWriter(
+            around, self.configs, self.store, self.random, self.producer_ids
+        )
+        self.queues = QueueCoordinator(around, self.configs, topics, dead_letter_writer)
         self.queue_admin = QueueAdmin(around, self.queues)
         self.registry = RegistryCoordinator(around, topics)
         self.audit = AuditLog(around, topics, self.configs)

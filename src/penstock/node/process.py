@@ -18,7 +18,7 @@ import uvloop
 
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.node.config import NodeConfig
-from penstock.node.listeners import endpoints, refuse_open_doors
+from penstock.node.listeners import endpoints, refuse_open_listeners
 from penstock.node.node import Node, NodeFailed
 from penstock.node.security.secret_exposure import exposures
 from penstock.runtime.file_permissions import readers_of
@@ -81,7 +81,7 @@ def refuse_strangers(config: NodeConfig) -> None:
     if not config.is_insecure:
         configs = BrokerConfigs(config.overrides)
         found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
-        refuse_open_doors(found, configs, config.host)
+        refuse_open_listeners(found, configs, config.host)
 
 
 def warn_of_exposures(config: NodeConfig) -> None:

@@ -50,13 +50,15 @@ class DataKeys:
         """Creates the key of a writer; `salt` is new and random."""
         return Incarnation(salt, self._cipher(salt))
 
-    def open_into(self, sealed: Buffer, associated: Buffer, room: memoryview) -> None:
-        """Decrypts into `room`, which has exactly the size of the content. Raises DamagedSeal; the
-        content of `room` is undefined then."""
+    def open_into(self, sealed: Buffer, associated: Buffer, buffer: memoryview) -> None:
+        """Decrypts into `buffer`, which has exactly the size of the content.
+
+        Raises DamagedSeal; the content of `buffer` is undefined then.
+        """
         salt, count = _PREFIX.unpack_from(sealed)
         content = memoryview(sealed)[PREFIX_BYTES:]
         try:
-            self._cipher(salt).decrypt_into(_NONCE.pack(count), content, associated, room)
+            self._cipher(salt).decrypt_into(_NONCE.pack(count), content, associated, buffer)
         except self._invalid:
             raise DamagedSeal from None
 
@@ -86,15 +88,15 @@ class Incarnation:
         self._cipher = cipher
         self._counts = itertools.count()
 
-    def seal_into(self, content: Buffer, associated: Buffer, room: memoryview) -> None:
-        """Fills `room` with the prefix, the encrypted content and the tag."""
+    def seal_into(self, content: Buffer, associated: Buffer, buffer: memoryview) -> None:
+        """Fills `buffer` with the prefix, the encrypted content and the tag."""
         count = next(self._counts)
         assert count <= COUNT_MAX, "a segment has fewer batches than COUNT_MAX"
-        _PREFIX.pack_into(room, 0, self._salt, count)
-        self._cipher.encrypt_into(_NONCE.pack(count), content, associated, room[PREFIX_BYTES:])
+        _PREFIX.pack_into(buffer, 0, self._salt, count)
+        self._cipher.encrypt_into(_NONCE.pack(count), content, associated, buffer[PREFIX_BYTES:])
 
     def seal(self, content: Buffer, associated: Buffer) -> bytes:
         """Like `seal_into`, into a new buffer."""
-        room = bytearray(PREFIX_BYTES + len(content) + TAG_BYTES)
-        self.seal_into(content, associated, memoryview(room))
-        return bytes(room)
+        buffer = bytearray(PREFIX_BYTES + len(content) + TAG_BYTES)
+        self.seal_into(content, associated, memoryview(buffer))
+        return bytes(buffer)

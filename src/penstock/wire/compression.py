@@ -62,7 +62,7 @@ _GUESS_RATIO: Final = 8
 _DECLARED_RATIO_MAX: Final = 64
 _GUESS_BYTES_MIN: Final = 4 << 10
 _MAPPED_BYTES_MIN: Final = 1 << 20
-_NO_ROOM: Final = "failed to write whole buffer"
+_BUFFER_TOO_SMALL: Final = "failed to write whole buffer"
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
@@ -193,25 +193,25 @@ def _decompress_into(
         guess = min(declared, max(len(data) * _DECLARED_RATIO_MAX, _GUESS_BYTES_MIN))
     else:
         guess = max(len(data) * _GUESS_RATIO, _GUESS_BYTES_MIN)
-    room = min(guess, bytes_max)
+    capacity = min(guess, bytes_max)
     while True:
-        output = _room(room)
+        output = _buffer(capacity)
         try:
             size = into(data, output)
         except cramjam.DecompressionError as error:
             # Release this buffer before the next one is allocated, and before an error is raised:
             # an exception keeps the frames of its traceback alive.
             del output
-            if _NO_ROOM not in str(error):
+            if _BUFFER_TOO_SMALL not in str(error):
                 raise _corrupt("the frame", error) from None
-            if room == bytes_max:
+            if capacity == bytes_max:
                 raise _too_large(bytes_max) from None
-            room = bytes_max if bytes_max >= _MAPPED_BYTES_MIN else min(room * 2, bytes_max)
+            capacity = bytes_max if bytes_max >= _MAPPED_BYTES_MIN else min(capacity * 2, bytes_max)
         else:
             return output[:size]
 
 
-def _room(size: int) -> memoryview:
+def _buffer(size: int) -> memoryview:
     """Output buffer. A large one is memory-mapped: a bytearray would clear every page at once, and
     block all other threads meanwhile.
 

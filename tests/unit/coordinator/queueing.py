@@ -37,7 +37,7 @@ class Taking:
         self.is_kept = False
         self.refused: Refused | None = None
 
-    def room(self, queue: OpenQueue) -> int:
+    def capacity(self, queue: OpenQueue) -> int:
         return self.count
 
     def taken(self, queue: OpenQueue, leases: tuple[LeaseState, ...]) -> None:

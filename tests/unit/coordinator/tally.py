@@ -73,10 +73,10 @@ Replies = list[Any]
 
 async def host_on(
     node: Node,
-    effects: Callable[[ShardRuntime[Tally]], Effect | None] = lambda seat: None,
+    effects: Callable[[ShardRuntime[Tally]], Effect | None] = lambda runtime: None,
     make: Callable[[], Tally] = Tally,
 ) -> ShardHost[Tally]:
-    """Seats of tallies on the node's internal topic."""
+    """Runtimes of tallies on the node's internal topic."""
     if TOPIC not in node.ctx.image.topics:
         await node.ctx.group.groups.ensure()
     host = ShardHost(TOPIC, node.around, make, codec=0, chunk_bytes=10_000, effects=effects)
@@ -85,12 +85,12 @@ async def host_on(
     return host
 
 
-def count(seat: ShardRuntime[Tally], name: bytes, replies: Replies) -> Token:
-    return seat.call(lambda shard, token, now_ms: shard.count(name, token), replies.append)
+def count(runtime: ShardRuntime[Tally], name: bytes, replies: Replies) -> Token:
+    return runtime.call(lambda shard, token, now_ms: shard.count(name, token), replies.append)
 
 
-def look(seat: ShardRuntime[Tally], name: bytes, replies: Replies) -> Token:
-    return seat.call(lambda shard, token, now_ms: shard.look(name, token), replies.append)
+def look(runtime: ShardRuntime[Tally], name: bytes, replies: Replies) -> Token:
+    return runtime.call(lambda shard, token, now_ms: shard.look(name, token), replies.append)
 
 
 def codes(replies: Replies) -> list[ErrorCode]:

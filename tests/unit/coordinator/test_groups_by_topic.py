@@ -34,7 +34,7 @@ async def test_a_listing_of_all_needs_every_shard(node: Node) -> None:
     await opened(node, 2)
     await node.ctx.group.groups.ensure()
     assert len((await node.ctx.queue.positions.everywhere(["t"])).positions) == 1
-    del node.ctx.queue.queues.keeping.host.seats[1]
+    del node.ctx.queue.queues.keeping.host.runtimes[1]
     with pytest.raises(Refused) as refused:
         await node.ctx.queue.positions.everywhere(["t"])
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -70,7 +70,7 @@ async def test_refusals_keep_their_numbers_and_change_nothing(node: Node) -> Non
         with pytest.raises(Rejected) as caught:
             await node.ctx.produce.registry.ask(call)
         assert caught.value.number is number
-    shard = node.ctx.produce.registry.host.seat(0).require()
+    shard = node.ctx.produce.registry.host.runtime(0).require()
     assert shard.state.count == 1
 
 

@@ -66,7 +66,7 @@ async def end(node: Node, producer: tuple[int, int]) -> Any:
 
 
 def state_of(node: Node) -> TxnState:
-    return node.ctx.transaction.txns.host.seat_of("tx").require().durable_state()["tx"].state
+    return node.ctx.transaction.txns.host.runtime_of("tx").require().durable_state()["tx"].state
 
 
 def open_at(node: Node, topic: str, index: int) -> int:
@@ -133,8 +133,8 @@ async def test_owed_markers_are_written_after_the_shard_was_loaded_again(node: N
     producer = await begin(node, ("t", 0))
     node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=1))
     await end(node, producer)
-    seat = node.ctx.transaction.txns.host.seat_of("tx")
-    seat.discard("to see what is still owed")
+    runtime = node.ctx.transaction.txns.host.runtime_of("tx")
+    runtime.discard("to see what is still owed")
     await asyncio.sleep(3)
     assert state_of(node) is TxnState.COMPLETE_COMMIT
     assert open_at(node, "t", 0) == -1

@@ -7,7 +7,7 @@ from penstock.node.listeners import (
     ListenerEndpoint,
     Protocol,
     endpoints,
-    refuse_open_doors,
+    refuse_open_listeners,
     require_addresses,
     tls_config,
 )
@@ -94,17 +94,17 @@ def test_strangers_must_not_reach_a_port_that_asks_nobody(
     configs = BrokerConfigs({"listeners": listeners, "ssl.client.auth": auth})
     opened = endpoints(configs, "127.0.0.1", 0, None)
     if not is_refused:
-        refuse_open_doors(opened, configs, "127.0.0.1")
+        refuse_open_listeners(opened, configs, "127.0.0.1")
         return
     with pytest.raises(InvalidConfig, match="--insecure"):
-        refuse_open_doors(opened, configs, "127.0.0.1")
+        refuse_open_listeners(opened, configs, "127.0.0.1")
 
 
 def test_http_beyond_loopback_needs_rights() -> None:
     open_to_all = BrokerConfigs({})
     with pytest.raises(InvalidConfig, match="HTTP on"):
-        refuse_open_doors(found(), open_to_all, "0.0.0.0")
-    refuse_open_doors(found(), BrokerConfigs({"authorizer.class.name": "acl"}), "0.0.0.0")
+        refuse_open_listeners(found(), open_to_all, "0.0.0.0")
+    refuse_open_listeners(found(), BrokerConfigs({"authorizer.class.name": "acl"}), "0.0.0.0")
 
 
 def test_http_beyond_loopback_needs_rights_that_hold_for_everything() -> None:
@@ -112,8 +112,8 @@ def test_http_beyond_loopback_needs_rights_that_hold_for_everything() -> None:
     configs = BrokerConfigs(sets)
     found = endpoints(configs, "127.0.0.1", 9092, None)
     with pytest.raises(InvalidConfig, match="no ACL is about"):
-        refuse_open_doors(found, configs, "0.0.0.0")
-    refuse_open_doors(found, configs, "127.0.0.1")
+        refuse_open_listeners(found, configs, "0.0.0.0")
+    refuse_open_listeners(found, configs, "127.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,12 @@ def ask_group(
 
     caller = caller_of(ctx, call, fresh_id=fresh_id)
     try:
-        seat, token = ctx.groups.handle(request.group_id, name, request, caller, answer)
+        runtime, token = ctx.groups.handle(request.group_id, name, request, caller, answer)
     except Refused as refused:
         response = refusal(name, request, refused, call.version)
         return response if shape is None else shape(response)
     if not call.is_done:
-        call.when_abandoned(lambda: seat.dropped(token))
+        call.when_abandoned(lambda: runtime.dropped(token))
     return None
 
 

@@ -16,10 +16,10 @@ Limits and their effects:
 """
 
 import asyncio
+import collections
 import contextlib
 import logging
 import ssl
-from collections import Counter as Tally
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -102,7 +102,7 @@ class Listener(ConnectionOwner):
         self.budget = budget or ReceiveBudget(limits.buffered_bytes_max)
         # A dict: ordered, with cheap removal.
         self._connections: dict[KafkaConnection, None] = {}
-        self._per_ip: Tally[str] = Tally()
+        self._per_ip: collections.Counter[str] = collections.Counter()
         self._server: asyncio.Server | None = None
         self._handshakes: TlsHandshakes | None = None
         self._rate: TokenBucket | None = None

@@ -10,10 +10,10 @@ ordinary connection.
 """
 
 import asyncio
+import collections
 import contextlib
 import logging
 import ssl
-from collections import Counter as Tally
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class TlsHandshakes:
         self._accepting: asyncio.Task[None] | None = None
         # Oldest first.
         self._pending: dict[asyncio.Task[None], Socket] = {}
-        self._per_ip: Tally[str] = Tally()
+        self._per_ip: collections.Counter[str] = collections.Counter()
         self.evicted = 0
 
     def __len__(self) -> int:

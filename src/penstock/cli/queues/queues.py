@@ -332,9 +332,9 @@ async def _first_of(
     report = (await inspect(session.cluster, group, [where], runs_max=num))[where]
     wanted = IntervalSet()
     for one in report.runs:
-        room = num - len(wanted)
-        if room > 0:
-            wanted.add(one.first, min(one.last, one.first + room - 1))
+        remaining = num - len(wanted)
+        if remaining > 0:
+            wanted.add(one.first, min(one.last, one.first + remaining - 1))
     found = []
     async for message in read_at(session.cluster, where, wanted):
         state = next(one for one in report.runs if one.first <= message.offset <= one.last)

@@ -232,7 +232,7 @@ def triage(
     if report is not None:
         report_of(found).write(report)
     if not format.is_data:
-        print(f"{show_count(found.letters)} open messages in {name}")
+        print(f"{show_count(found.dead_letters)} open messages in {name}")
         print_table(
             ["messages ", "error", "error message", "groups", "first", "last", "sample"],
             [

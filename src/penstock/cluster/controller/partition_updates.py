@@ -148,13 +148,13 @@ def _guards(topic: TopicImage, index: int, revision: int, topic_revision: int) -
     return expects
 
 
-def _pack(prepared: Sequence[_Prepared], room: int) -> Iterator[list[_Prepared]]:
+def _pack(prepared: Sequence[_Prepared], capacity: int) -> Iterator[list[_Prepared]]:
     """Chunks that each fit a transaction; each needs a topic's guard only once."""
     chunk: list[_Prepared] = []
     expects: dict[Expect, None] = {}
     for draft in prepared:
         more = [expect for expect in draft.guards if expect not in expects]
-        if chunk and len(expects) + len(more) > room:
+        if chunk and len(expects) + len(more) > capacity:
             yield chunk
             chunk, expects = [], {}
             more = list(draft.guards)

@@ -83,9 +83,9 @@ class PeerConnections:
         self._open[connection] = node_id, record.incarnation
         return connection
 
-    async def connection(self, node_id: int, lane: str = GENERAL) -> Connection:
+    async def connection(self, node_id: int, channel: str = GENERAL) -> Connection:
         """Returns the connection that all requests of a channel share; opens it if needed."""
-        key = (node_id, lane)
+        key = (node_id, channel)
         task = self._shared.get(key)
         if task is None or (task.done() and not _is_usable(task)):
             task = asyncio.get_running_loop().create_task(self.dial(node_id))
@@ -100,12 +100,12 @@ class PeerConnections:
         request: object,
         answer: type[Answer],
         *,
-        lane: str = GENERAL,
+        channel: str = GENERAL,
         version: int | None = None,
         timeout_ms: int | None = None,
     ) -> Answer:
         """Sends one request and returns the reply. `version`: for APIs not in ApiVersions."""
-        connection = await self.connection(node_id, lane)
+        connection = await self.connection(node_id, channel)
         return await connection.call(request, answer, version=version, timeout_ms=timeout_ms)
 
     def client(self, random: Random, workers: Workers) -> Cluster:

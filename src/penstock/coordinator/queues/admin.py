@@ -22,7 +22,7 @@ from penstock.wire.messages.internal.queues import (
     TellQueueResponse,
 )
 
-LANE = "queues"
+CHANNEL = "queues"
 VERSION = 0
 TIMEOUT_MS = 15_000
 CALLS_MAX = 1_000
@@ -85,7 +85,7 @@ class QueueAdmin:
             TellQueueResponse,
             told_by,
             at_once=CALLS_MAX,
-            lane=LANE,
+            channel=CHANNEL,
             version=VERSION,
             timeout_ms=TIMEOUT_MS,
             unreached=ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -39,7 +39,7 @@ class QueueCounters:
     finished: int = 0
     released: int = 0
     given_up: int = 0
-    buried: int = 0
+    dead_lettered: int = 0
     """Batches of dead letters."""
     ack_seconds: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
     """From delivery to acknowledgement."""
@@ -82,7 +82,7 @@ class QueueCounters:
                 case ArchivedRecord():
                     self.given_up += 1
                 case DeadLettersWritten():
-                    self.buried += 1
+                    self.dead_lettered += 1
         if samples is not None and not samples and key is not None:
             del self._samples[key]
 

@@ -12,7 +12,7 @@ there. Whatever fails is tried again for as long as the queue is open; the next 
 goes on.
 
 Leaves to others: when a record is given up (`state.queues.delivery`), what the copy looks like
-(`state.queues.dead_letter_format`). Bounds: `LETTERS_MAX` records and `BATCH_BYTES` a batch.
+(`state.queues.dead_letter_format`). Bounds: `DEAD_LETTERS_MAX` records and `BATCH_BYTES` a batch.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ from penstock.wire.records import Codec, Record, encode
 
 log = logging.getLogger("penstock.queues")
 
-LETTERS_MAX = 500
+DEAD_LETTERS_MAX = 500
 BATCH_BYTES = 1 << 20
 NO_LIMIT = 1 << 62
 PLAIN_BYTES_MAX = 256 * 1024
-"""Batches of letters that hold more are compressed."""
+"""Batches of dead letters that hold more are compressed."""
 LIMIT = "max.message.bytes"
 HEADER_BYTES = 64 * 1024
-"""How much larger than its record a letter may be."""
+"""How much larger than its record a dead letter may be."""
 SEQUENCE_MAX = 2**31 - 1
 RETRY_SECONDS = (0.1, 30.0)
 FAILURES_IN_A_MOVE = 4
 """Failures in a row that a partition on its way to another leader explains."""
-LANE = "burials"
+CHANNEL = "dead-letters"
 WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 STRANGE = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -67,7 +67,7 @@ COPY_ERRORS = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError
 
 
 class DeadLetterWriter:
-    """The burials of this node's queues."""
+    """Writer of the dead letters of this node's queues."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class DeadLetterWriter:
         self._store = store
         self._random = random
         self._producer_ids = producer_ids
-        self._posting = InternalProducer(around, LANE)
+        self._posting = InternalProducer(around, CHANNEL)
         self._creating = asyncio.Lock()
         self._tasks: dict[OpenQueue, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        """Until cancelled; raises what broke a burial."""
+        """Until cancelled; raises what broke the writing."""
         try:
             await asyncio.shield(self._failed)
         finally:
@@ -98,7 +98,7 @@ class DeadLetterWriter:
     def wake(self, queue: OpenQueue, topic: str) -> None:
         """There are records to bury."""
         if queue not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._bury_all(queue, topic))
+            task = asyncio.get_running_loop().create_task(self._write_all(queue, topic))
             self._tasks[queue] = task
             task.add_done_callback(lambda done: self._ended(queue, done))
 
@@ -116,11 +116,11 @@ class DeadLetterWriter:
 
     # -- one queue --------------------------------------------------------------------------
 
-    async def _bury_all(self, queue: OpenQueue, topic: str) -> None:
+    async def _write_all(self, queue: OpenQueue, topic: str) -> None:
         retry = Retry(self._random, *RETRY_SECONDS)
         while not queue.is_closed and _is_due(queue):
             try:
-                await self._bury_some(queue, topic)
+                await self._write_some(queue, topic)
                 retry.succeeded()
             except COPY_ERRORS as error:
                 is_moving = isinstance(error, Refused) and error.code in MOVING
@@ -129,21 +129,26 @@ class DeadLetterWriter:
                     if is_moving and retry.failures < FAILURES_IN_A_MOVE
                     else logging.WARNING
                 )
-                log.log(level, "%s: letters of %s wait: %s", queue.key.group, queue.name, error)
+                log.log(
+                    level, "%s: dead letters of %s wait: %s", queue.key.group, queue.name, error
+                )
                 await retry.pause()
 
-    async def _bury_some(self, queue: OpenQueue, topic: str) -> None:
-        burial = queue.machine.kept.dead_letter_batch
-        if burial is None or not burial.offsets:
-            burial = await self._plan(queue, topic)
-        letters = await self._compose(queue, burial)
-        batch = _encode(burial, letters)
-        code = await self._write(burial, batch)
+    async def _write_some(self, queue: OpenQueue, topic: str) -> None:
+        planned = queue.machine.kept.dead_letter_batch
+        if planned is None or not planned.offsets:
+            planned = await self._plan(queue, topic)
+        dead_letters = await self._compose(queue, planned)
+        batch = _encode(planned, dead_letters)
+        code = await self._write(planned, batch)
         if code is ErrorCode.MESSAGE_TOO_LARGE:
-            await self._widen(queue, burial, len(batch))
+            await self._widen(queue, planned, len(batch))
         elif code in STRANGE:
             log.warning(
-                "%s: letters of %s get a new producer: %s", queue.key.group, queue.name, code.name
+                "%s: dead letters of %s get a new producer: %s",
+                queue.key.group,
+                queue.name,
+                code.name,
             )
             await _keep(
                 queue, lambda machine: machine.plan_dead_letters(DeadLetterBatch(-1, b"", -1, 0))
@@ -154,19 +159,19 @@ class DeadLetterWriter:
             await _keep(queue, Delivery.finish_dead_letters)
 
     async def _plan(self, queue: OpenQueue, topic: str) -> DeadLetterBatch:
-        """Decides which letters go next and where to, and keeps that."""
+        """Decides which dead letters go next and where to, and keeps that."""
         there = await self._ensure(queue, topic)
         index = queue.partition.index % len(there.partitions)
         before = queue.machine.kept.dead_letter_batch
-        waiting = queue.machine.dead_letters()[:LETTERS_MAX]
+        waiting = queue.machine.dead_letters()[:DEAD_LETTERS_MAX]
         found = await self._read(queue, waiting, BATCH_BYTES)
         offsets: list[int] = []
         size = 0
-        for letter, record in found:
+        for failed, record in found:
             size += 0 if record is None else _size_of(record)
             if offsets and size > BATCH_BYTES:
                 break
-            offsets.append(letter.offset)
+            offsets.append(failed.offset)
         if (
             before is not None
             and (before.topic_id, before.partition) == (there.id, index)
@@ -175,30 +180,32 @@ class DeadLetterWriter:
             producer_id, sequence = before.producer_id, before.sequence
         else:
             producer_id, sequence = await self._producer_ids.next(), 0
-        # Some may have gone from the log meanwhile, and with it from the letters.
+        # Some may have gone from the log meanwhile, and with it from the dead letters.
         left = tuple(offset for offset in offsets if offset in queue.machine.kept.archived)
         now_ms = self._around.time.now_ms()
-        burial = DeadLetterBatch(producer_id, there.id, index, sequence, left, now_ms)
-        await _keep(queue, lambda machine: machine.plan_dead_letters(burial))
-        return burial
+        planned = DeadLetterBatch(producer_id, there.id, index, sequence, left, now_ms)
+        await _keep(queue, lambda machine: machine.plan_dead_letters(planned))
+        return planned
 
-    async def _compose(self, queue: OpenQueue, burial: DeadLetterBatch) -> list[Record]:
+    async def _compose(self, queue: OpenQueue, planned: DeadLetterBatch) -> list[Record]:
         """The copies; the same ones for the same plan, as long as the log has the records."""
         archived = queue.machine.kept.archived
         # The log may have let go of some since they were planned; the batch keeps its length.
-        letters = [DeadLetter(offset, archived.get(offset, GONE)) for offset in burial.offsets]
+        dead_letters = [
+            DeadLetter(offset, archived.get(offset, GONE)) for offset in planned.offsets
+        ]
         source = RecordSource(queue.partition.topic, queue.partition.index, queue.key.group)
         return [
-            dead_letter_record(source, letter, record, burial.at_ms)
-            for letter, record in await self._read(queue, letters)
+            dead_letter_record(source, failed, record, planned.at_ms)
+            for failed, record in await self._read(queue, dead_letters)
         ]
 
     async def _read(
-        self, queue: OpenQueue, letters: list[DeadLetter], bytes_max: int = NO_LIMIT
+        self, queue: OpenQueue, dead_letters: list[DeadLetter], bytes_max: int = NO_LIMIT
     ) -> list[tuple[DeadLetter, Record | None]]:
-        """The records behind letters, as far as the log has them; the first that make so much."""
+        """Returns the records of dead letters that the log still has, up to `bytes_max`."""
         found: dict[int, Record] = {}
-        left = [LeaseState(letter.offset, letter.offset, "", 0, 0) for letter in letters]
+        left = [LeaseState(failed.offset, failed.offset, "", 0, 0) for failed in dead_letters]
         size, reached = 0, -1
         while left and size < bytes_max:
             leased = await read_leased(
@@ -208,8 +215,8 @@ class DeadLetterWriter:
             size += leased.size
             reached = leased.leases[-1].last if leased.leases else left[-1].last
             left = [lease for lease in leased.left if lease.first > reached]
-        read = letters if not left else [one for one in letters if one.offset <= reached]
-        return [(letter, found.get(letter.offset)) for letter in read]
+        read = dead_letters if not left else [one for one in dead_letters if one.offset <= reached]
+        return [(failed, found.get(failed.offset)) for failed in read]
 
     # -- the topic --------------------------------------------------------------------------
 
@@ -237,7 +244,7 @@ class DeadLetterWriter:
             configs={
                 LIMIT: str(config.log.message_bytes_max + HEADER_BYTES),
                 "min.insync.replicas": str(config.min_insync_replicas),
-                # What must not lie on a disk in clear does not do so as a letter either.
+                # What must not lie on a disk in clear does not do so as a dead letter either.
                 **({"encryption.enable": "true"} if config.log.encrypted else {}),
             },
         )
@@ -248,7 +255,7 @@ class DeadLetterWriter:
             if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             revision = 0
-        log.info("%s: made %s for the letters of %s", queue.key.group, name, source.name)
+        log.info("%s: made %s for the dead letters of %s", queue.key.group, name, source.name)
         await watcher.reached(revision)
         await self._around.partitions.reached(revision)
         there = watcher.image.topics.get(name)
@@ -256,18 +263,18 @@ class DeadLetterWriter:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is not known here yet")
         return there
 
-    async def _widen(self, queue: OpenQueue, burial: DeadLetterBatch, size: int) -> None:
+    async def _widen(self, queue: OpenQueue, planned: DeadLetterBatch, size: int) -> None:
         """Has the dead-letter topic take what its source takes, and the headers on top: the
         topic may be a user's own, or its source took less when it was made."""
         image = self._around.watcher.image
-        there = image.topics_by_id.get(TopicId(burial.topic_id))
+        there = image.topics_by_id.get(TopicId(planned.topic_id))
         source = image.topics.get(queue.partition.topic)
         if there is None or source is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         taken = resolve_topic(source.configs, self._configs).log.message_bytes_max
         limit = max(taken + HEADER_BYTES, size)
         log.warning(
-            "%s: %s is raised to %d for %s, which takes no letters of %s otherwise",
+            "%s: %s is raised to %d for %s, which takes no dead letters of %s otherwise",
             queue.key.group,
             LIMIT,
             limit,
@@ -281,34 +288,34 @@ class DeadLetterWriter:
 
     # -- writing ----------------------------------------------------------------------------
 
-    async def _write(self, burial: DeadLetterBatch, batch: bytes | bytearray) -> ErrorCode:
+    async def _write(self, planned: DeadLetterBatch, batch: bytes | bytearray) -> ErrorCode:
         """Writes the batch wherever its partition is led; returns when it is committed."""
         if not batch:
             return ErrorCode.NONE
         image = self._around.watcher.image
-        topic = image.topics_by_id.get(TopicId(burial.topic_id))
-        if topic is None or burial.partition >= len(topic.partitions):
+        topic = image.topics_by_id.get(TopicId(planned.topic_id))
+        if topic is None or planned.partition >= len(topic.partitions):
             return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, and what it had with it.
         # A topic that was just made is in the image before its partitions are here.
         await self._around.partitions.reached(topic.revision)
         try:
-            await self._posting.append(topic, burial.partition, memoryview(batch))
+            await self._posting.append(topic, planned.partition, memoryview(batch))
         except Refused as refused:
             return refused.code
         return ErrorCode.NONE
 
 
-def _encode(burial: DeadLetterBatch, letters: list[Record]) -> bytes | bytearray:
-    if not letters:
+def _encode(planned: DeadLetterBatch, dead_letters: list[Record]) -> bytes | bytearray:
+    if not dead_letters:
         return b""
-    size = sum(map(_size_of, letters))
+    size = sum(map(_size_of, dead_letters))
     return encode(
-        letters,
+        dead_letters,
         # What was small on its way here must not fill the disk now.
         codec=Codec.ZSTD if size > PLAIN_BYTES_MAX else Codec.NONE,
-        producer_id=burial.producer_id,
+        producer_id=planned.producer_id,
         producer_epoch=0,
-        base_sequence=burial.sequence,
+        base_sequence=planned.sequence,
     )
 
 
@@ -318,7 +325,7 @@ def _size_of(record: Record) -> int:
 
 
 def _is_due(queue: OpenQueue) -> bool:
-    """Whether there are letters to write, or a batch of them that was begun."""
+    """Whether there are dead letters to write, or a batch of them that was begun."""
     kept = queue.machine.kept
     return bool(
         kept.archived or (kept.dead_letter_batch is not None and kept.dead_letter_batch.offsets)

@@ -82,7 +82,7 @@ class QueueWatch:
     def __init__(self, queues: QueueCoordinator) -> None:
         self.queues: dict[tuple[str, str], QueueGauge] = {}
         """By group and topic."""
-        self.letters: dict[str, QueueGauge] = {}
+        self.dead_letters: dict[str, QueueGauge] = {}
         """By topic of dead letters."""
         self._coordinator = queues
         self._remembered: dict[QueueKey, Inspection] = {}
@@ -107,12 +107,12 @@ class QueueWatch:
                 del self._remembered[key]
             elif key.group != DEAD_LETTERS:
                 queues.add((key.group, topic), now)
-        letters: DepthTotals[str] = DepthTotals(OTHERS)
-        for topic_name, key in self._letter_boxes():
+        dead_letters: DepthTotals[str] = DepthTotals(OTHERS)
+        for topic_name, key in self._dead_letter_topics():
             seen = await self._inspect(key)
             if seen is not None:
-                letters.add(topic_name, seen)
-        self.queues, self.letters = queues.largest(), letters.largest()
+                dead_letters.add(topic_name, seen)
+        self.queues, self.dead_letters = queues.largest(), dead_letters.largest()
 
     def _due(self) -> list[QueueKey]:
         """What is open; and of what is closed some, those first that were not looked at longest."""
@@ -142,16 +142,16 @@ class QueueWatch:
             seen, unfinished=seen.unfinished + written, ready=seen.ready + written
         )
 
-    def _letter_boxes(self) -> Iterator[tuple[str, QueueKey]]:
+    def _dead_letter_topics(self) -> Iterator[tuple[str, QueueKey]]:
         around = self._coordinator.around
         image = around.watcher.image
-        for topic in letter_topics(image):
+        for topic in dead_letter_topics(image):
             for index in range(len(topic.partitions)):
                 if around.partitions.get(topic.name, index) is not None:
                     yield topic.name, QueueKey(DEAD_LETTERS, topic.id, index)
 
 
-def letter_topics(image: Image) -> Iterable[TopicImage]:
+def dead_letter_topics(image: Image) -> Iterable[TopicImage]:
     """Topics of dead letters: by their name, or because a group says so."""
     named = {configs.get(NAME_CONFIG, "") for configs in image.group_configs.values()}
     return [

@@ -72,7 +72,7 @@ class Taker(Protocol):
         """True if it is given several of one key, in their order, where there is an order."""
         ...
 
-    def room(self, queue: "OpenQueue") -> int:
+    def capacity(self, queue: "OpenQueue") -> int:
         """How many records it takes now; 0: it waits no longer."""
         ...
 
@@ -115,14 +115,14 @@ class OpenQueue:
         workers: Workers,
         time: SteadyTime,
         *,
-        bury: Callable[["OpenQueue"], None],
+        on_given_up: Callable[["OpenQueue"], None],
         closed: Callable[["OpenQueue"], None],
         unreadable: Callable[[Exception], None],
         counts: QueueCounters | None = None,
         committed_only: bool = False,
         read_from: int | None = None,
     ) -> None:
-        """`bury` is told when records were given up; `closed` when the queue cannot go on;
+        """`on_given_up` is told when records were given up; `closed` when the queue cannot go on;
         `unreadable` when that is because of what is on the disk.
 
         `read_from`: see `queue_feeding`.
@@ -136,14 +136,14 @@ class OpenQueue:
         self.time = time
         self._loaded = loaded
         self._keeper = keeper
-        self._bury = bury
+        self._on_given_up = on_given_up
         self._closed = closed
         self._unreadable = unreadable
         self._counts = counts or QueueCounters()
         self._takers: dict[Taker, None] = {}
         self._ops: list[Op] = []
         self._told: list[Told] = []
-        self._has_letters = False
+        self._has_dead_letters = False
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -182,7 +182,7 @@ class OpenQueue:
         """Shows what is in the log, has buried what was given up, and goes on from there."""
         kept = self.machine.kept
         if kept.archived or (kept.dead_letter_batch is not None and kept.dead_letter_batch.offsets):
-            self._bury(self)
+            self._on_given_up(self)
         self._feed.soon()
         self._arm()
 
@@ -238,12 +238,12 @@ class OpenQueue:
             if not ready:
                 break
             taker = next(iter(self._takers))
-            room = taker.room(self)
-            if room > 0:
+            capacity = taker.capacity(self)
+            if capacity > 0:
                 share = max(taker.share_min, -(-ready // len(self._takers)))
                 outcome = machine.acquire(
                     taker.member,
-                    min(room, share),
+                    min(capacity, share),
                     now_ms,
                     lock_ms=taker.lock_ms,
                     one_priority=True,
@@ -276,7 +276,7 @@ class OpenQueue:
     def _take_in(self, outcome: DeliveryOutcome, told: Told | None) -> None:
         """Has a decision's operations kept at the end of this turn."""
         self._ops += outcome.ops
-        self._has_letters = self._has_letters or bool(outcome.dead_letters)
+        self._has_dead_letters = self._has_dead_letters or bool(outcome.dead_letters)
         if told is not None:
             self._told.append(told)
         if (self._ops or self._told) and not self._is_due:
@@ -289,7 +289,7 @@ class OpenQueue:
             return
         ops, self._ops = self._ops, []
         told, self._told = self._told, []
-        has_letters, self._has_letters = self._has_letters, False
+        has_dead_letters, self._has_dead_letters = self._has_dead_letters, False
         self._counts.note(ops, self.key, self.time.now_ms())
         start = self.machine.kept.start
         try:
@@ -298,7 +298,7 @@ class OpenQueue:
             self._told = told
             self.close(refused)
             return
-        kept.add_done_callback(lambda done: self._was_kept(done, told, has_letters, start))
+        kept.add_done_callback(lambda done: self._was_kept(done, told, has_dead_letters, start))
         self._feed.soon()  # There may be room again.
 
     def _keep(self, ops: list[Op]) -> "asyncio.Future[int]":
@@ -317,7 +317,7 @@ class OpenQueue:
         return self._keeper.write(self.key, self.leader_epoch, loaded.number, payload, False)
 
     def _was_kept(
-        self, done: "asyncio.Future[int]", told: list[Told], has_letters: bool, start: int
+        self, done: "asyncio.Future[int]", told: list[Told], has_dead_letters: bool, start: int
     ) -> None:
         if done.cancelled():
             return
@@ -331,8 +331,8 @@ class OpenQueue:
         self.kept_start = max(self.kept_start, start)
         for tell in told:
             tell(None)
-        if has_letters and not self.is_closed:
-            self._bury(self)
+        if has_dead_letters and not self.is_closed:
+            self._on_given_up(self)
 
     def close(self, why: Refused) -> None:
         """Serves no longer; whoever waits is told why."""

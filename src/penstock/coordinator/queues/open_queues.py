@@ -7,7 +7,7 @@ when the leadership ends, when its group or topic is deleted, when its state can
 and when nobody has needed it for `IDLE_SECONDS`. Whoever asks next opens it again.
 
 Configs are followed: what a group or a topic says about delivery holds from the next record on.
-What happens inside a queue is `queue`'s, what becomes of records given up is `burial`'s.
+Elsewhere: what happens inside a queue (`open_queue`), records given up (`dead_letter_writer`).
 """
 
 import asyncio
@@ -75,12 +75,12 @@ class QueueCoordinator:
         around: HostContext,
         configs: BrokerConfigs,
         topics: InternalTopics,
-        burials: DeadLetterWriter,
+        dead_letter_writer: DeadLetterWriter,
     ) -> None:
         self.around = around
         self._configs = configs
         self._generation = configs.generation
-        self._burials = burials
+        self._dead_letter_writer = dead_letter_writer
         self.keeping = QueueStateStore(around, configs, topics)
         self.counts = QueueCounters()
         self._open: dict[QueueKey, _Open] = {}
@@ -92,7 +92,7 @@ class QueueCoordinator:
         """Loads shards of states, and closes queues that nobody needs, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.keeping.run())
-            tasks.create_task(self._burials.run())
+            tasks.create_task(self._dead_letter_writer.run())
             tasks.create_task(self._sweep())
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class QueueCoordinator:
             self.keeping,
             self.around.workers,
             self.around.time,
-            bury=self._bury,
+            on_given_up=self._on_given_up,
             closed=self._closed,
             unreadable=partial(self.around.partitions.read_failed, partition),
             counts=self.counts,
@@ -282,7 +282,7 @@ class QueueCoordinator:
             self._by_place[place].pop(queue, None)
             if not self._by_place[place]:
                 del self._by_place[place]
-        self._burials.forget(queue)
+        self._dead_letter_writer.forget(queue)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -298,10 +298,10 @@ class QueueCoordinator:
                 elif loop.time() - opened.used >= IDLE_SECONDS:
                     opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    def _bury(self, queue: OpenQueue) -> None:
+    def _on_given_up(self, queue: OpenQueue) -> None:
         opened = self._open.get(queue.key)
         if opened is not None:
-            self._burials.wake(queue, opened.settings.dead_letter_topic)
+            self._dead_letter_writer.wake(queue, opened.settings.dead_letter_topic)
 
     # -- following the cluster --------------------------------------------------------------
 

@@ -15,8 +15,11 @@ from penstock.state.queues.policy import Order, QueuePolicy
 DEAD_LETTER_SUFFIX = ".dlq"
 DEAD_LETTERS = "__dead_letters"
 """The share group in which letters are finished that were redriven or purged; see `queue_care`."""
-TOPIC_LETTERS, GROUP_LETTERS = "queue.dead.letter.topic", "errors.deadletterqueue.topic.name"
-LETTER_CONFIGS = (TOPIC_LETTERS, GROUP_LETTERS)
+TOPIC_DEAD_LETTERS, GROUP_DEAD_LETTERS = (
+    "queue.dead.letter.topic",
+    "errors.deadletterqueue.topic.name",
+)
+DEAD_LETTER_CONFIGS = (TOPIC_DEAD_LETTERS, GROUP_DEAD_LETTERS)
 """Of a topic and of a group: the name of the topic that their dead letters go to."""
 DEDUP_SCOPE, ATTRIBUTES = "queue.dedup.scope", "sqs.attributes"
 GROUPS_KEPT = '"DeduplicationScope":"messageGroup"'
@@ -88,11 +91,11 @@ def settings_of(
     window_ms = read.of_topic("queue.dedup.window.ms")
     assert isinstance(window_ms, int)
     # What a topic says of its own records goes before what the group says of all it reads.
-    letters_to = str(read.of_topic(TOPIC_LETTERS) or "") or read.text(GROUP_LETTERS)
+    dead_letters_to = str(read.of_topic(TOPIC_DEAD_LETTERS) or "") or read.text(GROUP_DEAD_LETTERS)
     own_limit = read.of_topic("queue.delivery.count.limit")
     assert isinstance(own_limit, int)
-    if letters_to in ("", topic.name) or letters_to in INTERNAL_TOPICS:
-        letters_to = topic.name + DEAD_LETTER_SUFFIX
+    if dead_letters_to in ("", topic.name) or dead_letters_to in INTERNAL_TOPICS:
+        dead_letters_to = topic.name + DEAD_LETTER_SUFFIX
     backoff_ms = read.integer("share.retry.backoff.ms")
     policy = QueuePolicy(
         order=Order(read.of_topic("queue.order")),
@@ -112,7 +115,7 @@ def settings_of(
         committed_only=group == DEAD_LETTERS
         or read.text("share.isolation.level") == READ_COMMITTED,
         reset="earliest" if group == DEAD_LETTERS else read.text("share.auto.offset.reset"),
-        dead_letter_topic=letters_to,
+        dead_letter_topic=dead_letters_to,
         dedup_window_ms=window_ms,
         dedups_by_key=_dedups_by_key(read),
     )

@@ -147,7 +147,7 @@ class _Taking:
     def with_followers(self) -> bool:
         return self._wanted.with_followers
 
-    def room(self, queue: OpenQueue) -> int:
+    def capacity(self, queue: OpenQueue) -> int:
         if self._is_over:
             return 0
         fitting = (self._wanted.bytes_max - self._bytes) // _record_bytes(queue)
@@ -218,7 +218,7 @@ class _Taking:
             try:
                 queue = self._queues.find(key) or await self._queues.open(key, reset=reset)
                 self._asked[queue] = None
-                if not self._is_enough or (self._wanted.fills and self.room(queue)):
+                if not self._is_enough or (self._wanted.fills and self.capacity(queue)):
                     queue.take(self)
             except Refused as refused:
                 if refused.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -236,7 +236,7 @@ class _Taking:
         while self._bytes and self._records_left < left:
             left = self._records_left
             for queue in self._asked:
-                if queue.machine.ready_count and self.room(queue) > 0:
+                if queue.machine.ready_count and self.capacity(queue) > 0:
                     with contextlib.suppress(Refused):  # It was closed meanwhile.
                         queue.take(self)
 
@@ -246,7 +246,11 @@ class _Taking:
         for queue in self._asked:
             if not self._bytes or self._records_left <= 0:
                 return
-            if queue not in self._granted and queue.machine.ready_count and self.room(queue) > 0:
+            if (
+                queue not in self._granted
+                and queue.machine.ready_count
+                and self.capacity(queue) > 0
+            ):
                 with contextlib.suppress(Refused):  # It was closed meanwhile.
                     queue.take(self)
 

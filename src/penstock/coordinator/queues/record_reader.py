@@ -65,8 +65,8 @@ async def read_leased(
     files, limit = partition.log, partition.high_watermark
     while wanted.is_open and (not found.parts or found.size < bytes_max):
         offset = max(wanted.first, files.start_offset)
-        room = max(bytes_max - found.size, 1)
-        guess = min(max(wanted.count * RECORD_BYTES, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX, room)
+        remaining = max(bytes_max - found.size, 1)
+        guess = min(max(wanted.count * RECORD_BYTES, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX, remaining)
         span = files.locate(offset, guess, limit)
         if span is None:
             break

@@ -33,7 +33,7 @@ from penstock.wire.messages.internal.queues import (
 from penstock.wire.records import batches
 
 VERSION = 0
-LANE = "queue-settling"
+CHANNEL = "queue-settling"
 LINES_MAX = 1_000
 IDLE_MAX = 64
 RULINGS_MAX = 10_000
@@ -104,7 +104,7 @@ class QueueRpc:
             SettleLeasesResponse,
             _refusal_in,
             at_once=RULINGS_MAX,
-            lane=LANE,
+            channel=CHANNEL,
             version=VERSION,
             timeout_ms=GRACE_MS,
             unreached=ErrorCode.LEADER_NOT_AVAILABLE,
@@ -118,7 +118,7 @@ class QueueRpc:
                 node_id,
                 SettleLeasesRequest(ended=[member]),
                 SettleLeasesResponse,
-                lane=LANE,
+                channel=CHANNEL,
                 version=VERSION,
                 timeout_ms=GRACE_MS,
             )

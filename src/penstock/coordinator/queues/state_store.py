@@ -1,7 +1,7 @@
 """Where queues have their state kept: the shards of `__share_group_state`, here or on other nodes.
 
 A queue works where its partition is led; its state is kept by whichever node leads the shard that
-its name falls to. Here that is a call of the shard's seat, elsewhere a message (`KeepQueueState`).
+its name falls to: here by a call of the shard's runtime, elsewhere by `KeepQueueState`.
 Calls about one queue take effect in the order in which they were made: to each other node there is
 one connection for them, on which requests follow each other without waiting (`batched_rpc`).
 
@@ -44,7 +44,7 @@ STATES = InternalTopic(
     min_isr="share.coordinator.state.topic.min.isr",
     configs={"cleanup.policy": "compact", "compression.type": "producer"},
 )
-LANE = "queue-states"
+CHANNEL = "queue-states"
 VERSION = 0
 LOAD_BYTES = 5 * 1024 * 1024
 REQUEST_BYTES = 1 << 20
@@ -92,7 +92,7 @@ class QueueStateStore:
         self._around = around
         self._topics = topics
         self._rpc: BatchedRpc[_Waiting] = BatchedRpc(
-            LANE, self._send, lanes=1, size_of=lambda one: one.size, bytes_max=REQUEST_BYTES
+            CHANNEL, self._send, channels=1, size_of=lambda one: one.size, bytes_max=REQUEST_BYTES
         )
         self._loaded: Callable[[], None] = _nobody
         self.host: ShardHost[StateShard] = ShardHost(
@@ -101,7 +101,7 @@ class QueueStateStore:
             StateShard,
             codec=configs.integer("share.coordinator.state.topic.compression.codec"),
             chunk_bytes=LOAD_BYTES,
-            seated=self._seated,
+            activated=self._activated,
             unreadable=ErrorCode.KAFKA_STORAGE_ERROR,  # A poll must not wait for messages then.
             holds="the state of this queue",
         )
@@ -157,7 +157,7 @@ class QueueStateStore:
         index = self.host.index_of(shard_key(key))
         record = image.partition(STATES.name, index)
         if record is not None and record.leader == self._around.peers.node_id:
-            return ask(self.host.seat(index), decision_of(call))
+            return ask(self.host.runtime(index), decision_of(call))
         if record is None or record.leader not in image.brokers:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         waiting = _Waiting(call, asyncio.get_running_loop().create_future())
@@ -165,11 +165,11 @@ class QueueStateStore:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
         return waiting.future
 
-    async def _send(self, node_id: int, lane: str, sent: "list[_Waiting]") -> None:
+    async def _send(self, node_id: int, channel: str, sent: "list[_Waiting]") -> None:
         """Returns when they are on their way: the next ones follow without waiting for answers."""
         request = KeepQueueStateRequest(calls=[one.call for one in sent])
         try:
-            connection = await self._around.peers.connection(node_id, lane)
+            connection = await self._around.peers.connection(node_id, channel)
             answer = connection.send(
                 request, KeepQueueStateResponse, version=VERSION, timeout_ms=TIMEOUT_MS
             )
@@ -190,7 +190,7 @@ class QueueStateStore:
         try:
             if call.kind not in list(StateRequestKind):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {call.kind}")
-            self.host.seat_of(shard_key(key)).call(decision_of(call), told)
+            self.host.runtime_of(shard_key(key)).call(decision_of(call), told)
         except Refused as refused:
             told(refused)
 
@@ -202,36 +202,36 @@ class QueueStateStore:
             return
         gone = before.topics_by_id.keys() - after.topics_by_id.keys()
         if gone:
-            for seat, _ in self.host.active():
-                self._forget(seat, gone)
+            for runtime, _ in self.host.active():
+                self._forget(runtime, gone)
 
-    def _seated(self, seat: ShardRuntime[StateShard]) -> None:
+    def _activated(self, runtime: ShardRuntime[StateShard]) -> None:
         """Topics may have gone while nobody kept this shard, or may only not be known here yet:
         what is unknown now and still is later is gone."""
         self._loaded()
-        unknown = self._unknown(seat)
+        unknown = self._unknown(runtime)
         if unknown:
             loop = asyncio.get_running_loop()
-            loop.call_later(SETTLED_SECONDS, self._look_again, seat, unknown)
+            loop.call_later(SETTLED_SECONDS, self._look_again, runtime, unknown)
 
-    def _look_again(self, seat: ShardRuntime[StateShard], unknown: set[TopicId]) -> None:
-        self._forget(seat, unknown & self._unknown(seat))
+    def _look_again(self, runtime: ShardRuntime[StateShard], unknown: set[TopicId]) -> None:
+        self._forget(runtime, unknown & self._unknown(runtime))
 
-    def _unknown(self, seat: ShardRuntime[StateShard]) -> set[TopicId]:
-        if seat.shard is None:
+    def _unknown(self, runtime: ShardRuntime[StateShard]) -> set[TopicId]:
+        if runtime.shard is None:
             return set()
-        topics = {TopicId(key.topic_id) for key in seat.shard.queues()}
+        topics = {TopicId(key.topic_id) for key in runtime.shard.queues()}
         return topics - self._around.watcher.image.topics_by_id.keys()
 
-    def _forget(self, seat: ShardRuntime[StateShard], topics: set[TopicId]) -> None:
+    def _forget(self, runtime: ShardRuntime[StateShard], topics: set[TopicId]) -> None:
         """Some at a time: there may be many."""
-        if seat.shard is None or not topics:
+        if runtime.shard is None or not topics:
             return
-        gone = [key for key in seat.shard.queues() if key.topic_id in topics]
+        gone = [key for key in runtime.shard.queues() if key.topic_id in topics]
         for key in gone[:FORGOTTEN_AT_ONCE]:
-            seat.tell(_forgetting(key))
+            runtime.tell(_forgetting(key))
         if len(gone) > FORGOTTEN_AT_ONCE:
-            asyncio.get_running_loop().call_soon(self._forget, seat, topics)
+            asyncio.get_running_loop().call_soon(self._forget, runtime, topics)
 
 
 def _nobody() -> None:

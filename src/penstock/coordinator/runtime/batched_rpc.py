@@ -2,10 +2,10 @@
 
 `BatchedRpc` gathers over time: every node has a queue, and while a request is on its way, the next
 one fills. Coordinators and logs of one transaction lie on several nodes, and many transactions want
-the same of the same node at once. Up to `lanes` requests to a node are on their way at a time, each
+the same of the same node at once. Up to `channels` requests to a node are in flight at a time, each
 over a connection of its own, because one that waits for a commit or for another transaction's end
-must not hold up the rest. With one lane, and a delivery that returns once it has sent, items arrive
-in the order in which they were sent.
+must not hold up the rest. With one channel, and a delivery that returns once it has sent, items
+arrive in the order in which they were sent.
 
 `scatter` and `ask_for_each` are for callers that have all items at hand: by leader, all leaders at
 once, some items in each request, one answer for each item.
@@ -24,7 +24,7 @@ from penstock.base.ids import TopicId
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.replication.peer_connections import PEER_ERRORS, PeerConnections
 
-LANES = 4
+CHANNELS = 4
 ITEMS_MAX = 1_000
 QUEUED_MAX = 100_000
 
@@ -40,14 +40,14 @@ class BatchedRpc(Generic[Item]):
         name: str,
         deliver: Callable[[int, str, list[Item]], Awaitable[None]],
         *,
-        lanes: int = LANES,
+        channels: int = CHANNELS,
         size_of: Callable[[Item], int] | None = None,
         bytes_max: int = 0,
     ) -> None:
-        """`deliver(node, lane, items)` asks one node; it must not raise."""
+        """`deliver(node, channel, items)` asks one node; it must not raise."""
         self._name = name
         self._deliver = deliver
-        self._lanes = lanes
+        self._channels = channels
         self._size_of = size_of
         self._bytes_max = bytes_max
         self._queues: dict[int, deque[Item]] = {}
@@ -82,11 +82,11 @@ class BatchedRpc(Generic[Item]):
         queue = self._queues[node_id]
         free = self._free.get(node_id)
         if free is None:
-            free = self._free[node_id] = [f"{self._name}-{n}" for n in range(self._lanes)]
+            free = self._free[node_id] = [f"{self._name}-{n}" for n in range(self._channels)]
         while queue and free:
-            lane = free.pop()
+            channel = free.pop()
             items = self._take(queue)
-            task = asyncio.get_running_loop().create_task(self._carry(node_id, lane, items))
+            task = asyncio.get_running_loop().create_task(self._carry(node_id, channel, items))
             self._tasks[task] = None
             task.add_done_callback(self._ended)
 
@@ -101,11 +101,11 @@ class BatchedRpc(Generic[Item]):
             items.append(item)
         return items
 
-    async def _carry(self, node_id: int, lane: str, items: list[Item]) -> None:
+    async def _carry(self, node_id: int, channel: str, items: list[Item]) -> None:
         try:
-            await self._deliver(node_id, lane, items)
+            await self._deliver(node_id, channel, items)
         finally:
-            self._free[node_id].append(lane)
+            self._free[node_id].append(channel)
         self._set_off(node_id)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
@@ -187,7 +187,7 @@ async def ask_for_each(
     meaning: Callable[[Any], Answer],
     *,
     at_once: int,
-    lane: str,
+    channel: str,
     version: int,
     timeout_ms: int,
     unreached: ErrorCode,
@@ -201,7 +201,12 @@ async def ask_for_each(
         some = items[start : start + at_once]
         try:
             told = await peers.ask(
-                node_id, request(some), response, lane=lane, version=version, timeout_ms=timeout_ms
+                node_id,
+                request(some),
+                response,
+                channel=channel,
+                version=version,
+                timeout_ms=timeout_ms,
             )
             check_count(told.answers, some)
         except PEER_ERRORS as error:

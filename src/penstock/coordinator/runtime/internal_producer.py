@@ -27,11 +27,11 @@ TIMEOUT_MS = 15_000
 class InternalProducer:
     """This node's way to append to any partition of the cluster."""
 
-    def __init__(self, around: HostContext, lane: str) -> None:
-        """`lane`: the connections to other nodes that these appends share; see
+    def __init__(self, around: HostContext, channel: str) -> None:
+        """`channel`: the connections to other nodes that these appends share; see
         `cluster.replication.peer_connections`."""
         self._around = around
-        self._lane = lane
+        self._channel = channel
 
     async def append(self, topic: TopicImage, index: int, batch: memoryview) -> int:
         """The base offset of the batch, once it is committed; raises Refused, PeerError, OSError.
@@ -61,7 +61,7 @@ class InternalProducer:
         """Has another node append; its answers, one for each partition of the one topic."""
         request = request_of(topic, batches, timeout_ms)
         response = await self._around.peers.ask(
-            leader, request, ProduceResponse, lane=self._lane, timeout_ms=2 * timeout_ms
+            leader, request, ProduceResponse, channel=self._channel, timeout_ms=2 * timeout_ms
         )
         return [row for topic in response.responses for row in topic.partition_responses]
 

@@ -1,12 +1,12 @@
 """All shards of one kind on this node: one for each partition of an internal topic it leads.
 
-Owns which seats there are, which machine sits where, and loading: one partition after another,
+Owns which runtimes there are, which machine sits where, and loading: one partition after another,
 in the background, while callers are told COORDINATOR_LOAD_IN_PROGRESS. A partition that is lost or
-cannot be read leaves its seat empty (COORDINATOR_NOT_AVAILABLE, unless the host says otherwise).
-What a machine decides, and what is done with it, is `seat`'s and the machine's own.
+cannot be read leaves its runtime empty (COORDINATOR_NOT_AVAILABLE, unless the host says otherwise).
+What a machine decides, and what is done with it, is `runtime`'s and the machine's own.
 
-A seat belongs to one partition in one leader epoch: with either, it is given up. A machine takes
-its seat when everything it was loaded from is committed: what a new leader found in its log may
+A runtime belongs to one partition in one leader epoch: with either, it is given up. A machine takes
+its runtime when everything it was loaded from is committed: what a new leader found in its log may
 yet be lost, and must not be told to anybody before.
 """
 
@@ -33,7 +33,7 @@ from penstock.coordinator.runtime.steady_clock import SteadyTime
 log = logging.getLogger("penstock.coordinator")
 
 RELOAD_SECONDS = 1.0
-"""A seat whose machine was thrown away is loaded again no sooner: the disk may be full."""
+"""A runtime whose machine was thrown away is loaded again no sooner: the disk may be full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class HostContext:
     random: Random
 
 
-def no_effects(seat: ShardRuntime[Any]) -> Effect | None:
+def no_effects(runtime: ShardRuntime[Any]) -> Effect | None:
     return None
 
 
-def nothing_to_tell(seat: ShardRuntime[Any]) -> None:
+def nothing_to_tell(runtime: ShardRuntime[Any]) -> None:
     pass
 
 
 class ShardHost(Generic[S]):
-    """The seats of one internal topic, by partition."""
+    """The runtimes of one internal topic, by partition."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class ShardHost(Generic[S]):
         codec: int,
         chunk_bytes: int,
         effects: Callable[[ShardRuntime[S]], Effect | None] = no_effects,
-        seated: Callable[[ShardRuntime[S]], None] = nothing_to_tell,
+        activated: Callable[[ShardRuntime[S]], None] = nothing_to_tell,
         unreadable: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE,
         holds: str = "what is coordinated there",
     ) -> None:
         """`unreadable` is the code for calls to a partition that cannot be read, and `holds` what
         it holds, in words for the caller."""
         self.topic = topic
-        self.seats: dict[int, ShardRuntime[S]] = {}
+        self.runtimes: dict[int, ShardRuntime[S]] = {}
         self._around = around
         self._make = make
         self._codec = codec
         self._chunk_bytes = chunk_bytes
         self._effects = effects
-        self._seated = seated
+        self._activated = activated
         self._unreadable = unreadable
         self._holds = holds
         self._to_load: deque[ShardRuntime[S]] = deque()
@@ -96,30 +96,30 @@ class ShardHost(Generic[S]):
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return shard_of(key, len(topic.partitions))
 
-    def seat_of(self, key: str) -> ShardRuntime[S]:
-        return self.seat(self.index_of(key))
+    def runtime_of(self, key: str) -> ShardRuntime[S]:
+        return self.runtime(self.index_of(key))
 
-    def seat(self, index: int) -> ShardRuntime[S]:
-        seat = self.seats.get(index)
-        if seat is None:
+    def runtime(self, index: int) -> ShardRuntime[S]:
+        runtime = self.runtimes.get(index)
+        if runtime is None:
             raise Refused(ErrorCode.NOT_COORDINATOR)
-        return seat
+        return runtime
 
     def ask(self, key: str, decide: Callable[[S, Token, int], Decision]) -> "asyncio.Future[Any]":
         """The reply, for handlers that wait for several; a cancelled wait drops the call."""
-        return ask(self.seat_of(key), decide)
+        return ask(self.runtime_of(key), decide)
 
     def active(self) -> Iterator[tuple[ShardRuntime[S], S]]:
-        """The seats that have a machine, with it, in the order of their partitions."""
-        for _, seat in sorted(self.seats.items()):
-            if seat.shard is not None:
-                yield seat, seat.shard
+        """The runtimes that have a machine, with it, in the order of their partitions."""
+        for _, runtime in sorted(self.runtimes.items()):
+            if runtime.shard is not None:
+                yield runtime, runtime.shard
 
     @property
     def loading_count(self) -> int:
-        """Seats that wait for their machine."""
+        """Runtimes that wait for their machine."""
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return sum(s.shard is None and s.refusal is code for s in self.seats.values())
+        return sum(s.shard is None and s.refusal is code for s in self.runtimes.values())
 
     @property
     def is_loading(self) -> bool:
@@ -128,75 +128,75 @@ class ShardHost(Generic[S]):
     # -- following the partitions -----------------------------------------------------------
 
     def follow(self) -> None:
-        """Brings the seats in line with the partitions that are open here now."""
+        """Brings the runtimes in line with the partitions that are open here now."""
         partitions = self._around.partitions
         topic = self._around.watcher.image.topics.get(self.topic)
         count = len(topic.partitions) if topic is not None else 0
-        for index, seat in list(self.seats.items()):
+        for index, runtime in list(self.runtimes.items()):
             partition = partitions.get(self.topic, index)
-            if partition is not seat.partition or partition.leader_epoch != seat.leader_epoch:
-                del self.seats[index]
-                seat.retire()
+            if partition is not runtime.partition or partition.leader_epoch != runtime.leader_epoch:
+                del self.runtimes[index]
+                runtime.retire()
         for index in range(count):
             partition = partitions.get(self.topic, index)
-            if partition is None or index in self.seats:
+            if partition is None or index in self.runtimes:
                 continue
-            seat = ShardRuntime(
+            runtime = ShardRuntime(
                 partition, self._around.time, self._codec, self._load_later, self._effects
             )
-            self.seats[index] = seat
+            self.runtimes[index] = runtime
             if partition.log.offline is None and not partition.log.size_bytes:
-                self._await_commit(seat, self._make(), partition.log.end_offset)
+                self._await_commit(runtime, self._make(), partition.log.end_offset)
             else:
-                self._load(seat)
+                self._load(runtime)
 
     def close(self) -> None:
         """The node stops: nobody is answered any more, and no timer fires."""
-        for seat in self.seats.values():
-            seat.retire()
-        self.seats.clear()
+        for runtime in self.runtimes.values():
+            runtime.retire()
+        self.runtimes.clear()
         self._to_load.clear()
 
-    def _load_later(self, seat: ShardRuntime[S]) -> None:
-        asyncio.get_running_loop().call_later(RELOAD_SECONDS, self._load, seat)
+    def _load_later(self, runtime: ShardRuntime[S]) -> None:
+        asyncio.get_running_loop().call_later(RELOAD_SECONDS, self._load, runtime)
 
-    def _load(self, seat: ShardRuntime[S]) -> None:
-        self._to_load.append(seat)
+    def _load(self, runtime: ShardRuntime[S]) -> None:
+        self._to_load.append(runtime)
         self._news.set()
 
     async def run(self) -> None:
-        """Loads seats as they come, until cancelled."""
+        """Loads runtimes as they come, until cancelled."""
         while True:
             while self._to_load:
                 await self._fill(self._to_load.popleft())
             self._news.clear()
             await self._news.wait()
 
-    def _await_commit(self, seat: ShardRuntime[S], shard: S, until_offset: int) -> None:
-        """Seats a machine that was loaded up to there, once that is committed."""
-        row = (seat, shard, until_offset)
-        if seat.partition.when_committed(until_offset, self, row):
+    def _await_commit(self, runtime: ShardRuntime[S], shard: S, until_offset: int) -> None:
+        """Activates a machine that was loaded up to there, once that is committed."""
+        row = (runtime, shard, until_offset)
+        if runtime.partition.when_committed(until_offset, self, row):
             self.committed(row, ErrorCode.NONE)
 
     def committed(self, row: object, code: ErrorCode) -> None:
         """The partition says that what a machine was loaded from is committed, or is not."""
         loaded = cast("tuple[ShardRuntime[S], S, int]", row)
-        seat, shard, until_offset = loaded
-        partition = seat.partition
-        if self.seats.get(partition.index) is not seat or seat.shard is not None:
+        runtime, shard, until_offset = loaded
+        partition = runtime.partition
+        if self.runtimes.get(partition.index) is not runtime or runtime.shard is not None:
             return
         if code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
             loop = asyncio.get_running_loop()
-            loop.call_later(RELOAD_SECONDS, self._await_commit, seat, shard, until_offset)
+            loop.call_later(RELOAD_SECONDS, self._await_commit, runtime, shard, until_offset)
         elif code is not ErrorCode.NONE or partition.log.end_offset != until_offset:
-            self._load_later(seat)
+            self._load_later(runtime)
         else:
-            seat.seated(shard)
-            self._seated(seat)
+            runtime.activated(shard)
+            self._activated(runtime)
 
-    async def _fill(self, seat: ShardRuntime[S]) -> None:
-        partition = seat.partition
-        if self.seats.get(partition.index) is not seat or seat.shard is not None:
+    async def _fill(self, runtime: ShardRuntime[S]) -> None:
+        partition = runtime.partition
+        if self.runtimes.get(partition.index) is not runtime or runtime.shard is not None:
             return
         shard = self._make()
         around = self._around
@@ -215,17 +215,17 @@ class ShardHost(Generic[S]):
                 f"{self._holds} cannot be read from {self.topic}-{partition.index}: the log of "
                 f"node {around.peers.node_id} says why, and what to do"
             )
-            seat.offline(Refused(self._unreadable, why))
+            runtime.offline(Refused(self._unreadable, why))
             return
-        if self.seats.get(partition.index) is not seat:
+        if self.runtimes.get(partition.index) is not runtime:
             return
         seconds = asyncio.get_running_loop().time() - started
         log.info("%s-%d loaded: %d records in %.3f s", self.topic, partition.index, count, seconds)
-        self._await_commit(seat, shard, until_offset)
+        self._await_commit(runtime, shard, until_offset)
 
 
 def ask(
-    seat: ShardRuntime[S], decide: Callable[[S, Token, int], Decision]
+    runtime: ShardRuntime[S], decide: Callable[[S, Token, int], Decision]
 ) -> "asyncio.Future[Any]":
     """A call whose reply is awaited; raises Refused where `ShardRuntime.call` would, or in the
     future."""
@@ -239,11 +239,11 @@ def ask(
         else:
             future.set_result(reply)
 
-    token: Token = seat.call(decide, answer)
+    token: Token = runtime.call(decide, answer)
 
     def forget(done: "asyncio.Future[Any]") -> None:
         if done.cancelled():
-            seat.dropped(token)
+            runtime.dropped(token)
 
     future.add_done_callback(forget)
     return future

@@ -260,7 +260,7 @@ class ShardRuntime(Generic[S]):
 
     # -- coming and going -------------------------------------------------------------------
 
-    def seated(self, shard: S) -> None:
+    def activated(self, shard: S) -> None:
         """A machine that has applied everything in the log takes its place."""
         shard.loaded(self.time.now_ms())
         self.shard = shard

@@ -87,13 +87,13 @@ class Redrives:
                 ErrorCode.INVALID_REQUEST,
                 f"a job on {topic} is already running: wait for it to end, or stop it",
             )
-        letters = self._gateway.dead_letters
-        letters.check_limit(limit)
-        counted = await letters.kinds(principal, topic, "class", chosen)
+        service = self._gateway.dead_letters
+        service.check_limit(limit)
+        counted = await service.kinds(principal, topic, "class", chosen)
         copies: list[RedrivenRecord] = []
 
         def work(on_progress: ProgressCallback) -> Coroutine[Any, Any, RedriveReport]:
-            return letters.redrive(
+            return service.redrive(
                 principal,
                 topic,
                 chosen,

@@ -15,7 +15,7 @@ from penstock.client.errors import code_of
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
 
-LANE = "doors-groups"
+CHANNEL = "doors-groups"
 RETRY_SECONDS = 5.0
 PAUSE_SECONDS = (0.05, 0.5)
 TIMEOUT_MS = 15_000
@@ -77,7 +77,7 @@ class CoordinatorCalls:
         """Returns another node's response; raises Refused if the node cannot be reached."""
         peers = self._ctx.queue.queues.around.peers
         try:
-            return await peers.ask(node_id, request, answer, lane=LANE, timeout_ms=TIMEOUT_MS)
+            return await peers.ask(node_id, request, answer, channel=CHANNEL, timeout_ms=TIMEOUT_MS)
         except (OSError, PeerError) as error:
             raise Refused(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} does not answer: {error}"

@@ -8,8 +8,8 @@ is read, in pieces (`client.consumer.record_reader`), so that other clients of t
 wait.
 
 Bounds: `OPERATIONS_MAX` operations at a time, `EACH_MAX` per principal, or per address of anonymous
-clients; `RATE_MIN`, so that none holds its slot for good; `LETTERS_MAX` messages per operation, of
-which at most `SHOWN_BYTES_MAX` bytes are returned.
+clients; `RATE_MIN`, so that none holds its slot for good; `DEAD_LETTERS_MAX` messages per
+operation, of which at most `SHOWN_BYTES_MAX` bytes are returned.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -52,7 +52,7 @@ from penstock.client.list_offsets import OffsetSpan, partitions_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import OffsetRange
 from penstock.cluster.metadata.image import TopicImage
-from penstock.coordinator.queues.gauges import NAME_CONFIG, letter_topics
+from penstock.coordinator.queues.gauges import NAME_CONFIG, dead_letter_topics
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
 from penstock.gateway.core.background_jobs import ProgressCallback
 from penstock.gateway.core.caller import Principal
@@ -122,7 +122,7 @@ class DeadLetterAdmin:
 
     def topics(self) -> list[TopicImage]:
         """Returns the dead-letter topics: by their name, or because a group's config names them."""
-        return list(letter_topics(self._ctx.image))
+        return list(dead_letter_topics(self._ctx.image))
 
     def topic_of(self, group: str, topic: str) -> str:
         """Returns the dead-letter topic of a group for a topic."""

@@ -15,7 +15,7 @@ from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
 
-LANE = "doors-leaders"
+CHANNEL = "doors-leaders"
 TIMEOUT_MS = 15_000
 
 Answer = TypeVar("Answer")
@@ -68,7 +68,7 @@ class LeaderCalls:
         self._handlers.check(request)
         try:
             return await self._ctx.queue.queues.around.peers.ask(
-                node_id, request, answer, lane=LANE, version=version, timeout_ms=TIMEOUT_MS
+                node_id, request, answer, channel=CHANNEL, version=version, timeout_ms=TIMEOUT_MS
             )
         except PEER_ERRORS:
             return None

@@ -187,18 +187,18 @@ class GatewayLogReader:
         if rows and not good:
             raise Refused(code_of(rows[0].error_code))
         found: list[FetchedRecord] = []
-        room = bytes_max
+        remaining = bytes_max
         self._turn += 1
         start = self._turn % len(good) if good else 0
         for row in good[start:] + good[:start]:
             at = row.partition_index
             fetched = _fetched(topic.name, positions[at], row)
-            some = await self._first(fetched, records_max - len(found), room)
+            some = await self._first(fetched, records_max - len(found), remaining)
             found += some
-            room -= sum(map(size_of, some))
+            remaining -= sum(map(size_of, some))
             if some:
                 positions[at] = some[-1].offset + 1
-            if len(found) >= records_max or room <= 0:
+            if len(found) >= records_max or remaining <= 0:
                 return found
             if not found:
                 # No visible records, perhaps an aborted transaction: continue after it.

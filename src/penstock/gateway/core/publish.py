@@ -46,7 +46,7 @@ TIMEOUT_MS = 30_000
 CREATION_SECONDS = 5.0
 ELECTION_SECONDS = 5.0
 POLL_SECONDS = 0.02
-LANE = "doors"
+CHANNEL = "doors"
 RECORD_OVERHEAD = 40
 """Maximum bytes of a record besides its key, value and headers."""
 HEADER_OVERHEAD = 10
@@ -68,7 +68,7 @@ class Publisher:
     def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
         self._handlers = handlers
-        self._producer = InternalProducer(ctx.queue.queues.around, LANE)
+        self._producer = InternalProducer(ctx.queue.queues.around, CHANNEL)
         self._turn = 0
 
     async def publish(

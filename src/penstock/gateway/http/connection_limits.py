@@ -8,7 +8,7 @@ Bounds: `CONNECTIONS_MAX`; a connection beyond it is closed at once.
 """
 
 import asyncio
-from collections import Counter as Tally
+import collections
 from collections.abc import Sequence
 
 from penstock.gateway.core.configs import connections_max
@@ -26,7 +26,7 @@ class ConnectionLimiter:
         self._gateway = gateway
         self._proxies = proxies
         self._open = 0
-        self._by_address: Tally[str] = Tally()
+        self._by_address: collections.Counter[str] = collections.Counter()
 
     def admits(self, address: str, pending: int = 0, pending_of_it: int = 0) -> bool:
         """True if one more connection is allowed. `pending`: unfinished TLS handshakes, in all;

@@ -20,7 +20,7 @@ BEAT_SECONDS = 0.1
 
 class Watching:
     def __init__(self, around: HostContext, groups: GroupCoordinator, loop_lag: Histogram) -> None:
-        self.attention = ScrapeActivity()
+        self.scrape_activity = ScrapeActivity()
         self.groups = GroupWatch(around, groups)
         self.skew = PartitionSkew(around.partitions)
         self._loop_lag = loop_lag
@@ -31,20 +31,20 @@ class Watching:
 
     async def _look_at_groups(self) -> None:
         while True:
-            await self.attention.wait()
+            await self.scrape_activity.wait()
             await self.groups.run_round()
             await asyncio.sleep(group_lag.ROUND_SECONDS)
 
     async def _look_at_topics(self) -> None:
         while True:
-            await self.attention.wait()
+            await self.scrape_activity.wait()
             await self.skew.run_round()
             await asyncio.sleep(partition_skew.ROUND_SECONDS)
 
     async def _time_loop(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self.attention.wait()
+            await self.scrape_activity.wait()
             due_s = loop.time() + BEAT_SECONDS
             await asyncio.sleep(BEAT_SECONDS)
             self._loop_lag.observe(max(0.0, loop.time() - due_s))

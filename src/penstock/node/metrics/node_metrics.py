@@ -32,10 +32,13 @@ def cpu_seconds() -> float:
 
 def calls_waiting(node: "Node") -> Iterable[Sample]:
     return [
-        (("groups",), sum(seat.waiting for seat in node.groups.host.seats.values())),
-        (("transactions",), sum(seat.waiting for seat in node.txns.host.seats.values())),
-        (("queues",), sum(seat.waiting for seat in node.queues.keeping.host.seats.values())),
-        (("registry",), sum(seat.waiting for seat in node.registry.host.seats.values())),
+        (("groups",), sum(runtime.waiting for runtime in node.groups.host.runtimes.values())),
+        (("transactions",), sum(runtime.waiting for runtime in node.txns.host.runtimes.values())),
+        (
+            ("queues",),
+            sum(runtime.waiting for runtime in node.queues.keeping.host.runtimes.values()),
+        ),
+        (("registry",), sum(runtime.waiting for runtime in node.registry.host.runtimes.values())),
     ]
 
 

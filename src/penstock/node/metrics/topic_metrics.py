@@ -51,9 +51,9 @@ def queue_ages(node: "Node") -> Iterable[Sample]:
     return [(name, d.age_seconds(now_ms)) for name, d in node.queue_watch.queues.items()]
 
 
-def letter_ages(node: "Node") -> Iterable[Sample]:
+def dead_letter_ages(node: "Node") -> Iterable[Sample]:
     now_ms = node.clock.now_ms()
-    return [((topic,), d.age_seconds(now_ms)) for topic, d in node.queue_watch.letters.items()]
+    return [((topic,), d.age_seconds(now_ms)) for topic, d in node.queue_watch.dead_letters.items()]
 
 
 def traffic(what: str) -> Callable[["Node"], Iterable[Sample]]:
@@ -65,7 +65,7 @@ def traffic(what: str) -> Callable[["Node"], Iterable[Sample]]:
 
 
 def group_lags(node: "Node") -> Iterable[Sample]:
-    node.watching.attention.note_scrape()
+    node.watching.scrape_activity.note_scrape()
     return [(name, lag.records) for name, lag in node.watching.groups.groups.items()]
 
 
@@ -236,14 +236,16 @@ TOPIC_READINGS = (
         "penstock_dead_letters",
         "gauge",
         "Dead letters that were neither redriven nor purged, in partitions led here.",
-        lambda node: [((topic,), d.unfinished) for topic, d in node.queue_watch.letters.items()],
+        lambda node: [
+            ((topic,), d.unfinished) for topic, d in node.queue_watch.dead_letters.items()
+        ],
         ("topic",),
     ),
     GaugeReading(
         "penstock_dead_letters_oldest_seconds",
         "gauge",
         "Age of the oldest of these letters.",
-        letter_ages,
+        dead_letter_ages,
         ("topic",),
     ),
     GaugeReading(

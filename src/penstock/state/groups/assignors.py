@@ -110,13 +110,13 @@ def _alike(spec: Spec) -> dict[str, Slots]:
     poor = [member for member in spec.order if quota[member] == each]
     for member in sorted(poor, key=lambda m: -len(kept[m]))[: extra - len(rich[:extra])]:
         quota[member] += 1
-    room = [(len(kept[m]), n, m) for n, m in enumerate(spec.order) if len(kept[m]) < quota[m]]
-    heapq.heapify(room)
+    capacity = [(len(kept[m]), n, m) for n, m in enumerate(spec.order) if len(kept[m]) < quota[m]]
+    heapq.heapify(capacity)
     for slot in sorted(free):
-        size, n, member = heapq.heappop(room)
+        size, n, member = heapq.heappop(capacity)
         kept[member].add(slot)
         if size + 1 < quota[member]:
-            heapq.heappush(room, (size + 1, n, member))
+            heapq.heappush(capacity, (size + 1, n, member))
     return kept
 
 

@@ -14,7 +14,7 @@ key's queue when it is due. Only the head of a key is delivered, alone or with i
 (`with_followers`), and it stays the head while it waits for its retry. An expired lease counts as
 a failure. After `deliveries_max` deliveries, on rejection, and after its expiry a record is
 archived. Bounds: `policy.locks_max` in flight, `policy.entries_max` in memory (`is_full`: no
-arrivals until there is room again).
+arrivals until there is capacity again).
 """
 
 import heapq
@@ -117,13 +117,13 @@ class Delivery(Backlog):
         `one_priority`: leases no records of a lower priority; for members that receive records in
         log order, and would see the most important one last.
         """
-        room = min(records_max, self.policy.locks_max - self.kept.leased)
+        remaining = min(records_max, self.policy.locks_max - self.kept.leased)
         lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
         deadline_ms = now_ms + lock_ms
         leases: list[LeaseState] = []
         for priority in range(PRIORITY_MAX, -1, -1):
-            for run in self._take_ready(priority, room, with_followers and self.is_ordered):
-                room -= run[1] - run[0] + 1
+            for run in self._take_ready(priority, remaining, with_followers and self.is_ordered):
+                remaining -= run[1] - run[0] + 1
                 if priority:
                     for offset in range(run[0], run[1] + 1):
                         self._priorities[offset] = priority
@@ -138,20 +138,20 @@ class Delivery(Backlog):
         return outcome
 
     def _take_ready(
-        self, priority: int, room: int, with_followers: bool
+        self, priority: int, remaining: int, with_followers: bool
     ) -> Iterator[tuple[int, int]]:
-        """Runs of ready records, at most `room` in all; the caller leases them at once."""
+        """Runs of ready records, at most `remaining` in all; the caller leases them at once."""
         ready = self._ready[priority]
-        while room > 0 and (run := ready.take(1 if with_followers else room)) is not None:
-            room -= run[1] - run[0] + 1
+        while remaining > 0 and (run := ready.take(1 if with_followers else remaining)) is not None:
+            remaining -= run[1] - run[0] + 1
             yield run
             if not with_followers:
                 continue
-            for offset in self._key_queues.followers(self._key_of(run[0]), room):
+            for offset in self._key_queues.followers(self._key_of(run[0]), remaining):
                 is_fit = self._priorities.get(offset, 0) == priority and self._is_waiting(offset)
                 if not is_fit or offset in self._stale:
                     break
-                room -= 1
+                remaining -= 1
                 yield offset, offset
 
     def _leases_of(

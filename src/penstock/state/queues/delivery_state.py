@@ -312,7 +312,7 @@ class QueueState:
             case DeadLettersPlanned():
                 self.dead_letter_batch = op.dead_letter_batch
             case DeadLettersWritten():
-                self._bury()
+                self._finish_batch()
             case DedupMarker():
                 self.has_ids = True
             case Moved():
@@ -346,7 +346,7 @@ class QueueState:
             parts.append(_part(lease, max(first, lease.first), min(last, lease.last)))
         return parts
 
-    def _bury(self) -> None:
+    def _finish_batch(self) -> None:
         batch = self.dead_letter_batch
         assert batch is not None
         for offset in batch.offsets:

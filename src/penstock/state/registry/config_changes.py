@@ -173,7 +173,7 @@ def put_config(state: RegistryState, call: requests.PutConfig) -> ChangeOutcome:
             RegistryErrorCode.INVALID_LEVEL,
             f"Invalid compatibility level. Valid values are: {LEVELS}",
         )
-    _check_room(state, subject)
+    _check_capacity(state, subject)
     if call.alias:
         check_subject(seen_from(context_of(subject), call.alias))
     if call.group is not None and len(call.group) > limits.SUBJECT_CHARS_MAX:
@@ -218,7 +218,7 @@ def put_mode(state: RegistryState, call: requests.PutMode) -> ChangeOutcome:
         subject is not None and written == SubjectMode.READONLY_OVERRIDE
     ):
         raise Rejected(RegistryErrorCode.INVALID_MODE, f"Invalid mode. Valid values are {SETTABLE}")
-    _check_room(state, subject)
+    _check_capacity(state, subject)
     mode = SubjectMode(written)
     cleared: list[Record] = []
     if (
@@ -267,7 +267,7 @@ def _is_within(one: str | None, scope: str | None) -> bool:
     return one == scope or scope == EVERYWHERE or (not name and context_of(one) == context)
 
 
-def _check_room(state: RegistryState, subject: str | None) -> None:
+def _check_capacity(state: RegistryState, subject: str | None) -> None:
     is_new = subject not in state.configs and subject not in state.modes
     if is_new and len(state.configs) + len(state.modes) >= limits.SETTINGS_MAX:
         raise Rejected(

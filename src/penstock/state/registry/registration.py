@@ -275,7 +275,7 @@ def register(
         *plan.extras,
         recordName=verdict.record_name,
     )
-    _check_room(state, kept)
+    _check_capacity(state, kept)
     records = [
         *_first_of_context(state, kept),
         *_replaced(state, kept),
@@ -352,7 +352,7 @@ def _superseded(state: RegistryState, kept: KeptSchema) -> list[Record]:
     ]
 
 
-def _check_room(state: RegistryState, kept: KeptSchema) -> None:
+def _check_capacity(state: RegistryState, kept: KeptSchema) -> None:
     if len(state.subjects.get(kept.subject, {})) >= limits.VERSIONS_MAX:
         raise Rejected(
             RegistryErrorCode.NOT_PERMITTED,

@@ -197,8 +197,10 @@ class Node:
         self.rights = Rights()
         groups = GroupCoordinator(around, self.configs, internal, self.rights.shows)
         txns = TxnCoordinator(around, self.configs, internal, producer_ids, groups)
-        burials = DeadLetterWriter(around, self.configs, self.store, random, producer_ids)
-        queues = QueueCoordinator(around, self.configs, internal, burials)
+        dead_letter_writer = DeadLetterWriter(
+            around, self.configs, self.store, random, producer_ids
+        )
+        queues = QueueCoordinator(around, self.configs, internal, dead_letter_writer)
         registry = RegistryCoordinator(around, internal)
         watcher.on_change(groups.follow)
         watcher.on_change(queues.follow)

@@ -1,4 +1,4 @@
-"""Connections to other nodes: shared by lane, closed with the life they belong to."""
+"""Connections to other nodes: shared by channel, closed with the life they belong to."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,8 +38,8 @@ class World:
         other = self.others[number]
         return BrokerRecord(number, other.host, other.port, epoch=epoch)
 
-    async def ask(self, number: int, lane: str = "general") -> int:
-        answer = await self.peers.ask(number, QUESTION, MetadataResponse, lane=lane)
+    async def ask(self, number: int, channel: str = "general") -> int:
+        answer = await self.peers.ask(number, QUESTION, MetadataResponse, channel=channel)
         return answer.controller_id
 
 

@@ -172,10 +172,10 @@ async def test_a_record_on_its_way_to_the_dead_letters_is_needed(room: Room) -> 
 async def test_nothing_goes_while_a_shard_of_positions_is_not_heard_of(room: Room) -> None:
     await room.finish("fast", (0, 9))
     host = room.node.ctx.group.groups.host
-    index, seat = next(iter(host.seats.items()))
-    del host.seats[index]
+    index, runtime = next(iter(host.runtimes.items()))
+    del host.runtimes[index]
     assert await room.start_after_a_look() == 0
-    host.seats[index] = seat
+    host.runtimes[index] = runtime
     assert await room.start_after_a_look() == 10
 
 

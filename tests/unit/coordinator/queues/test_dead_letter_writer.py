@@ -106,7 +106,7 @@ async def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_lette
     await node.create("t.dlq", 1, max_message_bytes="1500")
     queue = await opened(node)
     await append(node, (("own", b"h" * 1_400),), (("own", b"h" * 1_400),))
-    posting = node.ctx.queue.queues._burials._posting
+    posting = node.ctx.queue.queues._dead_letter_writer._posting
     write = posting.append
 
     async def strict(topic: TopicImage, index: int, batch: memoryview) -> int:
@@ -130,9 +130,9 @@ async def test_batches_follow_each_other_with_one_producer(node: Node) -> None:
         await reject(queue, 2)
         await asyncio.sleep(1)
     assert [record.value for record in letters(node)] == [b"v%d" % n for n in range(6)]
-    burial = queue.machine.kept.dead_letter_batch
-    assert burial is not None
-    assert (burial.sequence, burial.offsets) == (6, ())
+    planned = queue.machine.kept.dead_letter_batch
+    assert planned is not None
+    assert (planned.sequence, planned.offsets) == (6, ())
 
 
 @run_with(on_node, configs=CONFIGS)
@@ -190,9 +190,9 @@ async def test_a_producer_that_the_log_does_not_know_is_replaced(node: Node) -> 
     queue = await opened(node, 2)
     await reject(queue, 1)
     await asyncio.sleep(1)
-    burial = queue.machine.kept.dead_letter_batch
-    assert burial is not None
-    wrong = DeadLetterBatch(burial.producer_id, burial.topic_id, 0, 77)
+    planned = queue.machine.kept.dead_letter_batch
+    assert planned is not None
+    wrong = DeadLetterBatch(planned.producer_id, planned.topic_id, 0, 77)
     queue.change(lambda m, now: _planned(m, wrong), lambda _: None)
     await reject(queue, 1)
     await asyncio.sleep(2)

@@ -8,7 +8,7 @@ from penstock.coordinator.queues.gauges import (
     DepthTotals,
     QueueGauge,
     QueueWatch,
-    letter_topics,
+    dead_letter_topics,
 )
 from penstock.coordinator.queues.inspection import Inspection
 from penstock.coordinator.queues.policy import DEAD_LETTERS
@@ -33,7 +33,7 @@ async def test_open_queues_are_counted_by_group_and_topic(node: Node) -> None:
     watch = QueueWatch(node.ctx.queue.queues)
     await watch.run_round()
     assert watch.queues == {("g", "t"): QueueGauge(5, 4, 1, 0, 1_000)}
-    assert watch.letters == {}
+    assert watch.dead_letters == {}
 
 
 @run_with(on_node, configs=CONFIGS)
@@ -58,11 +58,11 @@ async def test_letters_count_until_they_are_settled(node: Node) -> None:
     await node.produce("t.dlq", 4)
     watch = QueueWatch(node.ctx.queue.queues)
     await watch.run_round()
-    assert watch.letters == {"t.dlq": QueueGauge(4, 4, 0, 0, 1_000)}
+    assert watch.dead_letters == {"t.dlq": QueueGauge(4, 4, 0, 0, 1_000)}
     key = await key_of(node, DEAD_LETTERS, "t.dlq")
     await inspection.finish(node.ctx.queue.queues, key, [(0, 3)])
     await watch.run_round()
-    assert watch.letters == {"t.dlq": QueueGauge()}
+    assert watch.dead_letters == {"t.dlq": QueueGauge()}
     assert watch.queues == {}
 
 
@@ -71,7 +71,7 @@ async def test_a_topic_that_a_group_names_is_one_of_dead_letters(node: Node) -> 
     for name in ("t", "t.dlq", "morgue"):
         await node.create(name, 1)
     await configure(node, "g", errors_deadletterqueue_topic_name="morgue")
-    assert sorted(one.name for one in letter_topics(node.ctx.image)) == ["morgue", "t.dlq"]
+    assert sorted(one.name for one in dead_letter_topics(node.ctx.image)) == ["morgue", "t.dlq"]
 
 
 def test_beyond_the_bound_names_are_added_up() -> None:

@@ -80,7 +80,7 @@ async def world(
         keeper,
         node.workers,
         node.around.time,
-        bury=lambda queue: made.buried.append(queue),
+        on_given_up=lambda queue: made.buried.append(queue),
         closed=lambda queue: made.closed.append(queue),
         unreadable=lambda error: None,
         committed_only=committed_only,

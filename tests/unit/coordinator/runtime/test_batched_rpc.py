@@ -1,4 +1,4 @@
-"""Questions to other nodes: gathered, spread over lanes, bounded."""
+"""Questions to other nodes: gathered, spread over channels, bounded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,8 +11,8 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import ConnectionLost
 from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.coordinator.runtime.batched_rpc import (
+    CHANNELS,
     ITEMS_MAX,
-    LANES,
     QUEUED_MAX,
     Answered,
     BatchedRpc,
@@ -28,11 +28,11 @@ class Road:
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[float, int, str, list[int]]] = []
-        self.courier: BatchedRpc[int] = BatchedRpc("road", self.deliver)
+        self.rpc: BatchedRpc[int] = BatchedRpc("road", self.deliver)
 
-    async def deliver(self, node_id: int, lane: str, items: list[int]) -> None:
+    async def deliver(self, node_id: int, channel: str, items: list[int]) -> None:
         began_s = asyncio.get_running_loop().time()
-        self.deliveries.append((began_s, node_id, lane, items))
+        self.deliveries.append((began_s, node_id, channel, items))
         await asyncio.sleep(1)
 
 
@@ -46,8 +46,8 @@ def on_road(test: Callable[[Road], Awaitable[None]]) -> None:
 @run_with(on_road)
 async def test_what_is_sent_in_one_turn_travels_together(road: Road) -> None:
     for number in range(5):
-        assert road.courier.send(1, number)
-        assert road.courier.send(2, 10 * number)
+        assert road.rpc.send(1, number)
+        assert road.rpc.send(2, 10 * number)
     await asyncio.sleep(0.5)
     assert [(node, items) for _, node, _, items in road.deliveries] == [
         (1, [0, 1, 2, 3, 4]),
@@ -59,49 +59,49 @@ async def test_what_is_sent_in_one_turn_travels_together(road: Road) -> None:
 async def test_one_that_waits_does_not_hold_up_the_next_until_all_lanes_are_taken(
     road: Road,
 ) -> None:
-    for number in range(LANES + 5):
-        road.courier.send(1, number)
+    for number in range(CHANNELS + 5):
+        road.rpc.send(1, number)
         await asyncio.sleep(0.01)
-    assert len(road.deliveries) == LANES
-    assert len({lane for _, _, lane, _ in road.deliveries}) == LANES
-    assert road.courier.queued == 5
+    assert len(road.deliveries) == CHANNELS
+    assert len({channel for _, _, channel, _ in road.deliveries}) == CHANNELS
+    assert road.rpc.queued == 5
     await asyncio.sleep(1)
-    assert len(road.deliveries) == LANES + 1, "what waited goes together"
-    assert road.deliveries[-1][3] == list(range(LANES, LANES + 5))
-    assert road.courier.queued == 0
+    assert len(road.deliveries) == CHANNELS + 1, "what waited goes together"
+    assert road.deliveries[-1][3] == list(range(CHANNELS, CHANNELS + 5))
+    assert road.rpc.queued == 0
 
 
 @run_with(on_road)
 async def test_a_request_has_no_more_than_so_many_items(road: Road) -> None:
     for number in range(ITEMS_MAX + 1):
-        road.courier.send(1, number)
+        road.rpc.send(1, number)
     await asyncio.sleep(0.1)
     assert sorted(len(items) for _, _, _, items in road.deliveries) == [1, ITEMS_MAX]
 
 
 @run_with(on_road)
 async def test_a_queue_that_is_full_takes_no_more(road: Road) -> None:
-    taken = [road.courier.send(1, number) for number in range(QUEUED_MAX + 2)]
+    taken = [road.rpc.send(1, number) for number in range(QUEUED_MAX + 2)]
     assert taken == [True] * QUEUED_MAX + [False] * 2
-    assert road.courier.send(2, 0), "another node's is not"
+    assert road.rpc.send(2, 0), "another node's is not"
 
 
 @run_with(run)
 async def test_a_bug_in_a_delivery_ends_the_courier(loop: SimLoop) -> None:
-    async def deliver(node_id: int, lane: str, items: list[int]) -> None:
+    async def deliver(node_id: int, channel: str, items: list[int]) -> None:
         raise ValueError("a bug")
 
-    courier: BatchedRpc[int] = BatchedRpc("road", deliver)
-    running = asyncio.ensure_future(courier.run())
-    courier.send(1, 1)
+    rpc: BatchedRpc[int] = BatchedRpc("road", deliver)
+    running = asyncio.ensure_future(rpc.run())
+    rpc.send(1, 1)
     with pytest.raises(ValueError, match="a bug"):
         await asyncio.wait_for(running, 1)
 
 
 @run_with(on_road)
 async def test_a_courier_that_is_ended_takes_its_deliveries_along(road: Road) -> None:
-    running = asyncio.ensure_future(road.courier.run())
-    road.courier.send(1, 1)
+    running = asyncio.ensure_future(road.rpc.run())
+    road.rpc.send(1, 1)
     await asyncio.sleep(0.5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -112,13 +112,13 @@ async def test_a_courier_that_is_ended_takes_its_deliveries_along(road: Road) ->
 async def test_one_lane_keeps_the_order_and_each_request_below_its_bytes(loop: SimLoop) -> None:
     sent: list[list[int]] = []
 
-    async def deliver(node_id: int, lane: str, items: list[int]) -> None:
+    async def deliver(node_id: int, channel: str, items: list[int]) -> None:
         sent.append(items)
         await asyncio.sleep(loop.rng.uniform(0, 0.1))
 
-    courier = BatchedRpc("road", deliver, lanes=1, size_of=lambda item: item, bytes_max=10)
+    rpc = BatchedRpc("road", deliver, channels=1, size_of=lambda item: item, bytes_max=10)
     for item in (6, 3, 2, 50, 1, 1):
-        courier.send(1, item)
+        rpc.send(1, item)
     await asyncio.sleep(1)
     assert sent == [[6, 3, 2], [50], [1, 1]]
 
@@ -128,25 +128,25 @@ async def test_what_is_withdrawn_is_not_delivered(loop: SimLoop) -> None:
     lost: list[int] = []
     sent: list[int] = []
 
-    async def deliver(node_id: int, lane: str, items: list[int]) -> None:
+    async def deliver(node_id: int, channel: str, items: list[int]) -> None:
         await asyncio.sleep(0.1)
         if not lost:
-            lost.extend([*items, *courier.withdraw(node_id)])
+            lost.extend([*items, *rpc.withdraw(node_id)])
         else:
             sent.extend(items)
 
-    courier: BatchedRpc[int] = BatchedRpc("road", deliver, lanes=1)
-    courier.send(1, 1)
+    rpc: BatchedRpc[int] = BatchedRpc("road", deliver, channels=1)
+    rpc.send(1, 1)
     await asyncio.sleep(0.05)
-    courier.send(1, 2)
-    courier.send(2, 20)
+    rpc.send(1, 2)
+    rpc.send(2, 20)
     await asyncio.sleep(0.5)
     assert lost == [1, 2], "the second must not overtake the first"
     assert sent == [20]
-    courier.send(1, 3)
+    rpc.send(1, 3)
     await asyncio.sleep(0.5)
     assert sent == [20, 3]
-    assert courier.withdraw(9) == []
+    assert rpc.withdraw(9) == []
 
 
 @run_with(run)
@@ -180,7 +180,7 @@ class Peer:
         self.asked: list[str] = []
 
     async def ask(self, node_id: int, request: str, response: type, **how: Any) -> Any:
-        assert how == {"lane": "road", "version": 0, "timeout_ms": 5}
+        assert how == {"channel": "road", "version": 0, "timeout_ms": 5}
         self.asked.append(request)
         if "away" in self.wrong and "c" in request:
             raise ConnectionLost("gone")
@@ -202,7 +202,7 @@ async def test_each_item_is_answered_or_refused_with_its_request(
         cast("type[Answered]", SimpleNamespace),
         str.upper,
         at_once=2,
-        lane="road",
+        channel="road",
         version=0,
         timeout_ms=5,
         unreached=ErrorCode.LEADER_NOT_AVAILABLE,

@@ -44,7 +44,7 @@ async def test_replicas_are_capped_at_the_brokers_there_are(node: Node) -> None:
 async def test_many_who_ask_at_once_get_one_topic_with_its_seats(node: Node) -> None:
     async def ask() -> int:
         await node.ctx.group.groups.ensure()
-        return len(node.ctx.group.groups.host.seats)
+        return len(node.ctx.group.groups.host.runtimes)
 
     assert await asyncio.gather(*[ask() for _ in range(20)]) == [3] * 20
 

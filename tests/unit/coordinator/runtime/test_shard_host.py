@@ -1,4 +1,4 @@
-"""The host: a seat for each partition, loaded from its log, and nothing served before that."""
+"""The host: a runtime for each partition, loaded from its log, and nothing served before that."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def loaded(host: ShardHost[Tally]) -> None:
 @run_with(on_node, configs=FEW)
 async def test_an_empty_partition_serves_at_once(node: Node) -> None:
     host = await host_on(node)
-    assert sorted(host.seats) == [0, 1]
+    assert sorted(host.runtimes) == [0, 1]
     assert not host.is_loading
     assert all(shard.loaded_ms is not None for _, shard in host.active())
 
@@ -34,37 +34,37 @@ async def test_an_empty_partition_serves_at_once(node: Node) -> None:
 async def test_a_log_is_replayed_before_anyone_is_served(node: Node) -> None:
     first = await host_on(node)
     for number in range(3_000):
-        count(first.seat(0), b"%d" % (number % 100), [])
+        count(first.runtime(0), b"%d" % (number % 100), [])
     await asyncio.sleep(1)
     first.close()
     second = await host_on(node)
     with pytest.raises(Refused) as refused:
-        count(second.seat(0), b"a", [])
+        count(second.runtime(0), b"a", [])
     assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await loaded(second)
-    shard = second.seat(0).require()
+    shard = second.runtime(0).require()
     assert shard.counts == {b"%d" % number: 30 for number in range(100)}
-    assert second.seat(1).require().counts == {}
+    assert second.runtime(1).require().counts == {}
 
 
 @run_with(on_node, configs=FEW)
 async def test_what_was_applied_live_is_what_replay_brings(node: Node) -> None:
     host = await host_on(node)
-    seat = host.seat(1)
+    runtime = host.runtime(1)
     replies: Replies = []
     for number in range(50):
-        count(seat, b"%d" % (number % 7), replies)
+        count(runtime, b"%d" % (number % 7), replies)
     await asyncio.sleep(0.2)
-    live = seat.require().counts
-    seat.discard("to see what comes back")
+    live = runtime.require().counts
+    runtime.discard("to see what comes back")
     await asyncio.sleep(2)
-    assert seat.require().counts == live
+    assert runtime.require().counts == live
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_partition_that_cannot_be_read_has_no_coordinator(node: Node) -> None:
     first = await host_on(node)
-    count(first.seat(0), b"a", [])
+    count(first.runtime(0), b"a", [])
     await asyncio.sleep(0.1)
     first.close()
     partition = node.ctx.partitions.get(TOPIC, 0)
@@ -73,9 +73,9 @@ async def test_a_partition_that_cannot_be_read_has_no_coordinator(node: Node) ->
     second = await host_on(node)
     await loaded(second)
     with pytest.raises(Refused) as refused:
-        count(second.seat(0), b"a", [])
+        count(second.runtime(0), b"a", [])
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    count(second.seat(1), b"a", [])
+    count(second.runtime(1), b"a", [])
 
 
 @run_with(on_node, configs=FEW)
@@ -83,7 +83,7 @@ async def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one(node: Node
     """Else groups would have no committed offsets, and begin anew."""
 
     first = await host_on(node)
-    count(first.seat(0), b"a", [])
+    count(first.runtime(0), b"a", [])
     await asyncio.sleep(0.1)
     first.close()
     partition = node.ctx.partitions.get(TOPIC, 0)
@@ -95,10 +95,10 @@ async def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one(node: Node
     second = await host_on(node)
     await loaded(second)
     with pytest.raises(Refused) as refused:
-        second.seat(0).require()
+        second.runtime(0).require()
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert f"{TOPIC}-0" in str(refused.value)
-    second.seat(1).require()
+    second.runtime(1).require()
 
 
 @run_with(on_node, configs=FEW)
@@ -110,44 +110,44 @@ async def test_a_record_that_nobody_understands_stops_its_shard_and_no_other(nod
     partition.append(batch, read_header(batch), 1)
     await asyncio.sleep(0.1)
     host = node.ctx.group.groups.host
-    host.seat(0).discard("to load what is there now")
+    host.runtime(0).discard("to load what is there now")
     await asyncio.sleep(2)
     with pytest.raises(Refused) as refused:
-        host.seat(0).require()
+        host.runtime(0).require()
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    host.seat(1).require()
+    host.runtime(1).require()
 
 
 @run_with(on_node, configs=FEW)
 async def test_seats_go_with_their_topic(node: Node) -> None:
     host = await host_on(node)
     node.ctx.partitions.on_change(host.follow)
-    seat = host.seat(0)
+    runtime = host.runtime(0)
     await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, TOPIC))
-    assert host.seats == {}
-    assert seat.refusal == ErrorCode.NOT_COORDINATOR
+    assert host.runtimes == {}
+    assert runtime.refusal == ErrorCode.NOT_COORDINATOR
     with pytest.raises(Refused) as refused:
-        host.seat_of("g")
+        host.runtime_of("g")
     assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_cancelled_wait_drops_the_call(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
-    waiting = ask(seat, lambda shard, token, now_ms: shard.park(token, now_ms + 60_000))
-    assert seat.waiting == 1
+    runtime = (await host_on(node)).runtime(0)
+    waiting = ask(runtime, lambda shard, token, now_ms: shard.park(token, now_ms + 60_000))
+    assert runtime.waiting == 1
     waiting.cancel()
     await asyncio.sleep(0)
-    assert seat.waiting == 0
-    assert len(seat.require().gone) == 1
+    assert runtime.waiting == 0
+    assert len(runtime.require().gone) == 1
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_reply_can_be_awaited_and_so_can_a_refusal(node: Node) -> None:
     host = await host_on(node)
-    seat = host.seat_of("some group")
-    assert await ask(seat, lambda shard, token, now_ms: shard.count(b"a", token)) == 1
-    waiting = ask(seat, lambda shard, token, now_ms: shard.count(b"a", token))
-    seat.retire()
+    runtime = host.runtime_of("some group")
+    assert await ask(runtime, lambda shard, token, now_ms: shard.count(b"a", token)) == 1
+    waiting = ask(runtime, lambda shard, token, now_ms: shard.count(b"a", token))
+    runtime.retire()
     with pytest.raises(Refused):
         await waiting

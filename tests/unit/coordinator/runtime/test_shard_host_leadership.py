@@ -1,4 +1,4 @@
-"""The host in a cluster: a seat is of one leader epoch, and told of nothing that may be lost."""
+"""The host in a cluster: a runtime is of one leader epoch, and told of nothing that may be lost."""
 
 import asyncio
 
@@ -34,17 +34,17 @@ async def hosted(node: Node) -> ShardHost[Tally]:
 @run_with(on_node, configs=FEW)
 async def test_a_new_leader_epoch_is_a_new_seat(node: Node) -> None:
     host = await hosted(node)
-    seat = host.seat(0)
+    runtime = host.runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
+    count(runtime, b"a", replies)
     await asyncio.sleep(0.1)
     await elect(node, NODE, 5)
-    assert host.seat(0) is not seat
+    assert host.runtime(0) is not runtime
     await asyncio.sleep(1)
-    assert host.seat(0).leader_epoch == 5
-    assert host.seat(0).require().counts == {b"a": 1}
+    assert host.runtime(0).leader_epoch == 5
+    assert host.runtime(0).require().counts == {b"a": 1}
     with pytest.raises(Refused) as refused:
-        count(seat, b"b", replies)
+        count(runtime, b"b", replies)
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
 
@@ -55,16 +55,16 @@ async def test_whoever_waits_when_leadership_is_lost_is_sent_elsewhere(node: Nod
     await elect(node, NODE, 5, isr=(1, 2))
     await asyncio.sleep(1)
     replies: Replies = []
-    count(host.seat(0), b"a", replies)
+    count(host.runtime(0), b"a", replies)
     await asyncio.sleep(0.5)
     assert replies == []
     await elect(node, 2, 6, isr=(1, 2))
     (reply,) = replies
     assert isinstance(reply, Refused)
     assert reply.code is ErrorCode.NOT_COORDINATOR
-    assert not host.seats
+    assert not host.runtimes
     await asyncio.sleep(5)
-    assert not host.seats, "nothing is loaded that is not led"
+    assert not host.runtimes, "nothing is loaded that is not led"
 
 
 @run_with(on_node, configs=FEW)
@@ -72,7 +72,7 @@ async def test_a_machine_takes_its_seat_when_what_it_was_loaded_from_is_committe
     node: Node,
 ) -> None:
     host = await hosted(node)
-    count(host.seat(0), b"a", [])
+    count(host.runtime(0), b"a", [])
     await asyncio.sleep(0.1)
     await elect(node, 2, 4)
     # Elected again, with another replica in sync that may not have the last records.
@@ -80,11 +80,11 @@ async def test_a_machine_takes_its_seat_when_what_it_was_loaded_from_is_committe
     partition.high_watermark = 0
     await asyncio.sleep(3)
     with pytest.raises(Refused) as refused:
-        host.seat(0).require()
+        host.runtime(0).require()
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     loop = asyncio.get_running_loop()
     partition.replica_fetched(2, 0, partition.log.end_offset, loop.time())
-    assert host.seat(0).require().counts == {b"a": 1}
+    assert host.runtime(0).require().counts == {b"a": 1}
 
 
 @run_with(on_node, configs=FEW)
@@ -93,13 +93,13 @@ async def test_a_node_that_is_not_sure_of_leading_coordinates_nothing(node: Node
         valid_until = float("inf")
 
     host = await hosted(node)
-    seat = host.seat(0)
+    runtime = host.runtime(0)
     doubt = Doubt()
-    home = seat.partition._context
-    seat.partition._context = type(home)(home.node_id, home.flusher, doubt)
-    count(seat, b"a", [])
+    home = runtime.partition._context
+    runtime.partition._context = type(home)(home.node_id, home.flusher, doubt)
+    count(runtime, b"a", [])
     await asyncio.sleep(0.1)
     doubt.valid_until = 0.0
     with pytest.raises(Refused) as refused:
-        count(seat, b"b", [])
+        count(runtime, b"b", [])
     assert refused.value.code is ErrorCode.NOT_COORDINATOR

@@ -1,4 +1,4 @@
-"""A seat: replies wait for their records, reads for the writes before them, failures for nobody."""
+"""Shard runtime: replies wait for their records, reads for earlier writes, failures not at all."""
 
 import asyncio
 import errno
@@ -7,7 +7,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
-from penstock.coordinator.runtime import shard_runtime as seats
+from penstock.coordinator.runtime import shard_runtime as runtimes
 from penstock.coordinator.runtime.shard_runtime import Effect, ShardRuntime
 from penstock.wire.records import batches
 from simulation.disk import Fault
@@ -22,24 +22,24 @@ FEW = {"offsets.topic.num.partitions": "2"}
 
 @run_with(on_node, configs=FEW)
 async def test_a_reply_waits_until_its_record_is_committed(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
+    count(runtime, b"a", replies)
     assert replies == []
-    assert seat.partition.high_watermark == 0
+    assert runtime.partition.high_watermark == 0
     await asyncio.sleep(A_WHILE_S)
     assert replies == [1]
-    assert seat.partition.high_watermark == 1
+    assert runtime.partition.high_watermark == 1
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_read_waits_for_the_write_before_it(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    look(seat, b"a", replies)
+    look(runtime, b"a", replies)
     assert replies == [0], "nothing is pending, so it need not wait"
-    count(seat, b"a", replies)
-    look(seat, b"a", replies)
+    count(runtime, b"a", replies)
+    look(runtime, b"a", replies)
     assert replies == [0]
     await asyncio.sleep(A_WHILE_S)
     assert replies == [0, 1, 1]
@@ -47,10 +47,10 @@ async def test_a_read_waits_for_the_write_before_it(node: Node) -> None:
 
 @run_with(on_node, configs=FEW)
 async def test_replies_leave_in_the_order_of_the_calls(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     for _ in range(20):
-        count(seat, b"a", replies)
+        count(runtime, b"a", replies)
         await asyncio.sleep(0.0003)
     await asyncio.sleep(A_WHILE_S)
     assert replies == list(range(1, 21))
@@ -58,18 +58,18 @@ async def test_replies_leave_in_the_order_of_the_calls(node: Node) -> None:
 
 @run_with(on_node, configs=FEW)
 async def test_what_was_decided_is_applied_before_the_next_call(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
-    count(seat, b"a", replies)
-    assert seat.require().counts == {b"a": 2}
+    count(runtime, b"a", replies)
+    count(runtime, b"a", replies)
+    assert runtime.require().counts == {b"a": 2}
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_machine_that_can_apply_a_decision_by_itself_is_not_made_to_read_it(
     node: Node,
 ) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
 
     def decide(tally: Tally, token: Token, now_ms: int) -> Decision:
@@ -79,44 +79,44 @@ async def test_a_machine_that_can_apply_a_decision_by_itself_is_not_made_to_read
         # A record that the machine would refuse to read.
         return Decision(((b"a", b"broken"),), ((token, 7),), apply)
 
-    seat.call(decide, replies.append)
-    assert seat.require().counts == {b"a": 7}
+    runtime.call(decide, replies.append)
+    assert runtime.require().counts == {b"a": 7}
     assert replies == []
     await asyncio.sleep(A_WHILE_S)
     assert replies == [7]
-    assert seat.partition.log.end_offset == 1
+    assert runtime.partition.log.end_offset == 1
 
 
-def batches_of(seat: ShardRuntime[Tally]) -> list[int]:
-    """The number of records in each batch of the seat's partition."""
-    log = seat.partition.log
+def batches_of(runtime: ShardRuntime[Tally]) -> list[int]:
+    """The number of records in each batch of the runtime's partition."""
+    log = runtime.partition.log
     span = log.locate(0, 1_000_000, log.end_offset)
     return [header.count for _, header in batches(memoryview(span.read()))] if span else []
 
 
 @run_with(on_node, configs=FEW)
 async def test_what_is_decided_in_one_turn_is_appended_as_one_batch(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     for name in (b"a", b"b", b"a"):
-        count(seat, name, replies)
+        count(runtime, name, replies)
     await asyncio.sleep(A_WHILE_S)
-    count(seat, b"b", replies)
+    count(runtime, b"b", replies)
     await asyncio.sleep(A_WHILE_S)
-    assert batches_of(seat) == [3, 1]
+    assert batches_of(runtime) == [3, 1]
     assert replies == [1, 1, 2, 2]
 
 
 def test_a_turn_that_decides_much_is_appended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "BATCH_BYTES", 4)
+    monkeypatch.setattr(runtimes, "BATCH_BYTES", 4)
 
     async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
+        runtime = (await host_on(node)).runtime(0)
         replies: Replies = []
         for _ in range(5):
-            count(seat, b"a", replies)
+            count(runtime, b"a", replies)
         await asyncio.sleep(A_WHILE_S)
-        assert batches_of(seat) == [2, 2, 1]
+        assert batches_of(runtime) == [2, 2, 1]
         assert replies == [1, 2, 3, 4, 5]
 
     on_node(test, configs=FEW)
@@ -124,49 +124,49 @@ def test_a_turn_that_decides_much_is_appended_in_parts(monkeypatch: pytest.Monke
 
 @run_with(on_node, configs=FEW)
 async def test_what_a_retired_seat_had_not_appended_is_never_written(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
-    seat.retire()
+    count(runtime, b"a", replies)
+    runtime.retire()
     await asyncio.sleep(A_WHILE_S)
-    assert seat.partition.log.end_offset == 0
+    assert runtime.partition.log.end_offset == 0
     assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
 
 
 @run_with(on_node, configs=FEW)
 async def test_what_was_decided_in_one_leader_epoch_is_not_written_in_the_next(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
-    seat.leader_epoch -= 1
+    count(runtime, b"a", replies)
+    runtime.leader_epoch -= 1
     await asyncio.sleep(A_WHILE_S)
     assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
-    assert seat.partition.log.end_offset == 0
+    assert runtime.partition.log.end_offset == 0
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_machine_that_breaks_takes_the_rest_of_its_turn_with_it(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
+    count(runtime, b"a", replies)
     with pytest.raises(AssertionError):
-        seat.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
+        runtime.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
     assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     await asyncio.sleep(A_WHILE_S)
-    assert seat.partition.log.end_offset == 0
+    assert runtime.partition.log.end_offset == 0
 
 
 @run_with(on_node, configs=FEW)
 async def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_alone(
     node: Node,
 ) -> None:
-    def effects(seat: ShardRuntime[Tally]) -> Effect | None:
-        return (lambda: seat.discard("it went wrong")) if seat.require().counts else None
+    def effects(runtime: ShardRuntime[Tally]) -> Effect | None:
+        return (lambda: runtime.discard("it went wrong")) if runtime.require().counts else None
 
-    seat = (await host_on(node, effects=effects)).seat(0)
+    runtime = (await host_on(node, effects=effects)).runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
-    count(seat, b"a", replies)
+    count(runtime, b"a", replies)
+    count(runtime, b"a", replies)
     await asyncio.sleep(A_WHILE_S)
     assert replies[0] == 1
     assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
@@ -174,64 +174,64 @@ async def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_al
 
 @run_with(on_node, configs=FEW)
 async def test_a_refusal_is_raised_and_nobody_waits(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     with pytest.raises(Refused) as refused:
-        seat.call(lambda shard, token, now_ms: shard.refuse(), lambda reply: None)
+        runtime.call(lambda shard, token, now_ms: shard.refuse(), lambda reply: None)
     assert refused.value.code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert seat.waiting == 0
-    assert seat.shard is not None
+    assert runtime.waiting == 0
+    assert runtime.shard is not None
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_failed_append_throws_the_machine_away_and_builds_another(node: Node) -> None:
     host = await host_on(node)
-    seat = host.seat(0)
+    runtime = host.runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
+    count(runtime, b"a", replies)
     await asyncio.sleep(A_WHILE_S)
-    first = seat.require()
+    first = runtime.require()
     parked: Replies = []
-    seat.call(lambda shard, token, now_ms: shard.park(token, now_ms + 60_000), parked.append)
+    runtime.call(lambda shard, token, now_ms: shard.park(token, now_ms + 60_000), parked.append)
     node.disk.inject(Fault("append", errno.ENOSPC, path="__consumer_offsets"))
-    count(seat, b"a", replies)
+    count(runtime, b"a", replies)
     await asyncio.sleep(A_MOMENT_S)
     assert codes(replies) == codes(parked) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     with pytest.raises(Refused) as refused:
-        count(seat, b"a", replies)
+        count(runtime, b"a", replies)
     assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert host.is_loading
     await asyncio.sleep(2)
-    assert seat.require() is not first
-    assert seat.require().counts == {b"a": 1}
-    assert seat.waiting == 0
+    assert runtime.require() is not first
+    assert runtime.require().counts == {b"a": 1}
+    assert runtime.waiting == 0
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_machine_that_breaks_is_not_asked_again(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     with pytest.raises(AssertionError):
-        seat.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
+        runtime.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
     assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    assert seat.shard is None
+    assert runtime.shard is None
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_dropped_call_is_forgotten_by_all(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    token = count(seat, b"a", replies)
-    seat.dropped(token)
-    seat.dropped(token)
-    assert seat.require().gone == [token]
+    token = count(runtime, b"a", replies)
+    runtime.dropped(token)
+    runtime.dropped(token)
+    assert runtime.require().gone == [token]
     await asyncio.sleep(A_WHILE_S)
     assert replies == []
-    assert seat.require().counts == {b"a": 1}, "it was decided all the same"
+    assert runtime.require().counts == {b"a": 1}, "it was decided all the same"
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_tick_comes_when_it_is_due_and_its_records_are_kept(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     due: list[int] = []
 
@@ -239,88 +239,88 @@ async def test_a_tick_comes_when_it_is_due_and_its_records_are_kept(node: Node) 
         due.append(now_ms + 500)
         return shard.park(token, now_ms + 500)
 
-    seat.call(park, replies.append)  # type: ignore[arg-type]
+    runtime.call(park, replies.append)  # type: ignore[arg-type]
     await asyncio.sleep(0.45)
-    assert seat.require().ticks == []
+    assert runtime.require().ticks == []
     await asyncio.sleep(0.2)
-    (ticked,) = seat.require().ticks
+    (ticked,) = runtime.require().ticks
     assert due[0] <= ticked <= due[0] + 10
     assert replies == ["ticked"]
-    assert seat.require().counts == {b"ticks": 1}
+    assert runtime.require().counts == {b"ticks": 1}
 
 
 @run_with(on_node, configs=FEW)
 async def test_timer_waits_while_the_partition_is_out_of_touch(
     node: Node, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     is_in_touch = False
-    monkeypatch.setattr(type(seat.partition), "is_in_touch", lambda self: is_in_touch)
-    seat.call(
+    monkeypatch.setattr(type(runtime.partition), "is_in_touch", lambda self: is_in_touch)
+    runtime.call(
         lambda shard, token, now_ms: shard.park(token, now_ms + 100),
         lambda reply: None,
     )
     await asyncio.sleep(10)
-    assert seat.require().ticks == []
+    assert runtime.require().ticks == []
     is_in_touch = True
     await asyncio.sleep(1)
-    assert len(seat.require().ticks) == 1
+    assert len(runtime.require().ticks) == 1
 
 
 @run_with(on_node, configs=FEW)
 async def test_an_earlier_deadline_moves_the_timer(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     for delay_ms in (60_000, 300):
-        seat.call(
+        runtime.call(
             lambda shard, token, now_ms, delay_ms=delay_ms: shard.park(  # type: ignore[misc]
                 token, now_ms + delay_ms
             ),
             lambda reply: None,
         )
     await asyncio.sleep(0.4)
-    assert len(seat.require().ticks) == 1
+    assert len(runtime.require().ticks) == 1
 
 
 @run_with(on_node, configs=FEW)
 async def test_effects_wait_for_the_records_they_come_from(node: Node) -> None:
     seen: list[int] = []
     host = await host_on(
-        node, effects=lambda seat: lambda: seen.append(seat.partition.high_watermark)
+        node, effects=lambda runtime: lambda: seen.append(runtime.partition.high_watermark)
     )
     seen.clear()
-    count(host.seat(0), b"a", [])
+    count(host.runtime(0), b"a", [])
     assert seen == []
     await asyncio.sleep(A_WHILE_S)
     assert seen == [1]
 
 
 def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "WAITING_MAX", 3)
+    monkeypatch.setattr(runtimes, "WAITING_MAX", 3)
 
     async def test(node: Node) -> None:
-        seat = (await host_on(node)).seat(0)
+        runtime = (await host_on(node)).runtime(0)
         replies: Replies = []
         for _ in range(3):
-            count(seat, b"a", replies)
+            count(runtime, b"a", replies)
         with pytest.raises(Refused) as refused:
-            count(seat, b"a", replies)
+            count(runtime, b"a", replies)
         assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert seat.require().counts == {b"a": 3}
+        assert runtime.require().counts == {b"a": 3}
         await asyncio.sleep(A_WHILE_S)
-        count(seat, b"a", replies)
+        count(runtime, b"a", replies)
 
     on_node(test, configs=FEW)
 
 
 @run_with(on_node, configs=FEW)
 async def test_a_retired_seat_sends_its_callers_elsewhere(node: Node) -> None:
-    seat = (await host_on(node)).seat(0)
+    runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
-    count(seat, b"a", replies)
-    seat.retire()
+    count(runtime, b"a", replies)
+    runtime.retire()
     assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
     with pytest.raises(Refused) as refused:
-        count(seat, b"a", replies)
+        count(runtime, b"a", replies)
     assert refused.value.code == ErrorCode.NOT_COORDINATOR
     await asyncio.sleep(A_WHILE_S)
     assert len(replies) == 1, "the commit that comes later answers nobody"

@@ -224,6 +224,6 @@ def damage(web: Web) -> None:
     partition = ctx.partitions.get(STATES.name, 0)
     assert partition is not None
     ctx.partitions.read_failed(partition, OSError(errno.EIO, "bad sector"))
-    ctx.queue.queues.keeping.host.seat(0).discard("its log is damaged")
+    ctx.queue.queues.keeping.host.runtime(0).discard("its log is damaged")
     for queue in list(ctx.queue.queues.queues()):
         queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))

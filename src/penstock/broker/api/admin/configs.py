@@ -16,7 +16,7 @@ from penstock.base.fair_turns import Steps
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import AdminContext
 from penstock.broker.api.large_replies import in_turns
-from penstock.broker.api.queues.dead_letter_permissions import check_letter_boxes
+from penstock.broker.api.queues.dead_letter_permissions import check_dead_letter_topics
 from penstock.broker.api.response_rows import CLUSTER_NAME, ROWS_MAX, duplicates, settled
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.configs import config_changes
@@ -298,7 +298,7 @@ async def _alter_all(
             if key == (TOPIC, ""):
                 raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
             _check_resource(ctx, call, key, Operation.ALTER_CONFIGS)
-            check_letter_boxes(ctx, call, wanted, _present(ctx, key))
+            check_dead_letter_topics(ctx, call, wanted, _present(ctx, key))
             edit = with_key(edit_for(SCOPES[key[0]]), ctx.configs)
             revision = max(revision, await _alter(ctx, key, edit, validate_only))
             answers[key] = ErrorCode.NONE, None

@@ -52,7 +52,7 @@ async def _change(
     """Applies an update to each partition; returns the outcomes in the same order."""
     image = ctx.image
     rows: list[tuple[PartitionPlace, UpdateOutcome]] = []
-    wishes: list[PartitionUpdate] = []
+    updates: list[PartitionUpdate] = []
     for number, (place, decide) in enumerate(wanted):
         name, index = place
         if number >= PARTITIONS_MAX:
@@ -62,9 +62,9 @@ async def _change(
             rows.append((place, Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
         else:
             rows.append((place, None))
-            wishes.append(PartitionUpdate(image.topics[name], index, decide))
-    outcomes = await partition_updates.apply(ctx.store, wishes)
-    count_elections(wishes, outcomes, ctx.metrics.count_election)
+            updates.append(PartitionUpdate(image.topics[name], index, decide))
+    outcomes = await partition_updates.apply(ctx.store, updates)
+    count_elections(updates, outcomes, ctx.metrics.count_election)
     await _settle(ctx, outcomes, timeout_ms)
     known = iter(outcomes)
     return [(place, next(known) if row is None else row) for place, row in rows]

@@ -16,7 +16,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import AdminContext
-from penstock.broker.api.queues.dead_letter_permissions import check_letter_boxes
+from penstock.broker.api.queues.dead_letter_permissions import check_dead_letter_topics
 from penstock.broker.api.quota import take_partitions
 from penstock.broker.api.response_rows import ROWS_MAX, duplicates, may, may_cluster, settled
 from penstock.broker.api.route_row import Operation
@@ -53,7 +53,7 @@ async def create_topics(
 ) -> CreateTopicsResponse:
     twice = duplicates(topic.name for topic in request.topics)
     may_create_all = may_cluster(ctx, call, Operation.CREATE)
-    room = topics.PARTITIONS_PER_REQUEST_MAX
+    remaining = topics.PARTITIONS_PER_REQUEST_MAX
     rows: dict[str, CreatableTopicResult] = {}
     created: dict[str, TopicPlan] = {}
     revision = 0
@@ -66,10 +66,10 @@ async def create_topics(
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             topics.check_collision(name, created)
             wanted = _new_topic(topic)
-            check_letter_boxes(ctx, call, wanted.configs)
+            check_dead_letter_topics(ctx, call, wanted.configs)
             plan = topics.plan_topic(wanted, ctx.image, ctx.configs, ctx.random)
-            room -= len(plan.record.partitions)
-            topics.check_count(topics.PARTITIONS_PER_REQUEST_MAX - room)
+            remaining -= len(plan.record.partitions)
+            topics.check_count(topics.PARTITIONS_PER_REQUEST_MAX - remaining)
             if not request.validate_only:
                 _charge(call, len(plan.record.partitions), CREATION_STRICT_SINCE)
                 revision = max(revision, await topics.create_topic(ctx.store, plan))
@@ -239,7 +239,7 @@ async def create_partitions(
     twice = duplicates(topic.name for topic in request.topics)
     rows: dict[str, CreatePartitionsTopicResult] = {}
     grown: list[str] = []
-    room = topics.PARTITIONS_PER_REQUEST_MAX
+    remaining = topics.PARTITIONS_PER_REQUEST_MAX
     revision = 0
     for topic in request.topics:
         name = topic.name
@@ -252,8 +252,8 @@ async def create_partitions(
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             known = ctx.image.topics.get(name)
             added = max(0, topic.count - len(known.partitions)) if known is not None else 0
-            room -= added
-            topics.check_count(topics.PARTITIONS_PER_REQUEST_MAX - room)
+            remaining -= added
+            topics.check_count(topics.PARTITIONS_PER_REQUEST_MAX - remaining)
             if added and not request.validate_only:
                 _charge(call, added, GROWTH_STRICT_SINCE)
             changed = await topics.create_partitions(

@@ -154,12 +154,12 @@ class Attempt:
         self._topics_by_id = self._ctx.image.topics_by_id
         self._is_guarded = self._ctx.authorizer.is_on
         request = self._request
-        room = min(request.max_bytes, self._ctx.fetch_bytes_max)
+        bytes_left = min(request.max_bytes, self._ctx.fetch_bytes_max)
         bytes_min = request.min_bytes
         if self._ctx.meter.is_on:
             # A reply has at most the quota of one window, and the fetch does not wait for more.
-            room = min(room, self._quota_room())
-            bytes_min = min(bytes_min, room)
+            bytes_left = min(bytes_left, self._quota_bytes())
+            bytes_min = min(bytes_min, bytes_left)
         has_data = False
         total = 0
         enough = False
@@ -169,7 +169,7 @@ class Attempt:
             found = FetchedPartition(followed)
             founds.append(found)
             try:
-                span = self._locate(found, room, has_data)
+                span = self._locate(found, bytes_left, has_data)
             except Refused as refused:
                 found.code = refused.code
                 enough = True
@@ -185,18 +185,18 @@ class Attempt:
                 has_data = True
                 size = span.size
                 total += size + span.left_out
-                room -= size
+                bytes_left -= size
                 assert found.partition is not None
                 if span.segment is not found.partition.log.segments.active:
                     enough = True  # The next segment has more data, however little this one has.
         return founds, enough or total >= bytes_min or not founds
 
-    def _quota_room(self) -> int:
+    def _quota_bytes(self) -> int:
         call = self._call
         bytes_max = self._ctx.meter.fetch_bytes_max(call.principal, call.client_id)
         return int(min(bytes_max, self._request.max_bytes))
 
-    def _locate(self, found: FetchedPartition, room: int, has_data: bool) -> ReadSpan | None:
+    def _locate(self, found: FetchedPartition, bytes_left: int, has_data: bool) -> ReadSpan | None:
         ctx, followed = self._ctx, found.followed
         if isinstance(followed.topic, bytes):
             known = self._topics_by_id.get(followed.topic)
@@ -238,9 +238,9 @@ class Attempt:
             found.preferred = nearest(ctx, partition, offset, self._request.rack_id)
             if found.preferred >= 0:
                 return None
-        if offset >= limit or (has_data and room <= 0):
+        if offset >= limit or (has_data and bytes_left <= 0):
             return None
-        allowed = min(followed.bytes_max, room)
+        allowed = min(followed.bytes_max, bytes_left)
         span = log.locate(offset, max(allowed, 0), limit)
         if span is not None and has_data and span.size > allowed:
             return None  # Only the first partition may exceed its limit, for a whole batch.

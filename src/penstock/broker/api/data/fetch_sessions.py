@@ -97,7 +97,7 @@ class FetchSessions:
         self, partitions: list[Followed], by_id: bool, now: float, owner: str = ANONYMOUS
     ) -> ConsumerFetchSession | None:
         """Opens a session for these partitions; None if the limit is reached."""
-        if not partitions or not self._has_room(0, len(partitions)):
+        if not partitions or not self._has_capacity(0, len(partitions)):
             return None
         if len(self._sessions) >= self._sessions_max:
             oldest = next(iter(self._sessions.values()), None)
@@ -112,7 +112,7 @@ class FetchSessions:
         self.update(session, partitions, [])
         return session
 
-    def _has_room(self, held: int, more: int) -> bool:
+    def _has_capacity(self, held: int, more: int) -> bool:
         return held + more <= SESSION_PARTITIONS_MAX and self._partitions + more <= PARTITIONS_MAX
 
     def resume(
@@ -140,7 +140,7 @@ class FetchSessions:
         """Applies the changes of a request. Closes the session and refuses if it has too many."""
         before = len(session.partitions)
         new = sum((one.topic, one.index) not in session.partitions for one in wanted)
-        if new and not self._has_room(before, new):
+        if new and not self._has_capacity(before, new):
             self.close(session.id)
             raise Refused(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the session has too many partitions"

@@ -316,7 +316,7 @@ async def _respond_after_creating(
 ) -> MetadataResponse:
     refused: dict[str, ErrorCode] = {}
     may_create_all = may_cluster(ctx, call, Operation.CREATE)
-    room = topics.PARTITIONS_PER_REQUEST_MAX
+    remaining = topics.PARTITIONS_PER_REQUEST_MAX
     revision = 0
     for name in missing:
         if not (may_create_all or may(ctx, call, Operation.CREATE, name)):
@@ -324,8 +324,8 @@ async def _respond_after_creating(
             continue
         try:
             plan = topics.plan_topic(NewTopic(name), ctx.image, ctx.configs, ctx.random)
-            room -= len(plan.record.partitions)
-            if room < 0:
+            remaining -= len(plan.record.partitions)
+            if remaining < 0:
                 break  # The rest is answered as unknown: clients retry.
             revision = max(revision, await topics.create_topic(ctx.store, plan))
         except Refused as reason:
@@ -367,8 +367,8 @@ def _pages(
 ) -> Steps[DescribeTopicPartitionsResponse]:
     cursor, is_asked = request.cursor, bool(request.topics)
     start = cursor.topic_name if cursor is not None else ""
-    room = ctx.configs.integer("max.request.partition.size.limit")
-    room = max(1, min(room, request.response_partition_limit))
+    remaining = ctx.configs.integer("max.request.partition.size.limit")
+    remaining = max(1, min(remaining, request.response_partition_limit))
     rows = []
     for name in names:
         yield
@@ -377,15 +377,15 @@ def _pages(
                 rows.append(_described_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             continue
         topic = image.topics.get(name)
-        if room == 0:
+        if remaining == 0:
             return _page(rows, name, 0)
         if topic is None:
             rows.append(_described_error(missing_code(name), name))
             continue
         first = cursor.partition_index if cursor is not None and name == start else 0
-        end = min(len(topic.partitions), first + room)
+        end = min(len(topic.partitions), first + remaining)
         rows.append((yield from _described(ctx, call, image, topic, range(first, end))))
-        room -= max(0, end - first)
+        remaining -= max(0, end - first)
         if end < len(topic.partitions):
             return _page(rows, name, end)
     return DescribeTopicPartitionsResponse(topics=rows)

@@ -218,23 +218,23 @@ class ReplicaAttempt:
     def _look(self) -> list[FetchedPartition]:
         """Locates the data to send without reading it; answered cursors rest."""
         session, request = self._session, self._request
-        room = min(request.max_bytes, self._ctx.fetch_bytes_max)
+        bytes_left = min(request.max_bytes, self._ctx.fetch_bytes_max)
         has_data = False
         founds: list[FetchedPartition] = []
         for cursor in tuple(session.ready):
-            if has_data and room <= 0:
+            if has_data and bytes_left <= 0:
                 break  # The rest comes first next time.
             found = FetchedPartition(cursor)
             found.name, found.partition = cursor.name, cursor.partition
             try:
-                self._find(found, cursor, room, has_data)
+                self._find(found, cursor, bytes_left, has_data)
             except Refused as refused:
                 found.code = refused.code
             except (Corrupt, OSError) as error:
                 self._reply.fail(found, error)
             if found.span is not None:
                 has_data = True
-                room -= found.span.size
+                bytes_left -= found.span.size
                 self._count(cursor, found.span.size)
             if found.span is not None or found.code or found.diverging is not None:
                 session.rest(cursor)
@@ -245,7 +245,9 @@ class ReplicaAttempt:
             founds.append(found)
         return founds + self._look_at_stale()
 
-    def _find(self, found: FetchedPartition, cursor: Cursor, room: int, has_data: bool) -> None:
+    def _find(
+        self, found: FetchedPartition, cursor: Cursor, bytes_left: int, has_data: bool
+    ) -> None:
         partition = cursor.partition
         if partition is None:
             raise Refused(cursor.code)
@@ -253,7 +255,7 @@ class ReplicaAttempt:
         log.require_online()
         found.diverging = cursor.diverging
         if found.diverging is None:
-            allowed = max(min(cursor.bytes_max, room), 0)
+            allowed = max(min(cursor.bytes_max, bytes_left), 0)
             span = log.locate(cursor.offset, allowed, log.end_offset)
             if span is not None and (not has_data or span.size <= allowed):
                 found.span = span

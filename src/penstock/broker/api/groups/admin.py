@@ -136,9 +136,9 @@ async def list_groups(
         return row if is_seen else None
 
     rows: list[ListedGroup] = []
-    for seat, _ in host.active():
+    for runtime, _ in host.active():
         # One by one, since each shard iterates over all of its groups.
-        for reply in await gathered([ask(seat, decide)]):
+        for reply in await gathered([ask(runtime, decide)]):
             if not isinstance(reply, Refused):
                 rows += await ctx.turns.do(holder_of(call), picked(reply.groups, shown))
     return await answered(ctx, call, ListGroupsResponse(error_code=code, groups=rows), len(rows))

@@ -223,7 +223,7 @@ async def list_transactions(
     def decide(shard: TxnShard, token: Token, now_ms: int) -> Decision:
         return Decision(replies=((token, shard.list_transactions(request, now_ms, matches)),))
 
-    replies = await gathered([ask(seat, decide) for seat, _ in host.active()])
+    replies = await gathered([ask(runtime, decide) for runtime, _ in host.active()])
     found = [row for reply in replies if not isinstance(reply, Refused) for row in reply]
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,

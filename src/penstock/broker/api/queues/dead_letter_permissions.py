@@ -14,19 +14,19 @@ from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata import topics
 from penstock.cluster.metadata.image import INTERNAL_TOPICS
-from penstock.coordinator.queues.policy import LETTER_CONFIGS
+from penstock.coordinator.queues.policy import DEAD_LETTER_CONFIGS
 
 NOTHING: Mapping[str, str] = {}
 
 
-def check_letter_boxes(
+def check_dead_letter_topics(
     ctx: ApiFamily,
     call: Call,
     wanted: Mapping[str, str | None],
     present: Mapping[str, str] = NOTHING,
 ) -> None:
     """Raises Refused for configs that name a dead-letter topic the caller may not write to."""
-    for config in LETTER_CONFIGS:
+    for config in DEAD_LETTER_CONFIGS:
         name = wanted.get(config)
         if not name or name == present.get(config):
             continue

@@ -57,7 +57,7 @@ def join(
     now_ms: int,
 ) -> None:
     """Answers at once, or keeps the token until the generation begins."""
-    if not _has_room(group, request.member_id):
+    if not _has_capacity(group, request.member_id):
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
     names = [protocol.name for protocol in request.protocols]
     if not group.speaks(request.protocol_type, names):
@@ -79,7 +79,7 @@ def join(
         _add(group, request, member_id, wait, caller, outcome, now_ms)
 
 
-def _has_room(group: ClassicGroup, member_id: str) -> bool:
+def _has_capacity(group: ClassicGroup, member_id: str) -> bool:
     """True if the member fits; a member that is in stays, and during a rebalance the first to
     join are in."""
     size_max = group.config.group_size_max

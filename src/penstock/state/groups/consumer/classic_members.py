@@ -21,7 +21,7 @@ from penstock.state.groups.classic.member import (
 )
 from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
-from penstock.state.groups.consumer.heartbeat import UNKNOWN, check_room
+from penstock.state.groups.consumer.heartbeat import UNKNOWN, check_capacity
 from penstock.state.groups.consumer.ownership import flat, from_names, to_names
 from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.consumer.reconciliation import JOINING, UNRELEASED, UNREVOKED
@@ -52,7 +52,7 @@ def join(
     if not member_id:
         name = caller.client_id if instance_id is None else instance_id
         member_id = f"{name}-{caller.fresh_id}"
-    check_room(draft, member_id)
+    check_capacity(draft, member_id)
     _check_protocols(draft, request)
     is_nameless = not request.member_id and instance_id is None
     if is_nameless and caller.api_version >= MEMBER_ID_REQUIRED_SINCE:

@@ -98,7 +98,7 @@ def heartbeat(
     """Handles a heartbeat that joins or stays."""
     group = draft.group
     member_id = request.member_id or caller.fresh_id
-    check_room(draft, member_id)
+    check_capacity(draft, member_id)
     reported = _reported(request)
     member = _enter(draft, request, member_id, reported)
     before = draft.current(member_id)
@@ -153,7 +153,7 @@ def beat(
     return beat_response(group.settings, member_id, current, False)
 
 
-def check_room(draft: PendingChange, member_id: str) -> None:
+def check_capacity(draft: PendingChange, member_id: str) -> None:
     if member_id not in draft.members and len(draft.members) >= draft.group.config.group_size_max:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
 

@@ -90,7 +90,7 @@ async def test_the_subject_is_named_by_the_topics_strategy(node: Node) -> None:
 async def test_a_schema_may_be_said_in_a_header(node: Node) -> None:
     await node.create("t", 1, **ASKING)
     await register(node, "t-value")
-    shard = node.ctx.produce.registry.host.seat(0).require()
+    shard = node.ctx.produce.registry.host.runtime(0).require()
     (guid,) = shard.state.contexts["."].by_guid
 
     async def code(header: bytes) -> int:

@@ -31,7 +31,7 @@ async def test_a_new_producer_enters_partitions_by_writing_to_them(node: Node) -
     producer = await Transacting(node, NEW).begin()
     assert await producer.send("t") == ErrorCode.NONE
     assert await producer.send("t") == ErrorCode.NONE
-    shard = node.ctx.transaction.txns.host.seat_of("tx").require()
+    shard = node.ctx.transaction.txns.host.runtime_of("tx").require()
     assert shard.durable_state()["tx"].partitions == (("t", (0,)),)
     assert await producer.end() == ErrorCode.NONE
     await asyncio.sleep(0.1)
@@ -188,7 +188,7 @@ async def test_without_a_coordinator_the_producer_is_told_to_try_again(
 ) -> None:
     await ready(node, t=1)
     producer = await Transacting(node, versions).begin()
-    node.ctx.transaction.txns.host.seat_of("tx").retire()
+    node.ctx.transaction.txns.host.runtime_of("tx").retire()
     assert await producer.send("t") == ErrorCode.NOT_ENOUGH_REPLICAS
 
 

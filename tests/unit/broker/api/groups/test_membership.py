@@ -144,10 +144,10 @@ async def test_a_lost_connection_frees_what_waited_for_it(node: Node) -> None:
     first = await (await join(node)).reply()
     await sync(node, first, b"")
     second = await join(node)
-    seat = node.ctx.group.groups.host.seat_of("g")
-    assert seat.waiting == 1
+    runtime = node.ctx.group.groups.host.runtime_of("g")
+    assert runtime.waiting == 1
     second.call.abandon()
-    assert seat.waiting == 0
+    assert runtime.waiting == 0
     await node.ask(member_request, 9, join_request(first.member_id))
     assert not second.is_answered
 

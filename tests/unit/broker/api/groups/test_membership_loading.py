@@ -15,8 +15,8 @@ from tests.unit.broker.api.harness import Node, on_node
 async def begin_loading(node: Node) -> None:
     await node.ask(find_coordinator, 6, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
     host = node.ctx.group.groups.host
-    seat = host.seat_of("g")
-    seat.shard, seat.refusal = None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    runtime = host.runtime_of("g")
+    runtime.shard, runtime.refusal = None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert host.is_loading
 
 

@@ -8,7 +8,7 @@ from penstock.broker.api.admin.topics import create_topics
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.configs.config_changes import Op
-from penstock.coordinator.queues.policy import GROUP_LETTERS, TOPIC_LETTERS
+from penstock.coordinator.queues.policy import GROUP_DEAD_LETTERS, TOPIC_DEAD_LETTERS
 from penstock.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -19,7 +19,7 @@ from tests.unit.broker.api.admin.test_configs import alter, make, replace
 from tests.unit.broker.api.harness import Node, on_node
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-KINDS = [(TOPIC, "mine", TOPIC_LETTERS), (GROUP, "mine", GROUP_LETTERS)]
+KINDS = [(TOPIC, "mine", TOPIC_DEAD_LETTERS), (GROUP, "mine", GROUP_DEAD_LETTERS)]
 
 
 async def name(node: Node, kind: int, of: str, config: str, target: str) -> int:
@@ -58,8 +58,8 @@ async def test_the_brokers_own_topics_take_no_letters(
 async def test_what_somebody_else_has_set_may_stay(node: Node) -> None:
     await make(node, "mine", queue_dead_letter_topic="theirs")
     node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
-    await replace(node, TOPIC, "mine", {TOPIC_LETTERS: "theirs", "retention.ms": "77"})
-    await alter(node, TOPIC, "mine", [(TOPIC_LETTERS, Op.DELETE, None)])
+    await replace(node, TOPIC, "mine", {TOPIC_DEAD_LETTERS: "theirs", "retention.ms": "77"})
+    await alter(node, TOPIC, "mine", [(TOPIC_DEAD_LETTERS, Op.DELETE, None)])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_a_new_topic_is_no_way_around_it(node: Node, *, target: str, code:
         num_partitions=1,
         replication_factor=1,
         assignments=[],
-        configs=[CreatableTopicConfig(name=TOPIC_LETTERS, value=target)],
+        configs=[CreatableTopicConfig(name=TOPIC_DEAD_LETTERS, value=target)],
     )
     answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=[wanted]))
     assert answer.topics[0].error_code == code
