@@ -152,3 +152,25 @@ def test_append_times_are_ignored_by_the_version_before_and_missing_in_its_recor
     snapshot = delivery_state.encode_snapshot(Snapshot(5, has_ids=True, appended=((9, 1_000),)))
     assert msgspec.msgpack.decode(snapshot, type=Kept) == Kept(5, has_ids=True)
     assert delivery_state.decode_snapshot(msgspec.msgpack.encode(Kept(5))) == Snapshot(5)
+
+
+def test_tracebacks_are_ignored_by_the_version_before_and_missing_in_its_records() -> None:
+    class DeliveryFailure(msgspec.Struct, array_like=True, frozen=True):
+        delivery_count: int
+        not_before_ms: int
+        first_ms: int
+        last_ms: int
+        error_class: str = ""
+        error_message: str = ""
+
+    class ArchivedRecord(msgspec.Struct, array_like=True, frozen=True, tag="a"):
+        offset: int
+        failure: DeliveryFailure
+
+    failure = delivery_state.DeliveryFailure(1, 0, 2, 3, "ValueError", "text", "Traceback ...")
+    noted = delivery_state.encode_ops((delivery_state.ArchivedRecord(7, failure),))
+    before = (ArchivedRecord(7, DeliveryFailure(1, 0, 2, 3, "ValueError", "text")),)
+    assert msgspec.msgpack.decode(noted, type=tuple[ArchivedRecord, ...]) == before
+    assert delivery_state.decode_ops(msgspec.msgpack.encode(before)) == (
+        delivery_state.ArchivedRecord(7, msgspec.structs.replace(failure, traceback="")),
+    )

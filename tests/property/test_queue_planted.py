@@ -111,6 +111,7 @@ def test_a_key_that_moves_on_before_its_retry_is_found() -> None:
             is_patient: bool,
             error_class: str,
             error_message: str,
+            traceback: str = "",
         ) -> None:
             super()._fail(outcome, lease, now_ms, delay_ms, is_patient, error_class, error_message)
             self._gone(lease.first, lease.last)
@@ -144,7 +145,13 @@ def test_a_letter_that_does_not_outlive_a_crash_is_found() -> None:
 
 def test_an_archived_record_that_is_delivered_again_is_found() -> None:
     class Undead(Delivery):
-        def _archive(self, outcome: DeliveryOutcome, offset: int, failure: DeliveryFailure) -> None:
+        def _archive(
+            self,
+            outcome: DeliveryOutcome,
+            offset: int,
+            failure: DeliveryFailure,
+            traceback: str = "",
+        ) -> None:
             super()._archive(outcome, offset, failure)
             self._make_ready(offset, 0)
 

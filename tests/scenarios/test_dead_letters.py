@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock import SyncClient
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.producer.producer import Producer
@@ -113,6 +114,24 @@ def _from_the_start(group: str) -> Callable[[Cluster], Awaitable[None]]:
         await Admin(cluster).alter_configs(32, group, {"share.auto.offset.reset": "earliest"})
 
     return work
+
+
+def test_traceback_of_a_rejection_is_shown(desk: Desk) -> None:
+    desk.produce("jobs", 1)
+    with SyncClient(desk.broker.bootstrap) as client:
+        (message,) = client.poll("jobs", "workers", wait=30)
+        try:
+            raise LookupError("no such postcode")  # Raised here.
+        except LookupError as error:
+            message.reject(error)
+    assert desk.depth("jobs.dlq") == 1
+    (letter,) = desk.ask("dlq", "list", "jobs")
+    shown = desk.call("dlq", "show", "jobs", letter["letter"]).stdout
+    assert 'raise LookupError("no such postcode")  # Raised here.' in shown
+    assert "LookupError: no such postcode" in shown
+    url = f"{desk.broker.http}/dlq/jobs.dlq/letters/{letter['letter']}"
+    with urllib.request.urlopen(url) as answer:
+        assert json.load(answer)["traceback"] == letter["traceback"]
 
 
 def test_letters_are_inspected_redriven_edited_and_purged(desk: Desk) -> None:

@@ -9,6 +9,8 @@ the lease.
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from traceback import format_exception
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,12 +21,14 @@ from penstock.client.consumer.fetched import FetchedRecord as Fetched
 from penstock.client.metadata import TopicPartition
 from penstock.client.share.acknowledgements import NO_OPTIONS, AcknowledgementType, AckOptions
 from penstock.client.share.leases import HeldLease
+from penstock.state.queues.delivery_state import TRACEBACK_MAX
 
 if TYPE_CHECKING:
     from penstock.app.tracing import MessageTrace
     from penstock.client.share.consumer import ShareConsumer
 
 DELAY_MS_MAX = 365 * 86_400_000
+_OMITTED = "\n... (omitted) ...\n"
 _SPAN_NAMES = {
     AcknowledgementType.ACCEPT: "ack",
     AcknowledgementType.RELEASE: "nack",
@@ -187,7 +191,7 @@ class Message(Received):
         ... except ValueError as error:
         ...     await message.reject(error)
         """
-        await self._settle(AcknowledgementType.REJECT, AckOptions(-1, *_error_texts(error)))
+        await self._settle(AcknowledgementType.REJECT, _failure_options(error))
 
     async def extend(self, duration: Duration | None = None) -> None:
         """Extends the lease, from now: by `duration`, or by the group's lease duration.
@@ -221,7 +225,7 @@ class Message(Received):
         return self._settle_soon(AcknowledgementType.RELEASE, _release_options(delay, error))
 
     def refuse(self, error: BaseException) -> "asyncio.Future[None] | Refused":
-        return self._settle_soon(AcknowledgementType.REJECT, AckOptions(-1, *_error_texts(error)))
+        return self._settle_soon(AcknowledgementType.REJECT, _failure_options(error))
 
     def give_back(self) -> "asyncio.Future[None] | Refused":
         """Releases the message for immediate redelivery to another consumer."""
@@ -241,13 +245,41 @@ def _release_options(delay: Duration | None, error: BaseException | str | None) 
     delay_ms = -1 if delay is None else ms_of(delay)
     if delay_ms > DELAY_MS_MAX:
         raise ValueError(f"delay={delay}: the maximum is 365 days")
-    return AckOptions(delay_ms, *_error_texts(error), is_patient=delay is None)
+    return _failure_options(error)._replace(delay_ms=delay_ms, is_patient=delay is None)
 
 
-def _error_texts(error: BaseException | str | None) -> tuple[str | None, str | None]:
-    """Class name and message of an error."""
+def _failure_options(error: BaseException | str | None) -> AckOptions:
+    """Class name, message and traceback of an error."""
     if error is None:
-        return None, None
+        return NO_OPTIONS
     if isinstance(error, str):
-        return "Error", error
-    return type(error).__qualname__, str(error)
+        return AckOptions(error_class="Error", error_message=error)
+    return AckOptions(
+        error_class=type(error).__qualname__,
+        error_message=str(error),
+        traceback=show_traceback(error),
+    )
+
+
+def show_traceback(error: BaseException, chars_max: int = TRACEBACK_MAX) -> str | None:
+    """Formats a traceback from the handler's first frame on; None for an error never raised.
+
+    A longer one loses its middle: the beginning says who called, the end where it failed.
+    """
+    at = error.__traceback__
+    if at is None:
+        return None
+    frame: TracebackType | None = at
+    while frame is not None and _is_internal(frame.tb_frame):
+        frame = frame.tb_next
+    text = "".join(format_exception(type(error), error, frame or at, chain=True))
+    if len(text) <= chars_max:
+        return text
+    head = chars_max // 4
+    return text[:head] + _OMITTED + text[len(text) - (chars_max - head - len(_OMITTED)) :]
+
+
+def _is_internal(frame: FrameType) -> bool:
+    """True for a frame of the code that calls handlers."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.startswith(("penstock.app.", "penstock.runtime.", "concurrent.futures."))

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from penstock.app.client import Client
 from penstock.app.durations import Duration, ms_of
 from penstock.app.log_reader import LogReader
-from penstock.app.message import LogMessage
+from penstock.app.message import LogMessage, show_traceback
 from penstock.app.outgoing import RecordHeaders
 from penstock.app.task import Reject
 from penstock.base.ports import WallClock
@@ -147,6 +147,8 @@ class RetryTopics:
                 dead_letter_format.FIRST_FAILURE: origin[_FIRST_FAILURE],
                 dead_letter_format.LAST_FAILURE: now,
             }
+            if traceback := show_traceback(error):
+                texts[dead_letter_format.ERROR_TRACEBACK] = traceback
         else:
             texts = origin
         own = [pair for pair in message.header_pairs if not pair[0].startswith(_OWN)]

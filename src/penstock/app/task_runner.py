@@ -14,6 +14,7 @@ from contextvars import copy_context
 
 from penstock.app.message import Message
 from penstock.app.queue_reader import QueueReader
+from penstock.app.task import Retry as TaskRetry
 from penstock.app.task import Task
 from penstock.base.errors import Refused
 from penstock.base.ports import Random, Workers
@@ -137,7 +138,14 @@ class TaskRunner:
     def _fail(self, message: Message, error: Exception) -> None:
         task, attempt = self.task, message.attempt
         if task.is_final(error, attempt):
-            log.error("%s dead-letters %r after attempt %d: %r", task.name, message, attempt, error)
+            log.error(
+                "%s dead-letters %r after attempt %d: %r",
+                task.name,
+                message,
+                attempt,
+                error,
+                exc_info=error,
+            )
             self._settled(message, message.refuse(error))
             return
         delay_s = task.delay_s(error, attempt, self._random)
@@ -149,6 +157,7 @@ class TaskRunner:
             task.retries + 1,
             delay_s,
             error,
+            exc_info=None if isinstance(error, TaskRetry) else error,
         )
         self._settled(message, message.release(delay_s, error))
 

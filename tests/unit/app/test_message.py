@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from penstock.app.message import LogMessage
+from penstock.app.message import LogMessage, show_traceback
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.consumer.fetched import FetchedRecord as Fetched
+from penstock.state.queues.delivery_state import TRACEBACK_MAX
 from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker, take
 
@@ -131,3 +132,26 @@ async def test_extend_prolongs_the_lease(sim: Sim) -> None:
             await message.ack()
         assert message.is_lost
         await again.ack()
+
+
+def test_long_traceback_keeps_its_beginning_and_its_end() -> None:
+    def sink(depth: int) -> None:
+        if depth:
+            sink(depth - 1) if depth % 2 else rise(depth - 1)
+        raise ValueError("at the bottom")
+
+    def rise(depth: int) -> None:
+        sink(depth)
+
+    with pytest.raises(ValueError, match="bottom") as caught:
+        sink(100)
+    text = show_traceback(caught.value)
+    assert text is not None
+    assert len(text) == TRACEBACK_MAX
+    assert text.startswith("Traceback (most recent call last):")
+    assert "... (omitted) ..." in text
+    assert text.endswith("ValueError: at the bottom\n")
+
+
+def test_error_that_was_never_raised_has_no_traceback() -> None:
+    assert show_traceback(ValueError("made up")) is None

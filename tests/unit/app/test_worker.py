@@ -2,7 +2,10 @@
 
 import asyncio
 import gc
+import logging
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +22,24 @@ from tests.unit.app.simulated import Sim, on_broker, take
 
 def new_worker(sim: Sim, group: str = "workers", **options: Any) -> Worker:
     return Worker(sim.brokers, group=group, threads=SimWorkers(1), **{**sim.options(), **options})
+
+
+@contextmanager
+def recorded(name: str) -> Iterator[list[logging.LogRecord]]:
+    """Records that a logger receives meanwhile."""
+    found: list[logging.LogRecord] = []
+
+    class Recorder(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record)
+
+    handler = Recorder()
+    logger = logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
 
 
 async def serve(worker: Worker, seconds: float) -> None:
@@ -98,6 +119,29 @@ async def test_failed_messages_are_retried_then_dead_lettered(sim: Sim) -> None:
     first, second = (at for text, at in tries if text == "later")
     assert 20 <= second - first < 21
     assert [text for text, _ in tries].count("good") == 1
+
+
+@run_with(on_broker)
+async def test_failures_leave_their_traceback_in_the_log_and_the_dead_letter(sim: Sim) -> None:
+    prices: dict[str, int] = {}
+    worker = new_worker(sim)
+
+    @worker.task("jobs", retries=1, backoff=0.1)
+    async def handle(message: Message) -> None:
+        prices[message.text]  # A line to find.
+
+    async with sim.client() as client:
+        await client.publish("jobs", "missing")
+        with recorded("penstock.worker") as records:
+            await serve(worker, 20)
+        (letter,) = await take(client, "jobs.dlq", "look", 1)
+    logged = [one for one in records if one.levelno >= logging.WARNING]
+    assert [one.exc_info[0] for one in logged if one.exc_info] == [KeyError, KeyError]
+    lines = letter.header("penstock-dlq-error-traceback").splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1].startswith(f'  File "{__file__}", line ')
+    assert lines[2] == "    prices[message.text]  # A line to find."
+    assert lines[-1] == "KeyError: 'missing'"
 
 
 @run_with(on_broker)

@@ -216,6 +216,9 @@ def _print_message(message: DeadLetterMessage) -> None:
     for name, value in rows:
         text = "-" if value is None else printable(str(value), "\n\t")
         print(printable(name).ljust(width) + "  " + text.replace("\n", "\n" + " " * (width + 2)))
+    if message.traceback:
+        print()
+        print(printable(message.traceback, "\n\t").rstrip())
     print()
     print(printable(show_data(message.payload, None) or "(no payload)", "\n\t"))
 

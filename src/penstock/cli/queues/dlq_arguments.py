@@ -193,6 +193,7 @@ def document_of(message: DeadLetterMessage, *, is_whole: bool = True) -> dict[st
         "size_bytes": message.size_bytes,
     }
     if is_whole:
+        document["traceback"] = message.traceback
         document["headers"] = [
             [name, None if value is None else value.decode("utf-8", "replace")]
             for name, value in message.own_headers

@@ -52,6 +52,8 @@ class DeadLetterMessage:
     last_failure_ms: int
     redrives: int
     """Number of earlier redrives of the record."""
+    traceback: str = ""
+    """Traceback of the last failure; empty: the consumer sent none."""
 
     @property
     def id(self) -> str:
@@ -87,6 +89,7 @@ def dead_letter_of(message: FetchedRecord) -> DeadLetterMessage:
         first_failure_ms=_number(found.get(headers.FIRST_FAILURE)),
         last_failure_ms=_number(found.get(headers.LAST_FAILURE)),
         redrives=max(_number(dict(own).get(REDRIVES)), 0),
+        traceback=_text(found.get(headers.ERROR_TRACEBACK)),
     )
 
 

@@ -43,6 +43,7 @@ class AckOptions(NamedTuple):
     is_unseen: bool = False
     is_patient: bool = False
     """True if released records wait for the group's backoff, even if none is configured."""
+    traceback: str | None = None
 
 
 NO_OPTIONS: Final[AckOptions] = AckOptions()
@@ -162,5 +163,6 @@ def _batch(run: Sequence[Ack], declared: type[B]) -> B:
         lock_ms=options.lock_ms,
         is_unseen=options.is_unseen,
         is_patient=options.is_patient,
+        traceback=options.traceback,
     )
     return batch

@@ -221,6 +221,7 @@ def _ruling_sent(ruling: SettleCommand) -> LeaseRuling:
         lock_ms=UNSAID if ruling.lock_ms is None else ruling.lock_ms,
         error_class=ruling.error_class,
         error_message=ruling.error_message,
+        traceback=ruling.traceback,
     )
 
 
@@ -244,4 +245,5 @@ def ruling_received(sent: LeaseRuling) -> SettleCommand:
         None if sent.lock_ms == UNSAID else sent.lock_ms,
         sent.error_class,
         sent.error_message,
+        traceback=sent.traceback,
     )

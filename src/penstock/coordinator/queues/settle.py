@@ -48,6 +48,8 @@ class SettleCommand(NamedTuple):
     error_message: str = ""
     is_patient: bool = True
     """True if a released record waits, unless the group's policy says that none does."""
+    traceback: str = ""
+    """Of the error; kept if the record is dead-lettered."""
 
 
 async def settle(
@@ -223,6 +225,7 @@ def _rule(machine: Delivery, ruling: SettleCommand, now_ms: int, outcome: Delive
                 is_patient=ruling.is_patient,
                 error_class=ruling.error_class,
                 error_message=ruling.error_message,
+                traceback=ruling.traceback,
             )
         case SettleAction.REJECT:
             part = machine.reject(
@@ -232,6 +235,7 @@ def _rule(machine: Delivery, ruling: SettleCommand, now_ms: int, outcome: Delive
                 now_ms,
                 error_class=ruling.error_class or REJECTED,
                 error_message=ruling.error_message,
+                traceback=ruling.traceback,
             )
         case SettleAction.EXTEND:
             part = machine.renew(member, first, last, now_ms, ruling.lock_ms)

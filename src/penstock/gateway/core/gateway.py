@@ -76,6 +76,7 @@ class Settlement:
     error_message: str | None = None
     lock_ms: int | None = None
     """Duration of an extension from now on; None: the group's config decides."""
+    traceback: str | None = None
 
 
 class Gateway:
@@ -414,6 +415,7 @@ class Gateway:
             lock_ms,
             settlement.error_class or "",
             settlement.error_message or "",
+            traceback=settlement.traceback or "",
         )
 
     def _refusal(self, principal: Principal, key: QueueKey) -> Refused | None:

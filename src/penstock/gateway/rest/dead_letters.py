@@ -119,6 +119,7 @@ class DeadLetterAnswer(Struct):
     source: PlaceAnswer | None
     source_timestamp_ms: int
     message: MessageAnswer
+    traceback: str
 
 
 class DeadLettersAnswer(Struct):
@@ -358,6 +359,7 @@ def _dead_letter_answer(dead_letter: DeadLetterMessage) -> DeadLetterAnswer:
         None if source is None else PlaceAnswer(*source),
         dead_letter.source_timestamp_ms,
         message,
+        dead_letter.traceback,
     )
 
 

@@ -38,6 +38,7 @@ class NackEntry(Struct, forbid_unknown_fields=True):
     delay_ms: int | None = None
     error: str | None = None
     error_class: str | None = None
+    traceback: str | None = None
 
 
 class NackBody(Struct, forbid_unknown_fields=True):
@@ -49,22 +50,25 @@ class NackBody(Struct, forbid_unknown_fields=True):
     delay_ms: int | None = None
     error: str | None = None
     error_class: str | None = None
+    traceback: str | None = None
 
 
 class RejectEntry(Struct, forbid_unknown_fields=True):
     receipt: str
     error: str | None = None
     error_class: str | None = None
+    traceback: str | None = None
 
 
 class RejectBody(Struct, forbid_unknown_fields=True):
-    """Receipts, and the reason: `error`, and `error_class` for grouping."""
+    """Receipts, and the reason: `error`, `error_class` for grouping, and `traceback`."""
 
     receipt: str | UnsetType = UNSET
     receipts: list[str] | UnsetType = UNSET
     messages: list[RejectEntry] | UnsetType = UNSET
     error: str | None = None
     error_class: str | None = None
+    traceback: str | None = None
 
 
 class ExtendEntry(Struct, forbid_unknown_fields=True):
@@ -146,6 +150,7 @@ def _settlement(receipt: str, values: Body | Entry, action: SettleAction) -> Set
         error_class=getattr(values, "error_class", None),
         error_message=getattr(values, "error", None),
         lock_ms=getattr(values, "lock_ms", None),
+        traceback=getattr(values, "traceback", None),
     )
 
 

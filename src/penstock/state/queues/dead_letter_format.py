@@ -5,6 +5,7 @@
     penstock-dlq-group                        group that dead-lettered it
     penstock-dlq-attempts                     number of deliveries
     penstock-dlq-error-class, -error-message  reason
+    penstock-dlq-error-traceback              traceback of the error, if the consumer sent one
     penstock-dlq-first-failure, -last-failure times, in milliseconds
 
 Values are text. Key, value and the record's own headers are unchanged, and its headers come first.
@@ -26,6 +27,7 @@ GROUP = PREFIX + "group"
 ATTEMPTS = PREFIX + "attempts"
 ERROR_CLASS = PREFIX + "error-class"
 ERROR_MESSAGE = PREFIX + "error-message"
+ERROR_TRACEBACK = PREFIX + "error-traceback"
 FIRST_FAILURE = PREFIX + "first-failure"
 LAST_FAILURE = PREFIX + "last-failure"
 
@@ -53,6 +55,7 @@ def dead_letter_record(
         (ERROR_MESSAGE, failure.error_message),
         (FIRST_FAILURE, str(failure.first_ms)),
         (LAST_FAILURE, str(failure.last_ms)),
+        *([(ERROR_TRACEBACK, failure.traceback)] if failure.traceback else []),
     )
     headers = tuple(pair for pair in own if not pair[0].startswith(PREFIX))
     return Record(

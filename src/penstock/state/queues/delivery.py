@@ -22,11 +22,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.queues import delivery_state
 from penstock.state.queues.backlog import Arrival, Backlog
 from penstock.state.queues.delivery_state import (
     ERROR_TEXT_MAX,
+    TRACEBACK_MAX,
+    TRACEBACKS_MAX,
     ArchivedRecord,
     DeadLetterBatch,
     DeadLettersPlanned,
@@ -213,6 +217,7 @@ class Delivery(Backlog):
         is_patient: bool = False,
         error_class: str = "",
         error_message: str = "",
+        traceback: str = "",
     ) -> DeliveryOutcome:
         """Releases records for a retry, after `delay_ms` or the policy's backoff.
 
@@ -221,7 +226,9 @@ class Delivery(Backlog):
         held = self._require_held(member, first, last, now_ms)
         outcome = DeliveryOutcome()
         for lease in held:
-            self._fail(outcome, lease, now_ms, delay_ms, is_patient, error_class, error_message)
+            self._fail(
+                outcome, lease, now_ms, delay_ms, is_patient, error_class, error_message, traceback
+            )
         self._watch_rest(last)
         return outcome
 
@@ -234,6 +241,7 @@ class Delivery(Backlog):
         *,
         error_class: str = REJECTED,
         error_message: str = "",
+        traceback: str = "",
     ) -> DeliveryOutcome:
         """Rejects records: they are not retried."""
         held = self._require_held(member, first, last, now_ms)
@@ -243,7 +251,7 @@ class Delivery(Backlog):
                 failure = self._failure(
                     offset, lease.delivery_count, now_ms, 0, error_class, error_message
                 )
-                self._archive(outcome, offset, failure)
+                self._archive(outcome, offset, failure, traceback)
         self._watch_rest(last)
         return outcome
 
@@ -328,6 +336,7 @@ class Delivery(Backlog):
         is_patient: bool,
         error_class: str,
         error_message: str,
+        traceback: str = "",
     ) -> None:
         """Handles a failed delivery: another retry, or archiving."""
         count = lease.delivery_count
@@ -342,7 +351,7 @@ class Delivery(Backlog):
                 self._expire(outcome, offset, now_ms, count)
                 continue
             if count >= self.policy.deliveries_max:
-                self._archive(outcome, offset, failure)
+                self._archive(outcome, offset, failure, traceback)
                 continue
             self._keep(outcome.ops, Released(offset, offset, failure))
             priority = self._priorities.get(offset, 0)
@@ -372,9 +381,18 @@ class Delivery(Backlog):
             error_message[:ERROR_TEXT_MAX],
         )
 
-    def _archive(self, outcome: DeliveryOutcome, offset: int, failure: DeliveryFailure) -> None:
+    def _archive(
+        self,
+        outcome: DeliveryOutcome,
+        offset: int,
+        failure: DeliveryFailure,
+        traceback: str = "",
+    ) -> None:
         policy = self.policy
         if policy.dead_letters and (policy.dead_letter_expired or failure.error_class != EXPIRED):
+            traceback = traceback[:TRACEBACK_MAX]
+            if traceback and self.kept.traceback_chars + len(traceback) <= TRACEBACKS_MAX:
+                failure = msgspec.structs.replace(failure, traceback=traceback)
             self._keep(outcome.ops, ArchivedRecord(offset, failure))
             outcome.dead_letters.append(DeadLetter(offset, failure))
         else:

@@ -9,17 +9,22 @@ is the first offset that is not finished; leases do not overlap.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from penstock.base.append_times import AppendTimes
 from penstock.state.queues.intervals import IntervalSet
 
+V = TypeVar("V")
+
 ERROR_TEXT_MAX = 512
 """Maximum characters of an error's name and of its message."""
-
+TRACEBACK_MAX = 4_096
+"""Maximum characters of a failure's traceback."""
+TRACEBACKS_MAX = 256 * 1024
+"""Maximum characters of all tracebacks of a queue; beyond it, dead letters have none."""
 
 LOCK_MS_MAX = 12 * 3_600_000
 """Maximum lease that a gateway grants."""
@@ -44,6 +49,8 @@ class DeliveryFailure(msgspec.Struct, array_like=True, frozen=True):
     last_ms: int
     error_class: str = ""
     error_message: str = ""
+    traceback: str = ""
+    """Only while the record is archived; older versions ignore it."""
 
 
 class DeadLetterBatch(msgspec.Struct, array_like=True, frozen=True):
@@ -211,6 +218,7 @@ class QueueState:
         "leased",
         "leases",
         "start",
+        "traceback_chars",
     )
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
@@ -225,6 +233,8 @@ class QueueState:
         """Number of records in flight."""
         self.failures: dict[int, DeliveryFailure] = dict(snapshot.failures)
         self.archived: dict[int, DeliveryFailure] = dict(snapshot.archived)
+        self.traceback_chars = sum(len(one.traceback) for one in self.archived.values())
+        """Characters of all tracebacks."""
         self.dead_letter_batch = snapshot.dead_letter_batch
         self.has_ids = snapshot.has_ids
         self.append_times = AppendTimes(snapshot.appended)
@@ -307,6 +317,7 @@ class QueueState:
                 self._cut(op.offset, op.offset)
                 self.failures.pop(op.offset, None)
                 self.archived[op.offset] = op.failure
+                self.traceback_chars += len(op.failure.traceback)
             case Returned():
                 self._cut(op.first, op.last)
             case DeadLettersPlanned():
@@ -361,7 +372,8 @@ class QueueState:
         if self.failures:
             _forget(self.failures, first, last)
         if self.archived:
-            _forget(self.archived, first, last)
+            gone = _forget(self.archived, first, last)
+            self.traceback_chars -= sum(len(one.traceback) for one in gone)
         if last < self.start:
             return
         self.finished.add(max(first, self.start), last)
@@ -384,11 +396,11 @@ def _part(lease: LeaseState, first: int, last: int) -> LeaseState:
     )
 
 
-def _forget(table: dict[int, DeliveryFailure], first: int, last: int) -> None:
-    """Drops a run's entries, iterating over the shorter of the two."""
+def _forget(table: dict[int, V], first: int, last: int) -> list[V]:
+    """Drops and returns a run's entries, iterating over the shorter of the two."""
+    offsets: Iterable[int] = range(first, last + 1)
     if last - first < len(table):
-        for offset in range(first, last + 1):
-            table.pop(offset, None)
+        offsets = [offset for offset in offsets if offset in table]
     else:
-        for offset in [offset for offset in table if first <= offset <= last]:
-            del table[offset]
+        offsets = [offset for offset in table if first <= offset <= last]
+    return [table.pop(offset) for offset in offsets]

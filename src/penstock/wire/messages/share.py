@@ -168,6 +168,7 @@ class ShareFetchAcknowledgementBatch:
     lock_ms: int = int32(default=-1, tag=10003)
     is_unseen: bool = boolean(default=False, tag=10004)
     is_patient: bool = boolean(default=False, tag=10005)
+    traceback: str | None = string(nullable=True, default=None, tag=10006)
 
 
 @struct()
@@ -288,6 +289,7 @@ class ShareAcknowledgementBatch:
     lock_ms: int = int32(default=-1, tag=10003)
     is_unseen: bool = boolean(default=False, tag=10004)
     is_patient: bool = boolean(default=False, tag=10005)
+    traceback: str | None = string(nullable=True, default=None, tag=10006)
 
 
 @struct()

@@ -4,7 +4,15 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.queues.delivery import ANSWERED_BEFORE, Arrival, Delivery, DeliveryOutcome
-from penstock.state.queues.delivery_state import DeadLetterBatch, Finished, Op, QueueState, Snapshot
+from penstock.state.queues.delivery_state import (
+    TRACEBACK_MAX,
+    TRACEBACKS_MAX,
+    DeadLetterBatch,
+    Finished,
+    Op,
+    QueueState,
+    Snapshot,
+)
 from penstock.state.queues.policy import Order, QueuePolicy
 
 LOCK_MS = 100
@@ -364,3 +372,36 @@ def test_a_refusal_says_whether_the_records_were_finished_or_the_lease_ran_out()
         queue.accept("a", 0, 0, 0)
     with pytest.raises(Refused, match="the lease has expired"):
         queue.accept("a", 1, 1, 10)
+
+
+# -- tracebacks -------------------------------------------------------------------------------
+
+
+def test_traceback_is_kept_only_for_records_that_are_archived() -> None:
+    queue = machine(deliveries_max=2)
+    queue.arrive_run(0, 1)
+    queue.acquire("a", 2, 0)
+    queue.release("a", 0, 0, 0, error_class="E", traceback="first")
+    assert queue.kept.failures[0].traceback == ""
+    (rejected,) = queue.reject("a", 1, 1, 0, error_class="E", traceback="second").dead_letters
+    assert rejected.failure.traceback == "second"
+    queue.acquire("a", 1, 0)
+    (released,) = queue.release("a", 0, 0, 0, error_class="E", traceback="third").dead_letters
+    assert released.failure.traceback == "third"
+
+
+def test_tracebacks_of_a_queue_are_bounded_until_their_copies_are_written() -> None:
+    count = TRACEBACKS_MAX // TRACEBACK_MAX
+    queue = machine()
+    queue.arrive_run(0, count + 1)
+    queue.acquire("a", count + 2, 0)
+    long = "x" * (TRACEBACK_MAX + 1)
+    kept = queue.reject("a", 0, count - 1, 0, traceback=long).dead_letters
+    assert {len(one.failure.traceback) for one in kept} == {TRACEBACK_MAX}
+    (beyond,) = queue.reject("a", count, count, 0, traceback=long).dead_letters
+    assert beyond.failure.traceback == ""
+    reloaded = Delivery(queue.policy, QueueState(queue.kept.snapshot()))
+    for one in (queue, reloaded):
+        one.finish_dead_letter(0)
+        (after,) = one.reject("a", count + 1, count + 1, 0, traceback=long).dead_letters
+        assert after.failure.traceback != ""

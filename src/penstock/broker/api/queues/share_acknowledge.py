@@ -83,6 +83,9 @@ class AcknowledgementBatch(Protocol):
     @property
     def is_patient(self) -> bool: ...
 
+    @property
+    def traceback(self) -> str | None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Acknowledging:
@@ -171,6 +174,7 @@ def _ruling(
         batch.error_class or "",
         batch.error_message or "",
         batch.is_patient,
+        batch.traceback or "",
     )
 
 

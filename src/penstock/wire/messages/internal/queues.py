@@ -169,6 +169,7 @@ class LeaseRuling:
     lock_ms: int = int64(default=-1)
     error_class: str = string(default="")
     error_message: str = string(default="")
+    traceback: str = string(default="", tag=0)
 
 
 @message(key=30004, versions=(0, 0), flexible=0)
