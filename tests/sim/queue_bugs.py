@@ -108,7 +108,7 @@ BUGS = [
     QueueBug(dead_lettered_messages_are_not_planned, "stuck", 0),
     QueueBug(delays_are_ignored, "early", 2),
     QueueBug(deliveries_are_not_counted, "delivered-twice", 0),
-    QueueBug(redrives_forget_what_they_did, "redriven-twice", 18),
+    QueueBug(redrives_forget_what_they_did, "redriven-twice", 32),
     QueueBug(retries_do_not_come, "stuck", 0),
     QueueBug(one_delivery_more_than_allowed, "limit", 1),
     QueueBug(finished_is_not_kept, "redelivered", 0),

@@ -1,14 +1,15 @@
-"""Append times of records, kept apart from their timestamps: sparse lower bounds (ADR 35).
+"""Append times of records, kept apart from their timestamps: sparse bounds (ADR 35).
 
 An entry says that nothing from its offset on was there before its time. Replicas keep them in
-memory, by the loop's time; queues persist some of them, by their leader's clock.
+memory, by the loop's time; queues persist some of them, by their leader's clock. For a replica an
+entry is an upper bound as well: everything below its offset was there at its time.
 
 Bounds: one entry in `STEP_MS`; beyond `ENTRIES_MAX` every second one of the older half is dropped.
-A dropped entry makes a bound earlier, never later.
+A dropped entry makes a lower bound earlier and an upper bound later, never the other way round.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 STEP_MS = 1_000
@@ -49,6 +50,17 @@ class AppendTimes:
         """Time before which the record at `offset` was not appended; None: unknown."""
         at = bisect_right(self._offsets, offset)
         return self._times[at - 1] if at else None
+
+    def until(self, offset: int) -> int | None:
+        """Time at which the record at `offset` had been appended; None: unknown."""
+        at = bisect_right(self._offsets, offset)
+        return self._times[at] if at < len(self._times) else None
+
+    def forget_from(self, offset: int) -> None:
+        """Drops the entries of records that were truncated."""
+        at = bisect_left(self._offsets, offset)
+        del self._offsets[at:]
+        del self._times[at:]
 
     def forget_below(self, offset: int) -> None:
         """Drops entries that say nothing about the records from `offset` on."""

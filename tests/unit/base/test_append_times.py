@@ -26,6 +26,17 @@ def test_bounds_never_get_later_when_entries_are_dropped() -> None:
     assert times.since(999) == 999 * STEP_MS
 
 
+def test_upper_bounds_come_from_the_next_entry_and_end_with_a_truncation() -> None:
+    times = AppendTimes([(1, 1_000), (5, 5_000), (9, 9_000)])
+    assert [times.until(offset) for offset in (0, 1, 4, 5, 8, 9)] == [
+        1_000, 5_000, 5_000, 9_000, 9_000, None,
+    ]  # fmt: skip
+    times.forget_from(5)
+    assert times.entries() == ((1, 1_000),)
+    times.note(3, 20_000)
+    assert (times.until(2), times.until(3)) == (20_000, None)
+
+
 def test_a_clock_that_went_back_is_news() -> None:
     times = AppendTimes([(5, 10_000)])
     times.note(5, 99_000)

@@ -148,9 +148,10 @@ class LogRepair:
         self._copied.resets += 1
         await self._change(lambda: held.start_over(offset), lowest=offset)
 
-    async def copy(self, view: memoryview) -> bool:
+    async def copy(self, view: memoryview, uncommitted_from: int | None) -> bool:
         """Copies batches that need something persisted first: a new epoch, a gap.
 
+        `uncommitted_from`: see `Partition.copied`.
         True if the partition still follows afterwards.
         """
         partition, held = self._partition, self._partition.log
@@ -165,7 +166,7 @@ class LogRepair:
             taken = held.append_replica(view, self._clock.now_ms(), waits=False)
             assert taken, "what was expected is taken"
             self._copied.bytes += taken
-            partition.copied()
+            partition.copied(uncommitted_from)
             view = view[taken:]
         return True
 

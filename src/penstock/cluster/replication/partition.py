@@ -67,6 +67,10 @@ def always_reachable(node_id: int) -> bool:
     return True
 
 
+def _loop_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
 async def nothing() -> None:
     pass
 
@@ -122,6 +126,7 @@ class Partition:
     __slots__ = (
         "_acks",
         "_append_watchers",
+        "_appended_ms",
         "_context",
         "_durables",
         "_flusher",
@@ -182,6 +187,8 @@ class Partition:
         committed."""
         self.append_times = AppendTimes()
         """By the loop's time in milliseconds, since this node opened the log."""
+        self._appended_ms = _loop_ms()
+        """Loop time of the last append, or of opening the log."""
         self._context = context
         self._flusher = context.flusher
         self._acks: deque[tuple[int, CommitWaiter, object]] = deque()
@@ -334,14 +341,19 @@ class Partition:
         return False
 
     def _note_append(self, base_offset: int) -> None:
-        self.append_times.note(base_offset, int(asyncio.get_running_loop().time() * 1000))
+        self._appended_ms = _loop_ms()
+        self.append_times.note(base_offset, self._appended_ms)
 
-    def age_ms(self, offset: int) -> int | None:
-        """Upper bound of the time since the record at `offset` was appended; None: unknown."""
-        since_ms = self.append_times.since(offset)
-        if since_ms is None:
-            return None
-        return int(asyncio.get_running_loop().time() * 1000) - since_ms
+    def age_bounds_ms(self, offset: int) -> tuple[int, int | None]:
+        """Bounds of the time since the record at `offset` was appended.
+
+        Before the next noted append, or before the last append to this replica; and after what
+        `append_times` knows. None: unknown.
+        """
+        now_ms, since_ms = _loop_ms(), self.append_times.since(offset)
+        until_ms = self.append_times.until(offset)
+        age_ms_min = now_ms - (self._appended_ms if until_ms is None else until_ms)
+        return age_ms_min, None if since_ms is None else now_ms - since_ms
 
     # -- replicas ---------------------------------------------------------------------------
 
@@ -372,6 +384,8 @@ class Partition:
         """
         if uncommitted_from is not None:
             self._note_append(uncommitted_from)
+        else:
+            self._appended_ms = _loop_ms()
         if self.log.config.page_cache:
             self.advance()
         else:
@@ -411,6 +425,7 @@ class Partition:
         """Continues with a log that was truncated, started over or replaced."""
         self.known_end_max = None
         start, end = self.log.start_offset, self.log.end_offset
+        self.append_times.forget_from(end)
         self.high_watermark = max(start, min(self.high_watermark, end))
         self._release_durables(release_all=True)
         self._wake_all()

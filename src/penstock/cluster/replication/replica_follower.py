@@ -232,11 +232,12 @@ class ReplicaFollower:
         except (Refused, OSError) as error:
             self._append_failed(error)
             return 0
+        uncommitted_from = end_offset if is_new else None
         if not taken:
-            self._begin(self._copy_slowly(view, row))
+            self._begin(self._copy_slowly(view, row, uncommitted_from))
             return len(view)
         self._context.copied.bytes += taken
-        self._settle(row, end_offset if is_new else None)
+        self._settle(row, uncommitted_from)
         return taken
 
     def _settle(self, row: FetchPartitionData, uncommitted_from: int | None) -> None:
@@ -374,8 +375,10 @@ class ReplicaFollower:
             return
         await self._repair.start_over(start_offset)
 
-    async def _copy_slowly(self, view: memoryview, row: FetchPartitionData) -> None:
-        if await self._repair.copy(view):
+    async def _copy_slowly(
+        self, view: memoryview, row: FetchPartitionData, uncommitted_from: int | None
+    ) -> None:
+        if await self._repair.copy(view, uncommitted_from):
             self._attempt = 0
             self.partition.is_unwritable = False
             self._learn(row)

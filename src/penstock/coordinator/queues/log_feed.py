@@ -248,10 +248,10 @@ class LogFeed:
         noted_ms = self._machine.kept.append_times.since(base_offset)
         if noted_ms is not None:
             since_ms = noted_ms
-        age_ms = self._partition.age_ms(base_offset)
-        if age_ms is not None:
-            since_ms = max(since_ms, now_ms - age_ms)
-        return WriteTimes(since_ms, now_ms)
+        age_ms_min, age_ms_max = self._partition.age_bounds_ms(base_offset)
+        if age_ms_max is not None:
+            since_ms = max(since_ms, now_ms - age_ms_max)
+        return WriteTimes(since_ms, now_ms - age_ms_min)
 
     def _note_append(self, base_offset: int, written: WriteTimes) -> None:
         if written.has_corrected:

@@ -49,12 +49,12 @@ async def begin(node: Node) -> None:
     await asyncio.sleep(5)
 
 
-async def is_delayed_until(node: Node, from_s: float) -> None:
-    """The last message is delivered once its delay is over, counted from `from_s`."""
+async def is_delayed_until(node: Node, from_s: float, others: list[int] | None = None) -> None:
+    """The delayed message is delivered once its delay is over, counted from `from_s`."""
     loop = asyncio.get_running_loop()
     queue = await node.ctx.queue.queues.open(await key_of(node))
     await asyncio.sleep(from_s + DELAY_S - 4 - loop.time())
-    assert (await take(queue, "a")).offsets == [0]
+    assert (await take(queue, "a")).offsets == (others or [0])
     await asyncio.sleep(5)
     assert (await take(queue, "b")).offsets == [1]
 
@@ -86,6 +86,17 @@ async def test_delay_counts_from_the_append_while_the_queue_is_closed(node: Node
     appended_s = asyncio.get_running_loop().time()
     await asyncio.sleep(20)
     await is_delayed_until(node, appended_s)
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_delay_of_a_clock_ahead_counts_from_the_append_when_read_again(node: Node) -> None:
+    await begin(node)
+    await publish_late(node, behind_s=-BEHIND_S)
+    appended_s = asyncio.get_running_loop().time()
+    await append(node, ())
+    await asyncio.sleep(20)
+    await close(node)
+    await is_delayed_until(node, appended_s, [0, 2])
 
 
 @run_with(on_node, configs=CONFIGS)
