@@ -19,7 +19,7 @@ from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS,
 from penstock.cluster.configs.config_types import Config, UpdateMode
 from penstock.gateway.app import PAGES
 from penstock.gateway.console.middleware import API
-from penstock.gateway.console.route_table import ROWS
+from penstock.gateway.console.mount import ROWS
 from penstock.gateway.http.metrics import sample_name
 from penstock.gateway.registry.route_table import PAGES as REGISTRY_PAGES
 from penstock.gateway.registry.route_table import ROWS as REGISTRY_ROWS

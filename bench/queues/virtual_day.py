@@ -15,9 +15,9 @@ from penstock.base.errors import Refused
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
 from penstock.gateway.core.messages import OutgoingMessage, ReceivedMessage
+from penstock.gateway.core.permissions import Principal
 from simulation.clock import SimClock
 from simulation.cluster import SimCluster
 from simulation.host import SimHost

@@ -15,7 +15,7 @@ from penstock.broker.api.routes import ROUTES
 from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from penstock.gateway.app import HttpState, build_app
 from penstock.gateway.console.middleware import API
-from penstock.gateway.console.route_table import ROWS as CONSOLE_ROWS
+from penstock.gateway.console.mount import ROWS as CONSOLE_ROWS
 from penstock.gateway.http.router import RouteIndex
 from penstock.gateway.registry.endpoint import ROOTS
 from penstock.gateway.registry.route_table import ROWS

@@ -20,15 +20,14 @@ from starlette.exceptions import HTTPException
 
 from penstock.base.errors import Corrupt, PeerError, Refused
 from penstock.cluster.metadata.store_keys import AccessKeyRecord, UserRecord
-from penstock.gateway.core.receipts import Receipts
+from penstock.gateway.core.messages import Receipts
 from penstock.gateway.http.forwarded import ForwardedFor, read_networks
 from penstock.gateway.http.request_io import parse_json
-from penstock.gateway.registry.request_bodies import ModeBody, SchemaBody, read_body, read_config
+from penstock.gateway.registry.request import ModeBody, SchemaBody, read_body, read_config
 from penstock.gateway.rest.message_json import outgoing_of
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
-from penstock.gateway.sns.filter_matching import matches_body
-from penstock.gateway.sns.filter_policies import check_policy, read_policy
+from penstock.gateway.sns.filter_policies import check_policy, matches_body, read_policy
 from penstock.gateway.sqs.actions import SQS_ACTIONS
 from penstock.gateway.sqs.endpoint import keys_of
 from penstock.gateway.sqs.errors import Fault

@@ -24,7 +24,7 @@ from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS,
 from penstock.coordinator import groups_by_topic
 from penstock.coordinator.queues import admin, settle, state_store
 from penstock.gateway.app import PAGES
-from penstock.gateway.console.route_table import ROWS as CONSOLE_ROWS
+from penstock.gateway.console.mount import ROWS as CONSOLE_ROWS
 from penstock.gateway.http.metrics import sample_name
 from penstock.gateway.registry.route_table import PAGES as REGISTRY_PAGES
 from penstock.gateway.registry.route_table import ROWS as REGISTRY_ROWS

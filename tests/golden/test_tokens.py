@@ -9,10 +9,9 @@ import pytest
 from penstock.base.ids import NO_TOPIC_ID, TopicId, parse_topic_id, show_topic_id
 from penstock.cluster.access.quota_entities import entity_at, path_of
 from penstock.cluster.storage.log_directories import directory_of
-from penstock.gateway.core.receipts import MEMBER_BYTES, Receipt, Receipts, new_member
-from penstock.gateway.sqs.digests import AttributeValue
-from penstock.gateway.sqs.message_attributes import attributes_of, headers_of
-from penstock.gateway.sqs.pagination import page
+from penstock.gateway.core.messages import MEMBER_BYTES, Receipt, Receipts, new_member
+from penstock.gateway.sqs.message_attributes import AttributeValue, attributes_of, headers_of
+from penstock.gateway.sqs.requests import page
 from penstock.gateway.sqs.send import new_message_id
 from penstock.security.quotas import DEFAULT, Entity
 from penstock.security.scram import credential_of, salted_password

@@ -6,8 +6,8 @@ from typing import Any
 from penstock.broker.api.call import Prepared
 from penstock.broker.api.context import Context
 from penstock.broker.api.routes import ROUTES
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.permissions import Principal
 from penstock.security.acl_types import ANY
 from penstock.wire.codec import reader, writer
 from penstock.wire.messages.acls import DescribeAclsRequest

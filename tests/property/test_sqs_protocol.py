@@ -9,13 +9,21 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.sns.filter_matching import matches_attributes, matches_body
-from penstock.gateway.sns.filter_policies import check_policy, read_policy
-from penstock.gateway.sqs.digests import AttributeValue, digest_attributes
+from penstock.gateway.sns.filter_policies import (
+    check_policy,
+    matches_attributes,
+    matches_body,
+    read_policy,
+)
 from penstock.gateway.sqs.errors import Fault
-from penstock.gateway.sqs.message_attributes import attributes_of, headers_of, is_text
-from penstock.gateway.sqs.query_forms import read_form
-from penstock.gateway.sqs.query_xml import SQS_NAMESPACE, write_result
+from penstock.gateway.sqs.message_attributes import (
+    AttributeValue,
+    attributes_of,
+    digest_attributes,
+    headers_of,
+    is_text,
+)
+from penstock.gateway.sqs.protocols import SQS_NAMESPACE, read_form, write_result
 from penstock.gateway.sqs.requests import SendMessage, SendMessageBatch, read_request
 from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, verify
 

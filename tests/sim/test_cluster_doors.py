@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.base.errors import Refused
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
 from penstock.gateway.core.groups import Commit
 from penstock.gateway.core.messages import OutgoingMessage, Placed
+from penstock.gateway.core.permissions import Principal
 from penstock.node.node import Node
 from penstock.wire.messages.topics import (
     CreatableReplicaAssignment,

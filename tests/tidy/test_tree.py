@@ -164,24 +164,17 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
     assert not found
 
 
-def test_unit_tests_mirror_the_source() -> None:
-    """A test file is found from the file it tests, and the other way round."""
+def test_unit_tests_mirror_the_packages() -> None:
+    """A test file is in the folder of the package that it tests, beside the tests of its kin."""
     strays = []
     for path in files("tests/unit"):
         inside = path.relative_to(ROOT / "tests" / "unit")
         if not path.name.startswith("test_") or path.suffix != ".py":
             continue
-        subject = path.stem.removeprefix("test_")
         folder = (ROOT if inside.parts[0] == "simulation" else SOURCE) / inside.parent
-        if subject.endswith("_contract"):  # what every version of a port must do
-            continue
-        # `test_log_recovery.py` may hold a chapter of what is said about `log.py`.
-        if not any(
-            subject == source.stem.lstrip("_") or subject.startswith(source.stem.lstrip("_") + "_")
-            for source in folder.glob("*.py*")
-        ):
+        if not any(folder.glob("*.py*")):
             strays.append(show(path))
-    assert not strays, f"no source file of that name: {strays}"
+    assert not strays, f"no package of that name: {strays}"
 
 
 def test_errors_are_swallowed_only_where_they_may_be() -> None:

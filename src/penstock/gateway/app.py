@@ -28,7 +28,6 @@ from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.core.permissions import may
 from penstock.gateway.http.authentication import Users
-from penstock.gateway.http.instrumented_route import instrumented
 from penstock.gateway.http.metrics import content_type_for, is_strict, render_steps
 from penstock.gateway.http.problems import (
     answer_client_gone,
@@ -37,7 +36,7 @@ from penstock.gateway.http.problems import (
     answer_refused,
 )
 from penstock.gateway.http.request_io import WaitingRequests, principal_of
-from penstock.gateway.http.router import RouteIndex
+from penstock.gateway.http.router import RouteIndex, instrumented
 from penstock.gateway.registry.endpoint import registry_routes
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sqs.endpoint import AwsFront

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.log_reader import Portion, size_of
-from penstock.gateway.core.permissions import require_topic
+from penstock.gateway.core.permissions import Principal, require_topic
 
 PARTITIONS_MAX = 64
 PAGE_MAX = 200

@@ -20,10 +20,10 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_pool import FairPool
 from penstock.client.consumer.fetched import FetchedRecord
 from penstock.gateway.console.message_pages import PageOffsets
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.log_reader import Portion, size_of
+from penstock.gateway.core.permissions import Principal
 
 WINDOW = 2_000
 CHUNK_BYTES = 1 << 20

@@ -1,18 +1,103 @@
-"""Mount of the console on the HTTP port: pages, files, routes and middleware."""
+"""Mount of the console on the HTTP port: pages, files, routes and middleware.
 
+Route table of the console, below `/console/api`. These routes serve the console's pages and
+change with them. Programs should use the routes of `gateway.rest.route_table`, which the pages
+use, too, where they suffice.
+
+Static files of the console: pages, scripts and styles in `static`. They are read once, at the
+first request. Browsers cache and revalidate them (ETag), so that a new version of the broker is
+used at once and no file is sent twice.
+"""
+
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from penstock.base.ports import Workers
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.middleware import API, ROOT, ConsoleMiddleware
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.route_table import ROWS
-from penstock.gateway.console.static_files import INDEX, Assets
-from penstock.gateway.http.instrumented_route import instrumented
+from penstock.gateway.console.routes import (
+    dead_letters,
+    groups,
+    login,
+    messages,
+    nodes,
+    overview,
+    pipelines,
+    queues,
+    security,
+    topics,
+)
+from penstock.gateway.http.router import instrumented
+
+FOLDER = Path(__file__).parent / "static"
+INDEX = "index.html"
+MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+NOT_FOUND, NOT_MODIFIED = 404, 304
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    body: bytes
+    media_type: str
+    etag: str
+
+
+class Assets:
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._assets: dict[str, Asset] | None = None
+
+    async def answer(self, request: Request, name: str) -> Response:
+        if self._assets is None:
+            self._assets = await self._workers.run(read_all)
+        asset = self._assets.get(name)
+        if asset is None:
+            raise HTTPException(NOT_FOUND)
+        headers = {"etag": asset.etag, "cache-control": "no-cache"}
+        if asset.etag in request.headers.get("if-none-match", ""):
+            return Response(status_code=NOT_MODIFIED, headers=headers)
+        return Response(asset.body, headers=headers, media_type=asset.media_type)
+
+
+def read_all() -> dict[str, Asset]:
+    """Reads all files; returns them by their paths below `static`."""
+    found: dict[str, Asset] = {}
+    for path in sorted(FOLDER.rglob("*")):
+        if path.suffix in MEDIA_TYPES:
+            body = path.read_bytes()
+            etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+            name = path.relative_to(FOLDER).as_posix()
+            found[name] = Asset(body, MEDIA_TYPES[path.suffix], etag)
+    return found
+
+
+FAMILIES = (
+    login,
+    overview,
+    topics,
+    messages,
+    groups,
+    queues,
+    dead_letters,
+    nodes,
+    pipelines,
+    security,
+)
+ROWS: tuple[ConsoleRow, ...] = tuple(row for family in FAMILIES for row in family.ROWS)
 
 
 class ConsoleMount:

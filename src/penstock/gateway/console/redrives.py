@@ -7,18 +7,20 @@ delivered yet can be taken back (`gateway.core.dead_letters.DeadLetterAdmin.take
 Bounds: `REDRIVES_MAX` redrives, and `COPIES_MAX` copies to undo of each.
 """
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.dead_letters.message import DeadLetterFilter
 from penstock.client.dead_letters.redrive import RedrivenRecord, RedriveReport
 from penstock.gateway.core.background_jobs import RUNNING, BackgroundJob, ProgressCallback
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.dead_letters import DEAD_LETTERS_MAX
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.permissions import Principal
+
+if TYPE_CHECKING:
+    import asyncio
 
 REDRIVES_MAX = 50
 COPIES_MAX = 20_000

@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import Corrupt, PeerError, Refused
 from penstock.base.scrape_activity import ScrapeActivity
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import DEAD_LETTERS, PositionKind, TopicImage
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.core.queues import QueueStanding
 from penstock.gateway.core.topics import EARLIEST
 from penstock.security.acl_types import NODE_USER

@@ -55,8 +55,7 @@ from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.gauges import NAME_CONFIG, dead_letter_topics
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
 from penstock.gateway.core.background_jobs import ProgressCallback
-from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.permissions import may, require_group, require_topic
+from penstock.gateway.core.permissions import Principal, may, require_group, require_topic
 from penstock.security.quotas import QuotaKind
 from penstock.state.queues.inspection import RunState
 

@@ -6,9 +6,14 @@ An error of the whole call is raised as Refused; an error of one message is in i
 result.
 
 Bounds: `publish.MESSAGES_MAX`, `RECORDS_MAX`, `SETTLEMENTS_MAX`, `WAIT_MS_MAX`, `LOCK_MS_MAX`.
+
+Prefetch limit of a stream: its flow control. A stream pushes messages. Without a limit a slow
+consumer would hold leases on messages that it has not started with, until they expire. A
+delivered message counts until it is settled through this node or its lease ends.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
@@ -22,36 +27,90 @@ from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.receive import ReceiveRequest, Taken, nothing
 from penstock.coordinator.queues.record_reader import leased_records
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.gateway.core.background_jobs import BackgroundJobs
-from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.configs import Configs
-from penstock.gateway.core.coordinator_calls import CoordinatorCalls
 from penstock.gateway.core.dead_letters import DeadLetterAdmin
-from penstock.gateway.core.fanouts import Fanouts
-from penstock.gateway.core.group_registration import ShareGroupRegistration
-from penstock.gateway.core.groups import Groups, check_group_name
-from penstock.gateway.core.in_process_calls import InProcessCalls
-from penstock.gateway.core.leader_calls import LeaderCalls
+from penstock.gateway.core.groups import (
+    Groups,
+    GroupScaling,
+    ShareGroupRegistration,
+    check_group_name,
+)
+from penstock.gateway.core.in_process_calls import CoordinatorCalls, InProcessCalls, LeaderCalls
 from penstock.gateway.core.log_reader import GatewayLogReader
 from penstock.gateway.core.messages import (
     DELAY_MS_MAX,
     HANDED_BYTES_MAX,
+    MEMBER_BYTES,
     OutgoingMessage,
     Placed,
+    Receipts,
     ReceivedMessage,
+    new_member,
     size_of,
 )
-from penstock.gateway.core.permissions import require_group, require_topic
-from penstock.gateway.core.prefetch import Prefetch
-from penstock.gateway.core.publish import Publisher
+from penstock.gateway.core.permissions import Principal, require_group, require_topic
+from penstock.gateway.core.publish import Fanouts, Publisher
 from penstock.gateway.core.queues import Queues
-from penstock.gateway.core.receipts import MEMBER_BYTES, Receipts, new_member
-from penstock.gateway.core.scaling import GroupScaling
-from penstock.gateway.core.topics import TopicAdmin
+from penstock.gateway.core.topics import Configs, TopicAdmin
 from penstock.gateway.core.tracing import NO_ANSWER, GatewayTracing
 from penstock.security.quotas import QuotaKind
 from penstock.state.queues.delivery_headers import PRIORITY
 from penstock.state.queues.state_shard import QueueKey
+
+EXTENSION_MS = 30_000
+"""Assumed duration of an extension without one."""
+
+
+class Prefetch:
+    """Messages that one stream has delivered and that are not settled."""
+
+    def __init__(self, by_receipt: dict[str, "Prefetch"], limit: int, time: SteadyTime) -> None:
+        """`by_receipt`: shared by all streams; the gateway finds a receipt's stream in it."""
+        self._by_receipt = by_receipt
+        self._limit = limit
+        self._time = time
+        self._until_ms: dict[str, int] = {}
+        self._news = asyncio.Event()
+
+    def handed_out(self, messages: Iterable[ReceivedMessage]) -> None:
+        for message in messages:
+            self._until_ms[message.receipt] = message.lock_until_ms
+            self._by_receipt[message.receipt] = self
+
+    def settled(self, receipt: str) -> None:
+        self._until_ms.pop(receipt, None)
+        self._by_receipt.pop(receipt, None)
+        self._news.set()
+
+    def extended(self, receipt: str, lock_ms: int | None) -> None:
+        self._until_ms[receipt] = self._time.now_ms() + (
+            EXTENSION_MS if lock_ms is None else lock_ms
+        )
+
+    async def capacity(self) -> int:
+        """Returns how many more may be delivered; waits until that is at least one."""
+        while True:
+            now_ms = self._time.now_ms()
+            for receipt in [key for key, until in self._until_ms.items() if until <= now_ms]:
+                self.settled(receipt)
+            if len(self._until_ms) < self._limit:
+                return self._limit - len(self._until_ms)
+            self._news.clear()
+            next_ms = min(self._until_ms.values()) - now_ms
+            timer = asyncio.get_running_loop().call_later(next_ms / 1000, self._news.set)
+            try:
+                await self._news.wait()
+            finally:
+                timer.cancel()
+
+    def close(self) -> list[str]:
+        """Ends the stream; returns the receipts that are not settled."""
+        left = list(self._until_ms)
+        for receipt in left:
+            self.settled(receipt)
+        return left
+
 
 RECORDS_MAX = 10_000
 SETTLEMENTS_MAX = 10_000

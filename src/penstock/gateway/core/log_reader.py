@@ -29,11 +29,10 @@ from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.group_lag import ends_elsewhere
 from penstock.coordinator.queues.receive import nothing
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.groups import Groups
-from penstock.gateway.core.leader_calls import LeaderCalls
+from penstock.gateway.core.in_process_calls import LeaderCalls
 from penstock.gateway.core.messages import HANDED_BYTES_MAX
-from penstock.gateway.core.permissions import require_group, require_topic
+from penstock.gateway.core.permissions import Principal, require_group, require_topic
 from penstock.gateway.core.topics import EARLIEST, LATEST, TopicAdmin
 from penstock.security.quotas import QuotaKind
 from penstock.wire.messages.fetch import (

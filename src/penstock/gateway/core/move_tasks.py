@@ -26,10 +26,9 @@ from penstock.client.dead_letters.message import DeadLetterMessage, dead_letter_
 from penstock.client.dead_letters.redrive import Redriver, is_record_lost
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.store_keys import MoveRecord
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
 from penstock.gateway.core.messages import ReceivedMessage
-from penstock.gateway.core.permissions import require_topic
+from penstock.gateway.core.permissions import Principal, require_topic
 from penstock.gateway.core.queues import queue_group
 
 RUNNING, CANCELLING, CANCELLED = "RUNNING", "CANCELLING", "CANCELLED"

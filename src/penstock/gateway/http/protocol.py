@@ -7,6 +7,12 @@ traceback for pipelined requests of a disconnected client. This module handles a
 Bounds: bytes and number of headers, time until a head must be complete, minimum pace of a body,
 time a client may read nothing. Exceeding one ends that connection only. Malformed requests get a
 400 before any other layer sees them, also if the path or the query is not UTF-8.
+
+Security headers for browsers on every response of the HTTP port, whichever layer made it. They
+keep browsers from sniffing data as a page, showing it in a frame, or loading anything for it;
+over TLS they require TLS for later visits (HSTS). Responses of the layers below the application,
+such as a 400 for a malformed request, have them, too. A response's own header of the same name
+wins: pages allow their own scripts and styles.
 """
 
 import asyncio
@@ -14,13 +20,49 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import httptools
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from penstock.gateway.http.connection_limits import ConnectionLimiter
-from penstock.gateway.http.response_headers import DefaultHeaders
+
+Rows = list[tuple[bytes, bytes]]
+POLICY = b"default-src 'none'; frame-ancestors 'none'"
+
+
+def headers_of(hsts_seconds: int | None = None) -> Rows:
+    """Returns the headers. `hsts_seconds`: time for which browsers must use TLS; None: no TLS."""
+    rows = [
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"content-security-policy", POLICY),
+    ]
+    if hsts_seconds is not None:
+        rows.append((b"strict-transport-security", b"max-age=%d" % hsts_seconds))
+    return rows
+
+
+class DefaultHeaders:
+    """Wraps the application for one request so that no header is sent twice."""
+
+    def __init__(self, app: ASGIApp, cycle: RequestResponseCycle) -> None:
+        self._app = app
+        self._cycle = cycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cycle = self._cycle
+
+        async def send_once(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name for name, _ in message["headers"]}
+                rows = cycle.default_headers
+                cycle.default_headers = [row for row in rows if row[0] not in own]
+            await send(message)
+
+        await self._app(scope, receive, send_once)
+
 
 HEAD_BYTES_MAX = 32 * 1024
 HEADERS_MAX = 100

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.http.forwarded import PEER, connected_from
 from penstock.gateway.http.problems import CLIENT_GONE, PRINCIPAL
 from penstock.security.acl_types import ANONYMOUS

@@ -20,8 +20,7 @@ import msgspec
 
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.permissions import may
+from penstock.gateway.core.permissions import Principal, may
 from penstock.state.registry import requests
 from penstock.state.registry.compatibility_levels import SubjectMode
 from penstock.state.registry.errors import RegistryErrorCode, Rejected

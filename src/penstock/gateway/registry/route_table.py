@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.gateway.registry.request import RegistryRequest
-from penstock.gateway.registry.request_bodies import (
+from penstock.gateway.registry.request import (
     ModeBody,
+    RegistryRequest,
     SchemaBody,
     plain,
     read_body,

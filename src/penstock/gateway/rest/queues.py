@@ -1,12 +1,70 @@
-"""Queues: topics with the groups that share them, and counts of their messages by state."""
+"""Queues: topics with the groups that share them, and counts of their messages by state.
+
+Recommended consumer count of a group, in the format of KEDA's metrics-api scaler.
+"""
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.client.admin.scaling import ScalingTarget
 from penstock.gateway.core.gateway import Gateway
-from penstock.gateway.http.request_io import json_answer, optional_text, principal_of
+from penstock.gateway.http.request_io import (
+    integer,
+    json_answer,
+    optional_integer,
+    optional_text,
+    principal_of,
+)
 from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
+
+TARGET_SECONDS = 60
+REPLICAS_MAX = 1_000
+
+
+class ScalingAnswer(Struct):
+    """`desired_replicas`: number of consumers to scale to; the other fields are its inputs."""
+
+    group: str
+    kind: str
+    desired_replicas: int
+    current_replicas: int
+    reason: str
+    lag: int
+    largest_partition_lag: int
+    partitions: int
+    read_per_second: float | None
+    """None until the second request for the group."""
+    written_per_second: float | None
+    replica_per_second: float | None
+
+
+async def show_scaling(gateway: Gateway, request: Request) -> Response:
+    group = request.path_params["group"]
+    rate = optional_integer(request, "rate", 1, 1_000_000_000)
+    target = ScalingTarget(
+        target_s=integer(request, "target_delay", TARGET_SECONDS, 1, 86_400),
+        low=integer(request, "min", 0, 0, REPLICAS_MAX),
+        high=integer(request, "max", REPLICAS_MAX, 1, REPLICAS_MAX),
+        rate=rate,
+    )
+    found = await gateway.scaling.one(principal_of(request), group, target)
+    now, scaling = found.now, found.scaling
+    return json_answer(
+        ScalingAnswer(
+            group,
+            found.kind,
+            scaling.desired,
+            found.members,
+            scaling.reason,
+            now.lag,
+            now.largest_lag,
+            now.partitions,
+            scaling.read_per_s,
+            scaling.written_per_s,
+            scaling.member_per_s,
+        )
+    )
 
 
 class QueueRow(Struct):
@@ -100,5 +158,19 @@ ENDPOINTS = (
         describe_queue,
         answer=QueueResponse,
         refusals=(403, 404, 503),
+    ),
+    RestEndpoint(
+        "GET",
+        "/groups/{group}/scaling",
+        "recommend a number of consumers for a group or queue, for autoscalers",
+        show_scaling,
+        parameters=(
+            Parameter("target_delay", "seconds that a record may wait", "integer", TARGET_SECONDS),
+            Parameter("min", "minimum number of consumers", "integer", 0),
+            Parameter("max", "maximum number of consumers", "integer", REPLICAS_MAX),
+            Parameter("rate", "records per second that one consumer reads, if known", "integer"),
+        ),
+        answer=ScalingAnswer,
+        refusals=(403, 404, 422, 503),
     ),
 )

@@ -19,8 +19,7 @@ from penstock.base.errors import Refused
 from penstock.base.retry import Retry
 from penstock.broker.api.quota import Throttled
 from penstock.broker.api.route_row import Operation
-from penstock.gateway.core.gateway import LOCK_MS_MAX, Gateway, SettleAction, Settlement
-from penstock.gateway.core.prefetch import Prefetch
+from penstock.gateway.core.gateway import LOCK_MS_MAX, Gateway, Prefetch, SettleAction, Settlement
 from penstock.gateway.http.problems import entry_of
 from penstock.gateway.http.request_io import (
     WaitingRequests,

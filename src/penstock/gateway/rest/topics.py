@@ -6,9 +6,9 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import show_topic_id
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.core.topics import TOPIC_KIND, ConfigValue, OffsetBounds
 from penstock.gateway.http.audit import set_audited_resources
 from penstock.gateway.http.request_io import flag, json_answer, no_content, principal_of, read_json

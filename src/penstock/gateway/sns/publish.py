@@ -19,13 +19,11 @@ import msgspec
 from penstock.base.errors import Refused
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.cluster_types import FanoutRecord, SubscriptionRecord
-from penstock.gateway.sns import requests, topic_names
-from penstock.gateway.sns.filter_matching import matches_attributes, matches_body
-from penstock.gateway.sns.filter_policies import read_policy
+from penstock.gateway.sns import requests
+from penstock.gateway.sns.filter_policies import matches_attributes, matches_body, read_policy
 from penstock.gateway.sns.subscriptions import FILTER, OF_BODY, RAW, SCOPE
 from penstock.gateway.sns.topics import CONTENT_DEDUP, find
-from penstock.gateway.sqs.batch_requests import batch_answer, check_entries
-from penstock.gateway.sqs.call import Answer, AwsCall
+from penstock.gateway.sqs.call import Answer, AwsCall, batch_answer, check_entries
 from penstock.gateway.sqs.errors import Fault, fault_of, no_queue
 from penstock.gateway.sqs.message_attributes import check_text, headers_of, size_of
 from penstock.gateway.sqs.queue_attributes import SqsQueue
@@ -136,11 +134,11 @@ class _FanOut:
         shown: dict[str, object] = {
             "Type": "Notification",
             "MessageId": id_,
-            "TopicArn": topic_names.topic_arn(call.region, name),
+            "TopicArn": requests.topic_arn(call.region, name),
             "Message": _text(message),
             "Timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "UnsubscribeURL": f"{call.base_url}/?Action=Unsubscribe&SubscriptionArn="
-            + topic_names.subscription_arn(call.region, name, subscription.id),
+            + requests.subscription_arn(call.region, name, subscription.id),
         }
         if message.subject is not None:
             shown["Subject"] = message.subject

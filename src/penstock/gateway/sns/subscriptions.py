@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.cluster_types import FanoutRecord, SubscriptionRecord
 from penstock.gateway.core.permissions import require_topic
-from penstock.gateway.sns import requests, topic_names
+from penstock.gateway.sns import requests
 from penstock.gateway.sns.filter_policies import check_policy
 from penstock.gateway.sns.topics import PAGE, alter, find
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault
-from penstock.gateway.sqs.pagination import page
 from penstock.gateway.sqs.queue_names import ACCOUNT, is_fifo, queue_of_arn
+from penstock.gateway.sqs.requests import page
 
 SUBSCRIPTIONS_MAX = 200
 RAW, FILTER, SCOPE = "RawMessageDelivery", "FilterPolicy", "FilterPolicyScope"
@@ -70,11 +70,11 @@ async def subscribe(call: AwsCall, request: requests.Subscribe) -> Answer:
         return replace(record, subscriptions=(*record.subscriptions, wanted))
 
     await alter(call, name, edit)
-    return {"SubscriptionArn": topic_names.subscription_arn(call.region, name, found[-1])}
+    return {"SubscriptionArn": requests.subscription_arn(call.region, name, found[-1])}
 
 
 async def unsubscribe(call: AwsCall, request: requests.Unsubscribe) -> Answer:
-    name, subscription_id = topic_names.subscription_of_arn(request.subscription_arn)
+    name, subscription_id = requests.subscription_of_arn(request.subscription_arn)
     require_topic(call.node, call.principal, Operation.READ, name)
     if name not in call.gateway.fanouts.all:
         return {}
@@ -158,16 +158,16 @@ def _listed(rows: Mapping[str, Mapping[str, str]], token: str | None) -> Answer:
 
 def _show(call: AwsCall, topic: str, subscription: SubscriptionRecord) -> dict[str, str]:
     return {
-        "SubscriptionArn": topic_names.subscription_arn(call.region, topic, subscription.id),
+        "SubscriptionArn": requests.subscription_arn(call.region, topic, subscription.id),
         "Owner": ACCOUNT,
         "Protocol": "sqs",
         "Endpoint": call.arn(subscription.queue),
-        "TopicArn": topic_names.topic_arn(call.region, topic),
+        "TopicArn": requests.topic_arn(call.region, topic),
     }
 
 
 def _subscription(call: AwsCall, arn: str) -> tuple[str, SubscriptionRecord]:
-    name, subscription_id = topic_names.subscription_of_arn(arn)
+    name, subscription_id = requests.subscription_of_arn(arn)
     require_topic(call.node, call.principal, Operation.READ, name)
     record = call.gateway.fanouts.all.get(name, FanoutRecord())
     for subscription in record.subscriptions:

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.cluster_types import FanoutRecord
-from penstock.gateway.core.fanouts import size_of
 from penstock.gateway.core.permissions import require_topic
-from penstock.gateway.sns import requests, topic_names
+from penstock.gateway.core.publish import size_of
+from penstock.gateway.sns import requests
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault
-from penstock.gateway.sqs.pagination import page
 from penstock.gateway.sqs.queue_names import ACCOUNT, is_fifo
+from penstock.gateway.sqs.requests import page
 
 TOPICS_MAX = 10_000
 RECORD_BYTES_MAX = 1 << 20
@@ -34,7 +34,7 @@ TOPIC_ATTRIBUTES = (CONTENT_DEDUP, "DeliveryPolicy", "DisplayName", "FifoTopic",
 
 async def create_topic(call: AwsCall, request: requests.CreateTopic) -> Answer:
     name = request.name
-    topic_names.check_new_name(name)
+    requests.check_new_name(name)
     require_topic(call.node, call.principal, Operation.CREATE, name)
     attributes = dict(request.attributes)
     for attribute, value in attributes.items():
@@ -64,11 +64,11 @@ async def create_topic(call: AwsCall, request: requests.CreateTopic) -> Answer:
         return FanoutRecord(attributes=attributes, tags=request.tags)
 
     await call.gateway.fanouts.change(name, edit)
-    return {"TopicArn": topic_names.topic_arn(call.region, name)}
+    return {"TopicArn": requests.topic_arn(call.region, name)}
 
 
 async def delete_topic(call: AwsCall, request: requests.DeleteTopic) -> Answer:
-    name = topic_names.topic_of_arn(request.topic_arn)
+    name = requests.topic_of_arn(request.topic_arn)
     require_topic(call.node, call.principal, Operation.DELETE, name)
     await call.gateway.fanouts.change(name, lambda present: None)
     return {}
@@ -78,7 +78,7 @@ async def list_topics(call: AwsCall, request: requests.ListTopics) -> Answer:
     names_seen = [name for name in sorted(call.gateway.fanouts.all) if call.may_see(name)]
     shown, token = page(names_seen, PAGE, request.next_token)
     answer: Answer = {
-        "Topics": [{"TopicArn": topic_names.topic_arn(call.region, name)} for name in shown]
+        "Topics": [{"TopicArn": requests.topic_arn(call.region, name)} for name in shown]
     }
     return answer | ({"NextToken": token} if token else {})
 
@@ -86,7 +86,7 @@ async def list_topics(call: AwsCall, request: requests.ListTopics) -> Answer:
 async def get_topic_attributes(call: AwsCall, request: requests.GetTopicAttributes) -> Answer:
     name, record = find(call, request.topic_arn, Operation.DESCRIBE)
     shown = {
-        "TopicArn": topic_names.topic_arn(call.region, name),
+        "TopicArn": requests.topic_arn(call.region, name),
         "Owner": ACCOUNT,
         "SubscriptionsConfirmed": str(len(record.subscriptions)),
         "SubscriptionsPending": "0",
@@ -113,7 +113,7 @@ async def set_topic_attributes(call: AwsCall, request: requests.SetTopicAttribut
 
 def find(call: AwsCall, arn: str, operation: Operation) -> tuple[str, FanoutRecord]:
     """Returns a topic; refuses unless the caller may perform `operation`."""
-    name = topic_names.topic_of_arn(arn)
+    name = requests.topic_of_arn(arn)
     require_topic(call.node, call.principal, operation, name)
     record = call.gateway.fanouts.all.get(name)
     if record is None:

@@ -2,21 +2,24 @@
 
 A handler takes an `AwsCall` and a request, and returns the fields of the JSON protocol's response,
 or raises Fault or Refused. Queues are topics; a topic created by a Kafka client is a queue, too.
+
+Limits and responses of batch requests.
 """
 
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from penstock.base.errors import Refused
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
-from penstock.gateway.core.permissions import may, require_topic
+from penstock.gateway.core.permissions import Principal, may, require_topic
 from penstock.gateway.http.request_io import ClientWatch
-from penstock.gateway.sqs.errors import no_queue
+from penstock.gateway.sqs.errors import Fault, fault_of, no_queue
 from penstock.gateway.sqs.queue_attributes import SqsQueue
 from penstock.gateway.sqs.queue_names import arn_of, queue_of_url, url_of
 from penstock.gateway.sqs.requests import Request
@@ -79,3 +82,69 @@ class Action:
 
     request: type[Request]
     handler: Callable[[AwsCall, Any], Coroutine[Any, Any, Answer]]
+
+
+ENTRIES_MAX = 10
+BATCH_BYTES_MAX = 1_048_576
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+class BatchItem(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def check_entries(entries: Sequence[BatchItem], kind: str, *, size: int = 0) -> None:
+    """Refuses an invalid batch as a whole; `size`: total bytes of its messages, if any."""
+    if not entries:
+        raise Fault("EmptyBatchRequest", f"There should be at least one {kind} in the request.")
+    if len(entries) > ENTRIES_MAX:
+        raise Fault(
+            "TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {ENTRIES_MAX}. You have sent "
+            f"{len(entries)}.",
+        )
+    seen: set[str] = set()
+    for entry in entries:
+        if not _ID.fullmatch(entry.id):
+            raise Fault(
+                "InvalidBatchEntryId",
+                "A batch entry id can only contain alphanumeric characters, hyphens and "
+                "underscores. It can be at most 80 letters long.",
+            )
+        if entry.id in seen:
+            raise Fault("BatchEntryIdsNotDistinct", f"Id {entry.id} repeated.")
+        seen.add(entry.id)
+    if size > BATCH_BYTES_MAX:
+        raise Fault(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {size} "
+            "bytes.",
+        )
+
+
+def batch_answer(
+    entries: Sequence[BatchItem], results: Sequence[Mapping[str, object] | Fault]
+) -> Answer:
+    """Returns one row for each entry: its result, or its error."""
+    done: list[object] = []
+    failed: list[object] = []
+    for entry, result in zip(entries, results, strict=True):
+        if isinstance(result, Fault):
+            failed.append(
+                {
+                    "Id": entry.id,
+                    "SenderFault": result.is_sender,
+                    "Code": result.old_code,
+                    "Message": result.message,
+                }
+            )
+        else:
+            done.append({"Id": entry.id, **result})
+    answer: Answer = {"Successful": done}
+    return answer | ({"Failed": failed} if failed else {})
+
+
+def as_fault(error: Fault | Refused) -> Fault:
+    return error if isinstance(error, Fault) else fault_of(error)

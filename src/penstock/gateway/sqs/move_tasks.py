@@ -11,8 +11,8 @@ from penstock.gateway.core.move_tasks import FAILED, REMEMBERED_MAX, RUNNING, Mo
 from penstock.gateway.sqs import requests
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, invalid
-from penstock.gateway.sqs.queue_depths import depth_of
 from penstock.gateway.sqs.queue_names import queue_of_arn
+from penstock.gateway.sqs.queues import depth_of
 from penstock.gateway.sqs.receive import prepare_group
 
 RATE_MAX = 500

@@ -30,8 +30,8 @@ from penstock.gateway.core.cluster_types import (
     TopicImage,
     Value,
 )
-from penstock.gateway.core.configs import topic_config
 from penstock.gateway.core.queues import GROUP, queue_group
+from penstock.gateway.core.topics import topic_config
 from penstock.gateway.sqs.errors import Fault, invalid
 from penstock.gateway.sqs.queue_names import arn_of, is_fifo, queue_of_arn
 

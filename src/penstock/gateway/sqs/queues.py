@@ -2,10 +2,12 @@
 
 Creating a queue creates a topic. The topic of a FIFO queue has one partition, because deduplication
 works per partition. Creating an existing queue with the same attributes is not an error.
+
+Approximate message counts of a queue, from the leaders of its partitions, and purging.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_turns import picked
@@ -16,10 +18,11 @@ from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.sqs import queue_attributes, requests
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, invalid, missing
-from penstock.gateway.sqs.pagination import page
 from penstock.gateway.sqs.queue_attributes import ORDER, SETTABLE, STORED, TAGS, SqsQueue
-from penstock.gateway.sqs.queue_depths import depth_of, purge
 from penstock.gateway.sqs.queue_names import check_new_name, is_fifo
+from penstock.gateway.sqs.requests import page
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.internal.queue_admin import QueueReport
 from penstock.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -29,6 +32,49 @@ from penstock.wire.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+
+NO_STATE = -1
+"""Start offset of a queue without state."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateDepth:
+    """Approximate message counts of a queue."""
+
+    visible: int
+    in_flight: int
+    delayed: int
+
+
+async def depth_of(call: AwsCall, queue: SqsQueue) -> ApproximateDepth:
+    if queue.is_fifo:
+        # Duplicates are only recognized once the queue has read them.
+        await call.gateway.catch_up(queue.topic, queue.group)
+    standing = await call.gateway.queues.one(call.principal, queue.name, queue.group)
+    in_flight = standing.leased + standing.given_up
+    unfinished = sum(_unfinished(report) for report in standing.partitions)
+    visible = max(unfinished - in_flight - standing.delayed, 0)
+    return ApproximateDepth(visible, in_flight, standing.delayed)
+
+
+def _unfinished(report: QueueReport) -> int:
+    if report.start_offset == NO_STATE:
+        # The group has not received yet; it will start with the oldest message.
+        return max(report.high_watermark - report.log_start_offset, 0)
+    return report.unfinished
+
+
+async def purge(call: AwsCall, queue: SqsQueue) -> None:
+    """Finishes all messages of the queue now; they stay in the log for other groups."""
+    standing = await call.gateway.queues.one(call.principal, queue.name, queue.group)
+    starts = [
+        (QueueKey(queue.group, queue.topic.id, report.partition), report.high_watermark)
+        for report in standing.partitions
+    ]
+    for result in await call.node.queue.queue_admin.move(starts):
+        if isinstance(result, Refused):
+            raise result
+
 
 TIMEOUT_MS = 30_000
 PARTITIONS_DEFAULT = -1

@@ -15,12 +15,14 @@ from penstock.gateway.core.gateway import SettleAction, Settlement
 from penstock.gateway.core.messages import ReceivedMessage, message_id_of
 from penstock.gateway.sqs import requests
 from penstock.gateway.sqs.call import Answer, AwsCall
-from penstock.gateway.sqs.digests import AttributeValue, digest_attributes, digest_body
 from penstock.gateway.sqs.errors import invalid
 from penstock.gateway.sqs.message_attributes import (
     TRACE,
     TRACE_ATTRIBUTE,
+    AttributeValue,
     attributes_of,
+    digest_attributes,
+    digest_body,
     header,
     is_text,
 )

@@ -16,14 +16,15 @@ from penstock.base.ports import Random
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.messages import MESSAGE_ID, OutgoingMessage, Placed
 from penstock.gateway.sqs import requests
-from penstock.gateway.sqs.batch_requests import as_fault, batch_answer, check_entries
-from penstock.gateway.sqs.call import Answer, AwsCall
-from penstock.gateway.sqs.digests import AttributeValue, digest_attributes, digest_body
+from penstock.gateway.sqs.call import Answer, AwsCall, as_fault, batch_answer, check_entries
 from penstock.gateway.sqs.errors import Fault, invalid, missing
 from penstock.gateway.sqs.message_attributes import (
     TRACE,
     TRACE_ATTRIBUTE,
+    AttributeValue,
     check_text,
+    digest_attributes,
+    digest_body,
     headers_of,
     size_of,
 )

@@ -12,8 +12,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.gateway import SettleAction, Settlement
 from penstock.gateway.sqs import requests
-from penstock.gateway.sqs.batch_requests import batch_answer, check_entries
-from penstock.gateway.sqs.call import Answer, AwsCall
+from penstock.gateway.sqs.call import Answer, AwsCall, batch_answer, check_entries
 from penstock.gateway.sqs.errors import SHOWN_CHARS_MAX, Fault, fault_of, invalid
 from penstock.gateway.sqs.queue_attributes import NUMBERS, SqsQueue
 from penstock.state.queues.delivery import ANSWERED_BEFORE

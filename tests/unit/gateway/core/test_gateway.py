@@ -6,9 +6,12 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
+from penstock.coordinator.runtime.steady_clock import SteadyTime
+from penstock.gateway.core.gateway import Gateway, Prefetch, SettleAction, Settlement
 from penstock.gateway.core.messages import OutgoingMessage, Placed, ReceivedMessage
+from penstock.gateway.core.permissions import Principal
+from simulation.clock import SimClock
+from simulation.loop import SimLoop, run
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, pack
 
@@ -325,3 +328,35 @@ async def test_log_read_is_limited_in_size(node: Node) -> None:
     with pytest.raises(Refused, match="commit the offset after it") as refused:
         await gateway.log.read(WHO, topic, positions, records_max=100)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def message(receipt: str, until_ms: int) -> ReceivedMessage:
+    return ReceivedMessage("t", 0, 0, None, None, (), 0, 1, receipt, until_ms)
+
+
+@run_with(run, seed=1)
+async def test_capacity_returns_with_settlements_and_ended_leases(loop: SimLoop) -> None:
+    time = SteadyTime(SimClock(loop))
+    now_ms = time.now_ms()
+    everyone: dict[str, Prefetch] = {}
+    prefetch = Prefetch(everyone, 3, time)
+    assert await prefetch.capacity() == 3
+    rows = [message("a", now_ms + 9_000), message("b", now_ms + 9_000)]
+    prefetch.handed_out([*rows, message("c", now_ms + 5_000)])
+    assert everyone.keys() == {"a", "b", "c"}
+    waiting = asyncio.ensure_future(prefetch.capacity())
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    prefetch.settled("a")
+    assert await waiting == 1
+    prefetch.handed_out([message("d", now_ms + 60_000)])
+    assert await prefetch.capacity() == 1
+    assert 4.9 < loop.time() < 5.2, "the lease of c has ended"
+    prefetch.extended("b", 60_000)
+    prefetch.handed_out([message("e", now_ms + 60_000)])
+    waiting = asyncio.ensure_future(prefetch.capacity())
+    await asyncio.sleep(10)
+    assert not waiting.done()
+    waiting.cancel()
+    assert sorted(prefetch.close()) == ["b", "d", "e"]
+    assert not everyone

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.runtime.internal_producer import request_of
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.permissions import Principal
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.produce import ProduceResponse
 from penstock.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse

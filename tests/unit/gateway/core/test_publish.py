@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.gateway.core.messages import OutgoingMessage, Placed
+from penstock.gateway.core.permissions import Principal
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node

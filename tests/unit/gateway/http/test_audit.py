@@ -1,7 +1,7 @@
 """Classification of all HTTP requests for the audit log."""
 
 from penstock.gateway.console.middleware import API
-from penstock.gateway.console.route_table import ROWS
+from penstock.gateway.console.mount import ROWS
 from penstock.gateway.http.audit import (
     ADMINISTRATIVE_ACTIONS,
     ADMINISTRATIVE_CALLS,

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.broker.api.quota import Throttled
 from penstock.cluster.access import quotas
-from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.http.cpu_quota import CpuQuota
 from penstock.security.acl_types import NODE_USER
 from penstock.security.quotas import DEFAULT, Entity

@@ -17,9 +17,9 @@ from penstock.cluster.configs.configs import Scope
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.coordinator.queues.policy import DEAD_LETTERS
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import EACH_MAX, LOCK_MS, MoveTasks
+from penstock.gateway.core.permissions import Principal
 from penstock.security.acl_types import ANONYMOUS
 from tests.run_with import run_with
 from tests.unit.gateway.sqs.sdk import Sdk, failure, with_served_sdk

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.messages import OutgoingMessage
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.sqs.receive import BACKOFF, DEFAULT_GROUP
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import counted_looks

@@ -24,8 +24,8 @@ from penstock.gateway.console.message_search import (
 from penstock.gateway.console.record_view import ShownMessage, show_message
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import visibility_of
-from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.cluster_types import TopicImage
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.http.request_io import (
     choice,
     flag,

@@ -6,8 +6,7 @@ from starlette.responses import Response
 
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import Visibility, visibility_of
-from penstock.gateway.console.visible_samples import Trend, trend_of
+from penstock.gateway.console.visibility import Trend, Visibility, trend_of, visibility_of
 from penstock.gateway.core.queues import QueueStanding
 
 

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.coordinator_calls import raise_for
+from penstock.gateway.core.in_process_calls import raise_for
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.http.audit import set_audited_resources
 from penstock.gateway.http.request_io import json_answer, no_content, principal_of, read_json
 from penstock.security import scram

@@ -10,11 +10,17 @@ from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
-from penstock.gateway.console.visibility import Visibility, visibility_of
-from penstock.gateway.console.visible_samples import Trend, rate_of, trend_of, written_lately
-from penstock.gateway.core.caller import Principal
+from penstock.gateway.console.visibility import (
+    Trend,
+    Visibility,
+    rate_of,
+    trend_of,
+    visibility_of,
+    written_lately,
+)
 from penstock.gateway.core.cluster_types import PositionKind, TopicImage
-from penstock.gateway.core.coordinator_calls import raise_for
+from penstock.gateway.core.in_process_calls import raise_for
+from penstock.gateway.core.permissions import Principal
 from penstock.gateway.core.topics import TOPIC_KIND
 from penstock.gateway.http.request_io import flag, json_answer
 from penstock.wire.messages.configs import (
@@ -232,7 +238,7 @@ async def _producers(
 ) -> list[ProducerRow]:
     """Returns idempotent producers, the most recent first; none unless the caller may read the
     topic. That is checked here, because requests to other leaders have a node's permissions
-    (`gateway.core.leader_calls`)."""
+    (`gateway.core.in_process_calls`)."""
     if not Visibility(console.ctx, principal).topic(topic.name, Operation.READ):
         return []
     answers = await console.gateway.leaders.ask(

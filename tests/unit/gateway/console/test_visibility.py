@@ -4,7 +4,7 @@ from collections import deque
 
 from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.gateway.console.sampler import SAMPLES_MAX, GroupProgress, Sample
-from penstock.gateway.console.visible_samples import (
+from penstock.gateway.console.visibility import (
     VIEWS_MAX,
     Views,
     grow,
@@ -12,7 +12,7 @@ from penstock.gateway.console.visible_samples import (
     series_of,
     trend_of,
 )
-from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.permissions import Principal
 
 
 def sample(at_s: float, written: int, lag: int, done: int) -> Sample:

@@ -1,7 +1,7 @@
 """Samples kept for scaling: number, spacing, age."""
 
 from penstock.client.admin.scaling import GroupProgress
-from penstock.gateway.core.scaling import SAMPLE_AGE_MAX_S, SAMPLE_INTERVAL_S, SAMPLES_MAX, _History
+from penstock.gateway.core.groups import SAMPLE_AGE_MAX_S, SAMPLE_INTERVAL_S, SAMPLES_MAX, _History
 
 
 def at(at_s: float, partitions: int = 1) -> GroupProgress:

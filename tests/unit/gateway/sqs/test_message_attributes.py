@@ -1,6 +1,6 @@
 """Message digests, compared with those of AWS."""
 
-from penstock.gateway.sqs.digests import AttributeValue, digest_attributes, digest_body
+from penstock.gateway.sqs.message_attributes import AttributeValue, digest_attributes, digest_body
 
 
 def number(text: str) -> AttributeValue:
