@@ -1,1 +1,1 @@
-"""The shell around the machines: hosts groups and transactions on replicated internal topics."""
+"""Coordinators: run the state machines of groups, transactions and queues on internal topics."""

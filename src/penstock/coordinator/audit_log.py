@@ -1,12 +1,12 @@
-"""The audit log: entries of every node, in order, in the internal topic `__audit`.
+"""Audit log: entries of every node, in order, in the internal topic `__audit`.
 
-Doors tell what was done (`tell`), which never waits. A task takes what has gathered, makes one
-batch of it and has it appended by whoever leads the topic's one partition: here by a call,
-elsewhere by AppendAudit. What cannot be written is tried again; what gathers meanwhile is bounded
-(`security.audit_entries`). A node that dies takes with it what it did not write yet, a fraction of
-a second's worth; one that stops writes it first.
+Every protocol reports actions (`tell`), which never waits. A task batches the reported entries and
+appends each batch at the leader of the topic's one partition: here by a call, elsewhere by
+AppendAudit. A failed append is retried; entries that wait meanwhile are bounded
+(`security.audit_entries`). A node that dies loses its unwritten entries, a fraction of a second's
+worth; one that stops writes them first.
 
-The topic is made with the first entry. It keeps entries for `audit.retention.ms`, and no more than
+The topic is created with the first entry. It keeps entries for `audit.retention.ms`, and at most
 `RETENTION_BYTES`.
 """
 
@@ -40,7 +40,7 @@ TIMEOUT_MS = 15_000
 
 
 class AuditLog:
-    """This node's part of it."""
+    """This node's part of the audit log."""
 
     def __init__(self, around: HostContext, topics: InternalTopics, configs: BrokerConfigs) -> None:
         self._around = around
@@ -54,7 +54,7 @@ class AuditLog:
 
     @property
     def is_on(self) -> bool:
-        """`audit.enable`; by itself where ACLs are obeyed."""
+        """True if `audit.enable` is set; by default, if ACLs are enforced."""
         wanted = self._configs.text("audit.enable")
         return wanted == "true" or (
             wanted == "auto" and bool(self._configs.text("authorizer.class.name"))
@@ -62,17 +62,18 @@ class AuditLog:
 
     @property
     def waiting(self) -> int:
-        """How many entries are not written yet, those that there is no room for included."""
+        """Returns the number of entries not written yet, including those dropped for lack of
+        capacity."""
         return len(self._trail) + self._trail.lost
 
     def tell(self, deed: Deed) -> None:
-        """Notes what somebody did, or was not allowed to do."""
+        """Adds the entry of an action or a denial."""
         if self.is_on:
             self._trail.note(deed, self._around.time.now_ms())
             self._news.set()
 
     async def run(self) -> None:
-        """Writes what gathers, until cancelled."""
+        """Writes waiting entries until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(LINGER_SECONDS)
@@ -83,7 +84,7 @@ class AuditLog:
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._news.set)
 
     async def drain(self) -> None:
-        """Waits until everything is written, for a short time: the node stops."""
+        """Waits for a short time until everything is written, because the node stops."""
         deadline_s = asyncio.get_running_loop().time() + AGAIN_SECONDS
         while self._trail or self._is_writing:
             if asyncio.get_running_loop().time() >= deadline_s:
@@ -113,7 +114,7 @@ class AuditLog:
         image = self._around.watcher.image
         record = image.partition(AUDIT, 0)
         if record is None or record.leader < 0:
-            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {AUDIT}")
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {AUDIT} has no leader; try again")
         batch = encode(
             [Record(timestamp=entry.time_ms, value=msgspec.json.encode(entry)) for entry in entries]
         )
@@ -135,7 +136,7 @@ class AuditLog:
             raise Refused(code, answer.error_message)
 
     async def append(self, batch: memoryview) -> None:
-        """Appends a batch of entries, this node's or another's, where this node leads."""
+        """Appends a batch of entries, this node's or another's, on the leader."""
         topic = self._around.watcher.image.topics.get(AUDIT)
         if topic is None or topic.partitions[0].leader != self._around.peers.node_id:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,16 +1,16 @@
-"""How far consumer groups are behind, for those who watch the node's metrics.
+"""Lag of consumer groups, for the node's metrics.
 
-A node tells of the groups that it coordinates, so each is told of once. Where a partition ends it
-knows from its own replica; of those it has none of, it asks the leaders. How old the first unread
-record is it reads off its own replica only.
+A node reports the groups that it coordinates, so each is reported once. The end of a partition
+comes from the node's own replica; for partitions without a replica here it asks the leaders. The
+age of the first unread record comes from its own replica only.
 
-A round goes over all positions in small steps, between which requests are served
-(`CooperativeYield`): it is in no hurry. It takes what is applied and not yet committed for true:
-the next round will know better.
+A round covers all committed offsets in small steps, between which requests are served
+(`CooperativeYield`). It counts offsets that are applied and not committed yet: the next round
+corrects them.
 
-Bounds: `POSITIONS_MAX` positions in a round; `NAMES_MAX` partitions and groups have figures of
-their own, those furthest behind. The rest of the groups is added up as `OTHERS`; the rest of the
-partitions is not told of: it is less far behind than any of those.
+Bounds: `POSITIONS_MAX` offsets in a round; `NAMES_MAX` partitions and groups have figures of their
+own, those furthest behind. The rest of the groups is added up as `OTHERS`; the rest of the
+partitions is not reported: each is less far behind than any of those.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ ROUND_SECONDS = 10.0
 POSITIONS_MAX = 1_000_000
 KEPT_MAX = 4 * NAMES_MAX
 STEP = 50
-"""Positions looked at between two glances at the clock."""
+"""Offsets between two looks at the clock."""
 REST_SECONDS = 0.005
-"""A round takes a tenth of the loop's time, or less."""
+"""Pause after a step: a round takes at most a tenth of the loop's time."""
 CHANNEL = "group-watch"
 TIMEOUT_MS = 5_000
 LATEST = -1
@@ -52,7 +52,7 @@ GroupTopicKey = tuple[str, int]
 
 
 class Behind(NamedTuple):
-    """One partition of a group."""
+    """Lag of a group in one partition."""
 
     group: str
     topic: str
@@ -67,25 +67,25 @@ class Behind(NamedTuple):
 
 @dataclass(slots=True)
 class GroupLag:
-    """A group in a topic."""
+    """Lag of a group in a topic."""
 
     records: int = 0
     oldest_ms: int = NO_TIME
-    """When the oldest unread record was written, as far as known."""
+    """Timestamp of the oldest unread record, if known."""
 
     trend: float = field(default=0.0, compare=False)
-    """By how many records a second it grows, or falls, between the last two rounds."""
+    """Records per second by which the lag grew, or fell, between the last two rounds."""
 
     def age_seconds(self, now_ms: int) -> float:
         return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
 
 
 class GroupWatch:
-    """What was seen in the last round."""
+    """Results of the last round."""
 
     def __init__(self, around: HostContext, groups: GroupCoordinator) -> None:
         self.partitions: list[Behind] = []
-        """Those furthest behind, the furthest first."""
+        """Partitions furthest behind, largest lag first."""
         self.groups: dict[tuple[str, str], GroupLag] = {}
         """By group and topic."""
         self._around = around
@@ -93,7 +93,7 @@ class GroupWatch:
         self._looked_s = 0.0
 
     async def run_round(self) -> None:
-        """One round."""
+        """Runs one round."""
         yielding = CooperativeYield(REST_SECONDS)
         draft = _Draft()
         away: list[tuple[str, str, int, int]] = []
@@ -134,12 +134,12 @@ class GroupWatch:
                 lag.trend = (lag.records - known.records) / elapsed_s
 
     def _groups_here(self) -> Iterator[tuple[str, list[tuple[GroupTopicKey, OffsetValue]]]]:
-        """Groups with their positions; what changes meanwhile may be missed."""
+        """Yields groups with their offsets; changes meanwhile may be missed."""
         for _, shard in list(self._groups.host.active()):
             yield from shard.positions()
 
     async def _dated(self, one: Behind) -> Behind:
-        """With the time of the first record that was not read."""
+        """Adds the time of the first unread record."""
         replica = self._around.partitions.replica(one.topic, one.partition)
         if replica is None:
             return one
@@ -147,7 +147,7 @@ class GroupWatch:
         try:
             return one._replace(oldest_ms=await written_ms(self._around.workers, replica, first))
         except (Refused, Corrupt, OSError):
-            return one  # It is moving, or the disk fails: others tell of that.
+            return one  # It is moving, or the disk fails, which is reported elsewhere.
 
 
 # -- partitions without a replica here ----------------------------------------------------------
@@ -156,9 +156,9 @@ class GroupWatch:
 async def ends_elsewhere(
     around: HostContext, places: Iterable[GroupTopicKey], timestamp: int = LATEST
 ) -> dict[GroupTopicKey, int]:
-    """Where partitions end that others have, as far as their leaders answer.
+    """Returns the end offsets of partitions, from those of their leaders that answer.
 
-    Or where they begin, or which offset a time is: as ListOffsets numbers these.
+    Or their start, or the offset for a timestamp: `timestamp` is as in ListOffsets.
     """
     image = around.watcher.image
     wanted: dict[int, dict[str, dict[int, None]]] = {}
@@ -205,14 +205,14 @@ async def _ask(
 
 
 class _Draft:
-    """A round in the making: sums by group and topic, and the partitions furthest behind."""
+    """A round in progress: sums by group and topic, and the partitions furthest behind."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], GroupLag] = {}
         self._records = 0
         self._behind: list[Behind] = []
         self._floor = 0
-        """What is no further behind than this is not among the furthest."""
+        """A partition with at most this lag is not among the furthest."""
 
     def add(self, group: str, topic: str, index: int, committed: int, end: int) -> None:
         lag = self._totals.get((group, topic))
@@ -235,7 +235,7 @@ class _Draft:
     async def largest(
         self, dated: list[Behind], yielding: CooperativeYield
     ) -> dict[tuple[str, str], GroupLag]:
-        """The groups furthest behind, with what is known of their oldest records."""
+        """Returns the groups furthest behind, with the known ages of their oldest records."""
         for one in dated:
             lag = self._totals[one.group, one.topic]
             if one.oldest_ms >= 0:

@@ -1,7 +1,7 @@
-"""Groups and their offsets on this node: the shards of `__consumer_offsets`, and what they know.
+"""Groups and their offsets on this node: the shards of `__consumer_offsets`, and their settings.
 
-Gives the machines their settings, the cluster's topics and an engine for patterns. What a group
-does with a request is in `penstock.state.groups`.
+Provides the state machines with settings, the cluster's topics and an engine for patterns. The
+handling of requests is in `penstock.state.groups`.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,15 +30,15 @@ View = Mapping[str, tuple[TopicId, int]]
 """Topic name to topic id and number of partitions."""
 MINUTE_MS = 60_000
 GROUP_SIZE_MAX = 10_000
-"""Kafka's own limit is none; ours keeps one group's records within one batch."""
+"""Kafka has no limit; this one keeps one group's records within one batch."""
 SETTINGS_MAX = 100_000
-"""Groups whose settings are remembered."""
+"""Groups whose settings are cached."""
 UPGRADES = ("bidirectional", "upgrade")
 DOWNGRADES = ("bidirectional", "downgrade")
 
 
 class GroupSettings(NamedTuple):
-    """What the configs of one group come to, for either type that it may be of."""
+    """Settings of one group from its configs, for either group type."""
 
     consumer: ConsumerGroupConfig
     share: ShareGroupConfig
@@ -49,7 +49,7 @@ def group_config(
     consumer_config_of: Callable[[str], ConsumerGroupConfig] = default_consumer_config,
     share_config_of: Callable[[str], ShareGroupConfig] = default_share_config,
 ) -> GroupConfig:
-    """The machines' settings, by Kafka's config names."""
+    """Returns the settings of the state machines, by Kafka's config names."""
     policy = (configs.text("group.consumer.migration.policy") or "").lower()
     size_max = min(configs.integer("group.max.size"), configs.integer("group.consumer.max.size"))
     return GroupConfig(
@@ -75,7 +75,7 @@ def topics_of(image: Image) -> View:
 
 
 class GroupCoordinator:
-    """This node's part in coordinating groups."""
+    """Coordinator of this node's groups."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class GroupCoordinator:
         topics: InternalTopics,
         may_see: MaySee = see_everything,
     ) -> None:
-        """`may_see`: whether a topic may be found by somebody's pattern."""
+        """`may_see`: True if a principal's pattern may match a topic."""
         self._around = around
         self._may_see = may_see
         self._configs = configs
@@ -102,7 +102,7 @@ class GroupCoordinator:
         )
 
     async def ensure(self) -> None:
-        """Has the internal topic created if it does not exist."""
+        """Creates the internal topic if it does not exist."""
         await self._topics.ensure(OFFSETS)
 
     def handle(
@@ -113,7 +113,7 @@ class GroupCoordinator:
         caller: GroupCaller,
         answer: Callable[[Any], None],
     ) -> tuple[ShardRuntime[GroupShard], Token]:
-        """Gives a request to its group's shard; see `ShardRuntime.call`."""
+        """Passes a request to its group's shard; see `ShardRuntime.call`."""
 
         def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
             return shard.handle(name, request, token, caller, now_ms)
@@ -139,7 +139,7 @@ class GroupCoordinator:
         return self._settings_of(group_id).share
 
     def _settings_of(self, group_id: str) -> GroupSettings:
-        """Asked at every heartbeat, so it is worked out once for each change of configs."""
+        """Called at every heartbeat, so it is computed once for each change of configs."""
         configs = self._around.watcher.image.group_configs
         generation = self._configs.generation
         of = self._settings_are_of
@@ -189,5 +189,5 @@ class GroupCoordinator:
 
     @property
     def group_count(self) -> int:
-        """Groups that have or had members; those that only committed are not counted."""
+        """Groups that have or had members; groups that only committed offsets are not counted."""
         return sum(len(shard.groups) for _, shard in self.host.active())

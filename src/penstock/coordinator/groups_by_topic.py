@@ -1,11 +1,11 @@
-"""Which groups have a position in a topic: asked of every node, for each keeps some of them.
+"""Groups with an offset in a topic: collected from every node, since each stores some of them.
 
 Share groups have state in a shard of `__share_group_state`, consumer groups commit to a shard of
 `__consumer_offsets`. A listing of the whole cluster says whether it is complete: whether every
-shard of both was heard of. Whoever deletes by it must see that it is.
+shard of both answered. A caller that deletes by it must require that.
 
-A node tells only what is committed: the answer of each shard waits until everything before it is.
-Where a share group stands is known to the leader of the partition (`queue_care`), not here.
+A node reports only what is committed: the answer of each shard waits until everything before it is.
+The start offset of a share group is known to the leader of the partition (`queues.admin`).
 """
 
 import asyncio
@@ -51,12 +51,12 @@ class GroupPosition(NamedTuple):
     topic: str
     partition: int
     offset: int = NO_OFFSET
-    """Of a consumer group: the next record it wants."""
+    """Of a consumer group: the next record to read."""
 
 
 @dataclass(slots=True)
 class Listing:
-    """Positions, and the shards that they are from."""
+    """Offsets of groups, and the shards that reported them."""
 
     positions: list[GroupPosition] = field(default_factory=list)
     state_shards: list[int] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Listing:
 
 
 class Positions:
-    """The positions of groups, of this node and of all."""
+    """Offsets of groups, on this node and in the cluster."""
 
     def __init__(
         self, around: HostContext, keeping: QueueStateStore, groups: GroupCoordinator
@@ -76,10 +76,10 @@ class Positions:
     # -- here -------------------------------------------------------------------------------
 
     async def here(self, topics: Collection[str] | None) -> Listing:
-        """What the shards here keep, in these topics or in all."""
+        """Returns offsets stored in the shards here, in these topics or in all."""
         wanted = None if topics is None else frozenset(topics)
         listing = Listing()
-        # Everybody is asked before the first answer is waited for.
+        # Every shard is asked before the first answer is awaited.
         states = _ask_all(self._keeping.host.active(), self._share_positions(wanted))
         groups = _ask_all(self._groups.host.active(), _consumer_positions(wanted))
         for asked, heard in ((states, listing.state_shards), (groups, listing.group_shards)):
@@ -87,7 +87,7 @@ class Positions:
                 try:
                     listing.positions += await answer
                 except Refused:
-                    continue  # It has moved: whoever keeps it now tells of it, or nobody does.
+                    continue  # It has moved: its new leader reports it, if there is one.
                 heard.append(index)
         if len(listing.positions) > ROWS_MAX:
             raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} positions: name topics")
@@ -113,7 +113,7 @@ class Positions:
     # -- everywhere -------------------------------------------------------------------------
 
     async def everywhere(self, topics: Collection[str] | None) -> Listing:
-        """What all nodes keep; refuses unless every shard was heard of."""
+        """Returns offsets stored on all nodes; refuses unless every shard answered."""
         nodes = list(self._around.watcher.image.brokers)
         found = await asyncio.gather(*(self._ask(node_id, topics) for node_id in nodes))
         listing = Listing()
@@ -126,7 +126,8 @@ class Positions:
         return listing
 
     def _require_all(self, name: str, heard: Iterable[int]) -> None:
-        """Every partition of an internal topic was heard of; one that does not exist has none."""
+        """Refuses unless every partition of an internal topic answered; a topic that does not exist
+        has none."""
         topic = self._around.watcher.image.topics.get(name)
         missing = set(range(len(topic.partitions) if topic is not None else 0)) - set(heard)
         if missing:
@@ -157,7 +158,7 @@ class Positions:
 def _ask_all(
     runtimes: Iterable[tuple[ShardRuntime[S], S]], decide: Callable[[S, Token, int], Decision]
 ) -> list[tuple[int, "asyncio.Future[list[GroupPosition]]"]]:
-    """The answers to come of every shard that can be asked now, by its index."""
+    """Returns pending answers of every shard that can be asked now, by its index."""
     asked = []
     for runtime, _ in runtimes:
         try:

@@ -1,11 +1,11 @@
-"""The schema registry on this node: the one shard of `__schemas`, here or on another node.
+"""Schema registry on this node: the one shard of `__schemas`, here or on another node.
 
-One partition holds everything, so there is one order of registrations and ids are given once. The
-node that leads it answers; every other node passes calls on to it (`AskRegistry`), and tries again
-for a while when leadership moves. Schemas are judged by workers, one at a time: see
+One partition holds everything, so there is one order of registrations and ids are assigned once.
+Its leader answers calls; every other node forwards them (`AskRegistry`), and retries for a while
+when leadership moves. Workers check schemas, one at a time: see
 `penstock.state.registry.compatibility_check`.
 
-Bounds: `CALLS_MAX` calls at a time; `PATIENCE_SECONDS` for finding who leads.
+Bounds: `CALLS_MAX` calls at a time; `PATIENCE_SECONDS` to find the leader.
 """
 
 import asyncio
@@ -52,10 +52,10 @@ SCHEMAS = InternalTopic(
     configs={"cleanup.policy": "compact", "compression.type": "producer"},
 )
 KEY = ""
-"""All of the registry is in one place."""
+"""The whole registry is in one shard."""
 CHANNEL = "registry"
 SLOW_CHANNEL = "registry-proposals"
-"""Replies keep the order of their requests: who only looks does not wait for who registers."""
+"""Replies keep the order of their requests: reads must not wait for registrations."""
 VERSION = 0
 LOAD_BYTES = 5 << 20
 CODEC = 0
@@ -71,13 +71,13 @@ MOVING = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""Somebody else leads, or will in a moment."""
+"""Another node leads the topic, or will in a moment."""
 ONCE = (DeleteVersion, DeleteSubject, DeleteConfig, DeleteMode)
-"""What cannot be asked again without another answer."""
+"""Calls that give another answer when repeated, so they are not retried."""
 
 
 class RegistryCoordinator:
-    """This node's part in keeping schemas."""
+    """Coordinator of this node's registry shard."""
 
     def __init__(self, around: HostContext, topics: InternalTopics) -> None:
         self._around = around
@@ -96,7 +96,7 @@ class RegistryCoordinator:
     # -- asking -----------------------------------------------------------------------------
 
     async def ask(self, call: AnyCall) -> bytes:
-        """The answer as JSON; raises Rejected, or Refused when the registry cannot be reached."""
+        """Returns the answer as JSON; raises Rejected, or Refused without a registry."""
         if self._calls >= CALLS_MAX:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
         self._calls += 1
@@ -123,7 +123,9 @@ class RegistryCoordinator:
         image = self._around.watcher.image
         record = image.partition(SCHEMAS.name, 0)
         if record is None or record.leader not in image.brokers:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody leads the registry's topic")
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "the registry's topic has no leader; try again"
+            )
         peers = self._around.peers
         if record.leader == peers.node_id:
             return msgspec.json.encode(await self.answer(call))
@@ -156,7 +158,7 @@ class RegistryCoordinator:
     # -- answering --------------------------------------------------------------------------
 
     async def answer_peer(self, request: AskRegistryRequest) -> AskRegistryResponse:
-        """Another node's call; only where the topic is led."""
+        """Answers another node's call; refuses unless the topic is led here."""
         try:
             call = decode_call(request.call)
             return AskRegistryResponse(answer=msgspec.json.encode(await self.answer(call)))
@@ -172,7 +174,7 @@ class RegistryCoordinator:
             )
 
     async def answer(self, call: AnyCall) -> Any:
-        """What the shard here says, once that is committed."""
+        """Returns the answer of the shard here, once it is committed."""
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 return await self._answer(call)
@@ -196,12 +198,12 @@ class RegistryCoordinator:
         return reply
 
     async def _propose(self, call: Proposal) -> Any:
-        """Plans, has the schema judged, and decides; again, if the registry changed meanwhile."""
+        """Plans, has the schema checked, and decides; repeats if the registry changed meanwhile."""
 
         def plan_it(shard: RegistryShard, token: Token, now_ms: int) -> Decision:
             return Decision(replies=((token, shard.plan(call)),))
 
-        # Who only looks changes nothing, and need not stand in line.
+        # Lookups change nothing, so they need not wait for registrations.
         async with self._registering if isinstance(call, Register) else nullcontext():
             for _ in range(PLANS_MAX):
                 plan: CheckPlan = await self.host.ask(KEY, plan_it)

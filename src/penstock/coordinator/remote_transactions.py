@@ -1,11 +1,11 @@
-"""Asks the coordinators of other nodes about transactions: AddPartitionsToTxn (KIP-890).
+"""Verification of transactions by coordinators on other nodes: AddPartitionsToTxn (KIP-890).
 
 A partition's leader does not write the first batch of a transaction before the coordinator has
-entered the partition, or has said that it had been. Questions of many producers to one coordinator
-travel together (`rpc`), each a row of its own.
+added the partition, or has confirmed that it was added. Questions of many producers to one
+coordinator share a request (`batched_rpc`), each as a row of its own.
 
-Who cannot be asked cannot vouch for anything: then the batch is refused with a code that the
-producer tries again.
+A coordinator that cannot be reached confirms nothing: then the batch is refused with a retriable
+code.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """May this producer write to these partitions, and are they to be entered if not?"""
+    """Question whether a producer may write to partitions, and whether to add missing ones."""
 
     transactional_id: str
     producer: ProducerEpoch
@@ -73,14 +73,14 @@ class Question:
 
 
 class RemoteTxns:
-    """Questions on their way to other nodes' coordinators."""
+    """Questions in flight to other nodes' coordinators."""
 
     def __init__(self, around: HostContext) -> None:
         self._around = around
         self._rpc: BatchedRpc[Question] = BatchedRpc("transactions", self._deliver)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sends questions until cancelled."""
         await self._rpc.run()
 
     async def enter(
@@ -91,7 +91,8 @@ class RemoteTxns:
         places: Sequence[Partition],
         adds: bool,
     ) -> dict[Partition, Refused]:
-        """What must not be written, by a coordinator on another node."""
+        """Returns the errors of partitions that must not be written, from another node's
+        coordinator."""
         answer: asyncio.Future[dict[Partition, Refused]]
         answer = asyncio.get_running_loop().create_future()
         question = Question(transactional_id, producer, places, adds, answer)

@@ -1,11 +1,11 @@
-"""Has other nodes write the markers of partitions that they lead: WriteTxnMarkers (KIP-98).
+"""Transaction markers for partitions that other nodes lead: WriteTxnMarkers (KIP-98).
 
-Markers of many transactions to one node travel together (`rpc`). Every marker is told its
-fate: the code the other node answered, or, where it could not be asked or its answer is not known,
-one that has the marker sent again: writing it twice changes nothing.
+Markers of many transactions to one node share a request (`batched_rpc`). Every marker gets its
+result: the code that the other node answered, or, if the node could not be asked or its answer is
+unknown, a code that has the marker sent again: writing it twice changes nothing.
 
-A leader that does not know the topic may only be behind. A partition is gone when it is gone from
-our own image.
+A leader that does not know the topic may only be behind. A partition is gone only when it is gone
+from this node's own image.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ TIMEOUT_MS = 15_000
 
 Told: TypeAlias = Callable[[ErrorCode], None]
 Place: TypeAlias = tuple[int, str, int]
-"""Producer id, topic and partition: what an answer names."""
+"""Producer id, topic and partition, which identify an answer."""
 
 
 class PartitionMarker(NamedTuple):
-    """The end of one transaction, as one partition is told of it."""
+    """End of one transaction in one partition."""
 
     producer_id: int
     producer_epoch: int
@@ -52,20 +52,21 @@ class MarkerRequest:
 
 
 class RemoteMarkers:
-    """The markers on their way to other nodes."""
+    """Markers in flight to other nodes."""
 
     def __init__(self, around: HostContext) -> None:
         self._around = around
         self._rpc: BatchedRpc[MarkerRequest] = BatchedRpc("markers", self._deliver)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sends markers until cancelled."""
         await self._rpc.run()
 
     def send(
         self, node_id: int, marker: PartitionMarker, topic: str, index: int, told: Told
     ) -> None:
-        """Has a node write it; `told` hears once it is committed there, or why it is not."""
+        """Sends a marker; calls `told` once it is committed there, or with the reason why it is
+        not."""
         if not self._rpc.send(node_id, MarkerRequest(marker, topic, index, told)):
             told(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -81,7 +82,7 @@ class RemoteMarkers:
             )
             answers = answers_of(response)
         except PEER_ERRORS:
-            pass  # All of them are tried again.
+            pass  # All of them are retried.
         for request in requests:
             place = (request.marker.producer_id, request.topic, request.index)
             request.told(self._meaning(request, answers.get(place, ErrorCode.NETWORK_EXCEPTION)))
@@ -95,7 +96,7 @@ class RemoteMarkers:
 
 
 def request_of(requests: list[MarkerRequest]) -> WriteTxnMarkersRequest:
-    """One row for each transaction, with all its partitions on that node."""
+    """Builds the request: one row for each transaction, with all its partitions on that node."""
     rows: dict[PartitionMarker, dict[str, list[int]]] = {}
     for request in requests:
         rows.setdefault(request.marker, {}).setdefault(request.topic, []).append(request.index)

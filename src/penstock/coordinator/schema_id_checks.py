@@ -1,8 +1,8 @@
-"""Whether the schemas that records are written with are known under their topics' subjects.
+"""Checks that the schema ids of records are registered under their topics' subjects.
 
-Answers of the registry are remembered for `REMEMBERED_SECONDS`: a schema that is deleted is taken
-for that long after. What is not known is asked for each time, so that a schema may be used as soon
-as it is registered. Bounds: `REMEMBERED_MAX` answers.
+Answers of the registry are cached for `REMEMBERED_SECONDS`: a deleted schema is accepted for that
+long. Negative answers are not cached, so that a schema may be used as soon as it is registered.
+Bounds: `REMEMBERED_MAX` answers.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from penstock.state.registry.requests import Vouch
 REMEMBERED_SECONDS = 60.0
 REMEMBERED_MAX = 20_000
 ASKED_MAX = 1_000
-"""Of ids that one batch may make us ask for."""
+"""Maximum ids looked up for one batch."""
 Mark = int | str
-"""An id, or a guid: what a record says about its schema."""
+"""Id, or guid: a record's reference to its schema."""
 
 
 class _Vouched(msgspec.Struct):
@@ -27,7 +27,7 @@ class _Vouched(msgspec.Struct):
 
 
 class KnownMarks:
-    """What this node has heard of ids under subjects."""
+    """Cache of ids known under subjects."""
 
     def __init__(self, ask: Callable[[Vouch], Awaitable[bytes]]) -> None:
         self._ask = ask
@@ -36,7 +36,7 @@ class KnownMarks:
     async def unknown(
         self, topic: str, marks: list[Mark], strategy: str, *, is_key: bool
     ) -> list[Mark]:
-        """Those of `marks` that no record of the topic may have."""
+        """Returns those of `marks` that are not registered for the topic."""
         now_s = asyncio.get_running_loop().time()
         asked = [
             mark
@@ -65,6 +65,6 @@ class KnownMarks:
         return [mark for mark in asked if mark not in known]
 
     def _evict(self, count: int) -> None:
-        """Forgets what was heard first."""
+        """Evicts the oldest answers."""
         for key in list(self._until_s)[: max(0, len(self._until_s) + count - REMEMBERED_MAX)]:
             del self._until_s[key]

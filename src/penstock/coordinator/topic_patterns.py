@@ -1,6 +1,6 @@
-"""Regular expressions of clients, through RE2: linear time, whatever the pattern.
+"""Clients' regular expressions, evaluated by RE2: in linear time, whatever the pattern.
 
-KIP-848 subscriptions and the filter of ListTransactions. A pattern matches a whole name.
+For KIP-848 subscriptions and the filter of ListTransactions. A pattern matches a whole name.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _options.max_mem = PATTERN_MEMORY_BYTES_MAX
 
 @lru_cache(maxsize=REMEMBERED_MAX)
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """A full-match test; raises Refused(INVALID_REGULAR_EXPRESSION)."""
+    """Returns a full-match test; raises Refused(INVALID_REGULAR_EXPRESSION)."""
     try:
         compiled = re2.compile(pattern, _options)
     except re2.error as error:

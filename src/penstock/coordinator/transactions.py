@@ -1,11 +1,11 @@
-"""Transactions on this node: the shards of `__transaction_state`, and what they need done.
+"""Transactions on this node: the shards of `__transaction_state`, and their actions.
 
-A producer's coordinator may be on another node than the partition it writes to: `enter` asks
-wherever that is.
+A producer's coordinator may be on another node than the partition it writes to: `enter` asks the
+right node.
 
-Gives the machines their settings and producer ids, and has markers written once the record that
-decided on them is committed; after a restart, all that are still owed. What a transaction does
-with a request is in `penstock.state.transactions`.
+Provides the state machines with settings and producer ids, and has markers written once the record
+that decided on them is committed; after a restart, all that are still missing. The handling of
+requests is in `penstock.state.transactions`.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from penstock.state.transactions.shard import TxnShard
 
 STOCK_RETRY_SECONDS = (0.1, 1.0)
 PAUSE_SECONDS = 0.001
-"""Bound of the first pause while the last transaction is being ended."""
+"""Upper bound of the first pause while the last transaction is being ended."""
 
 
 def txn_config(configs: BrokerConfigs) -> TxnConfig:
-    """The machines' settings, by Kafka's config names."""
+    """Returns the settings of the state machines, by Kafka's config names."""
     return TxnConfig(
         timeout_ms_max=configs.integer("transaction.max.timeout.ms"),
         expiration_ms=configs.integer("transactional.id.expiration.ms"),
@@ -46,7 +46,7 @@ def txn_config(configs: BrokerConfigs) -> TxnConfig:
 
 
 class TxnCoordinator:
-    """This node's part in coordinating transactions."""
+    """Coordinator of this node's transactions."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class TxnCoordinator:
         )
 
     async def ensure(self) -> None:
-        """Has the internal topic created if it does not exist."""
+        """Creates the internal topic if it does not exist."""
         await self._topics.ensure(TRANSACTIONS)
 
     async def ask(
         self, transactional_id: str, decide: Callable[[TxnShard, Token, int], Decision]
     ) -> Any:
-        """The shard's reply to a call of a transactional id; raises its refusal.
+        """Returns the shard's reply to a call of a transactional id; raises its refusal.
 
-        While the last transaction is being ended this waits a little: markers take a moment, and
-        a client that is told CONCURRENT_TRANSACTIONS pauses for much longer. Kafka does so for
-        partitions that Produce enters; here it serves every request.
+        While the last transaction is being ended this waits a little: markers take a moment, and a
+        client that gets CONCURRENT_TRANSACTIONS pauses for much longer. Kafka does so for
+        partitions that Produce adds; here it applies to every request.
         """
         loop = asyncio.get_running_loop()
         patience_ms = self._configs.integer("add.partitions.to.txn.retry.backoff.max.ms")
@@ -104,7 +104,7 @@ class TxnCoordinator:
     async def handle(
         self, transactional_id: str, name: str, request: Any, caller: TransactionCaller
     ) -> Any:
-        """The response of a transactional id's shard to a request; raises its refusal."""
+        """Returns the shard's response to a request; raises its refusal."""
 
         def decide(shard: TxnShard, token: Token, now_ms: int) -> Decision:
             return shard.handle(name, request, token, caller, now_ms)
@@ -118,10 +118,10 @@ class TxnCoordinator:
         places: Sequence[Partition],
         adds: bool,
     ) -> dict[Partition, Refused]:
-        """Makes sure that what is about to be written belongs to the producer's transaction.
+        """Checks that partitions about to be written belong to the producer's transaction.
 
-        `adds`: the partitions are entered (KIP-890), else only looked for. Answers what must not
-        be written. The coordinator may be on another node.
+        `adds`: missing partitions are added (KIP-890), else only checked. Returns the errors of
+        those that must not be written. The coordinator may be on another node.
         """
         try:
             node_id = self._coordinator_of(transactional_id)
@@ -156,10 +156,10 @@ class TxnCoordinator:
     def vouches(
         self, transactional_id: str, producer: ProducerEpoch, places: Sequence[Partition]
     ) -> bool:
-        """Whether the shard is here and says at once that all of these are in the transaction.
+        """True if the shard is here and confirms at once that all of these are in the transaction.
 
-        If not, `enter` must be asked, which takes time: the shard may be elsewhere, or have
-        something to commit before it may tell.
+        If not, call `enter`, which takes time: the shard may be elsewhere, or have to commit
+        something before it may answer.
         """
         said: list[object] = []
 
@@ -178,7 +178,7 @@ class TxnCoordinator:
         return said == [True]
 
     def _coordinator_of(self, transactional_id: str) -> int:
-        """The node that leads the transactional id's shard."""
+        """Returns the node that leads the transactional id's shard."""
         image = self._around.watcher.image
         record = image.partition(self.host.topic, self.host.index_of(transactional_id))
         if record is None or record.leader not in image.brokers:
@@ -186,14 +186,14 @@ class TxnCoordinator:
         return record.leader
 
     async def run(self) -> None:
-        """Loads shards, talks to other nodes and keeps producer ids in stock, until cancelled."""
+        """Loads shards, sends to other nodes and reserves producer ids, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.host.run())
             tasks.create_task(self.markers.run())
             tasks.create_task(self._remote.run())
             tasks.create_task(self._keep_stock())
 
-    # -- what the machines need -------------------------------------------------------------
+    # -- services for the state machines -----------------------------------------------------
 
     def _make(self) -> TxnShard:
         return TxnShard(txn_config(self._configs), self._take_id, self._groups.host.index_of)
@@ -228,9 +228,9 @@ class TxnCoordinator:
 
         return write_all
 
-    # -- figures ----------------------------------------------------------------------------
+    # -- metrics ----------------------------------------------------------------------------
 
     @property
     def open_count(self) -> int:
-        """Transactions that are open now."""
+        """Number of open transactions."""
         return sum(shard.open_count for _, shard in self.host.active())

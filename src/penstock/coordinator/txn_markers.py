@@ -1,14 +1,13 @@
 """Writes the markers that end transactions, and reports them to the transaction's shard.
 
-A marker goes to a partition's log as a control batch, or to a group's shard, where it decides what
-becomes of offsets that wait for the transaction. Where another node leads the partition, that node
-is asked to write it (`WriteTxnMarkers`, through `remote_markers`). A marker counts once it is
-committed there. Whatever cannot be written yet (a partition offline, a leader away, a shard
-loading) is tried again until it can, or until the transaction is no longer coordinated here:
-another coordinator then writes all of them again, which changes nothing where they are written
-already.
+A marker goes to a partition's log as a control batch, or to a group's shard, where it decides about
+offsets pending in the transaction. If another node leads the partition, that node is asked to write
+it (`WriteTxnMarkers`, through `remote_txn_markers`). A marker counts once it is committed there. A
+marker that cannot be written yet (a partition offline, a leader away, a shard loading) is retried
+until it can, or until the transaction is no longer coordinated here: another coordinator then
+writes all of them again, which changes nothing where they are written already.
 
-A partition that is gone needs no marker. One that has already seen a newer epoch has moved on
+A partition that is gone needs no marker. One that has already seen a newer epoch has continued
 without this one; that is reported as written too, and logged.
 """
 
@@ -40,7 +39,7 @@ __all__ = ["MarkerWriter", "PartitionMarker", "Told"]
 
 
 class MarkerWriter:
-    """Ends transactions on this node's partitions and groups, and has others end theirs."""
+    """Ends transactions on this node's partitions and groups, and asks other nodes for theirs."""
 
     def __init__(self, around: HostContext, groups: GroupCoordinator, guards: Guards) -> None:
         self._around = around
@@ -50,13 +49,13 @@ class MarkerWriter:
         self._remote = RemoteMarkers(around)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sends markers to other nodes until cancelled."""
         await self._remote.run()
 
     # -- one marker -------------------------------------------------------------------------
 
     def write_anywhere(self, marker: PartitionMarker, topic: str, index: int, told: Told) -> None:
-        """As `write`, or by whichever other node leads the partition."""
+        """Writes a marker here, or has the partition's leader write it."""
         around = self._around
         record = around.watcher.image.partition(topic, index)
         if record is None or record.leader == around.peers.node_id:
@@ -67,7 +66,8 @@ class MarkerWriter:
             self._remote.send(record.leader, marker, topic, index, told)
 
     def write(self, marker: PartitionMarker, topic: str, index: int, told: Told) -> None:
-        """Writes one marker here; `told` hears once it is committed, or why it cannot be."""
+        """Writes one marker here; calls `told` once it is committed, or with the reason why it
+        cannot be."""
         self._guards.marked((topic, index, marker.producer_id), marker.producer_epoch)
         if topic == OFFSETS.name:
             self._write_to_group(marker, index, told)
@@ -132,12 +132,12 @@ class MarkerWriter:
     # -- all markers of a transaction -------------------------------------------------------
 
     def end(self, runtime: ShardRuntime[TxnShard], write: WriteMarkers) -> None:
-        """Writes all markers of one transaction, and tells its shard when they are written."""
+        """Writes all markers of one transaction, and notifies its shard when they are written."""
         _Ending(self, runtime, write).start()
 
 
 class _Ending:
-    """One transaction on its way to its end."""
+    """A transaction while its markers are being written."""
 
     def __init__(
         self, writer: MarkerWriter, runtime: ShardRuntime[TxnShard], write: WriteMarkers
@@ -148,9 +148,9 @@ class _Ending:
         self._write = write
         self._left = dict.fromkeys(write.partitions)
         self._asked: dict[tuple[str, int], None] = {}
-        """Those that an answer is awaited for."""
+        """Partitions whose answer is awaited."""
         self._retry: Retry | None = None
-        """Made with the first failure."""
+        """Created at the first failure."""
         self._is_retrying = False
 
     def start(self) -> None:
@@ -198,7 +198,8 @@ class _Ending:
         asyncio.get_running_loop().call_later(self._retry.next_s(), self._try_again)
 
     def _try_again(self) -> None:
-        """Whoever else coordinates the transaction now begins anew: this one stops."""
+        """Retries, unless the transaction has another coordinator now: that one writes all markers
+        again."""
         self._is_retrying = False
         if self._runtime.shard is self._shard:
             self.start()

@@ -1,13 +1,13 @@
-"""Keeps a write that was checked a moment ago from landing after its transaction has ended.
+"""Guards that keep a verified write from landing after its transaction has ended.
 
-A first write of a transaction to a partition is checked with the coordinator, which takes time; a
-marker may be written meanwhile. So a guard is set before the question is asked, the marker breaks
-it, and whoever finds it broken does not write (KIP-890).
+A first write of a transaction to a partition is verified by the coordinator, which takes time; a
+marker may be written meanwhile. So a guard is set before the question is sent, the marker breaks
+it, and a write with a broken guard is refused (KIP-890).
 
 With transactions v2 the marker that ends a transaction has a newer epoch than its writes, and one
-of the same epoch or an older one ends a transaction before it: the producer may go on while that
-marker is still on its way to another node, and it must not break what comes next. Before v2 they
-have the same epoch, and any marker breaks the guard.
+of the same epoch or an older one ends an earlier transaction: the producer may continue while that
+marker is still in flight to another node, and it must not break the next transaction. Before v2
+they have the same epoch, and any marker breaks the guard.
 """
 
 from typing import Final, TypeAlias
@@ -30,7 +30,7 @@ class Guard:
 
 
 class Guards:
-    """The guards set on this node. As many as there are requests being checked."""
+    """Guards set on this node: as many as there are requests being verified."""
 
     def __init__(self) -> None:
         self._set: dict[Place, list[Guard]] = {}
@@ -45,7 +45,7 @@ class Guards:
         return guard
 
     def lift(self, guard: Guard) -> None:
-        """The write was made, or given up."""
+        """Removes the guard: the write was made, or given up."""
         guards = self._set.get(guard.place)
         if guards is not None and guard in guards:
             guards.remove(guard)

@@ -1,1 +1,1 @@
-"""A node: its configuration and the one place where all parts are put together."""
+"""Node: its configuration, its start and stop, and the composition root."""

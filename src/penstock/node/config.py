@@ -1,8 +1,8 @@
-"""What one node is told at start: flags over file over defaults; read once, passed down.
+"""Start configuration of one node: flags override the file, the file overrides defaults.
 
-The file is TOML. Beside the few names of our own (`OWN_NAMES`) it takes Kafka's broker config
-names, quoted or as dotted keys. A node of a cluster is told where etcd is, which holds what the
-nodes must agree on:
+Read once and passed down. The file is TOML. Besides Penstock's own names (`OWN_NAMES`) it accepts
+Kafka's broker config names, quoted or as dotted keys. A node of a cluster names the endpoints of
+etcd, which stores everything that nodes must agree on:
 
     data = "/var/lib/penstock"
     node-id = 2
@@ -15,8 +15,8 @@ nodes must agree on:
     endpoints = ["https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379"]
     ca-file = "/etc/penstock/etcd-ca.pem"
 
-An unknown name is refused with the nearest right one. Kafka's own names of what we call otherwise
-(`ALIASES`) mean the same; told by both names, they must agree.
+An unknown name is refused with the nearest valid one. Kafka's names for Penstock's own settings
+(`ALIASES`) mean the same; if both are given, they must agree.
 """
 
 import difflib
@@ -33,24 +33,24 @@ from penstock.runtime.etcd.config import EtcdConfig
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything that one process may choose for itself."""
+    """Settings that each process may choose for itself."""
 
     data_dir: str = "./penstock-data"
-    """Where logs and metadata live; created when missing."""
+    """Directory of logs and metadata; created if missing."""
     host: str = "127.0.0.1"
-    """The address to listen on. Loopback unless told otherwise."""
+    """Address to listen on; loopback by default."""
     advertised_host: str | None = None
-    """The address that clients and other nodes are told to use; `host` unless told otherwise."""
+    """Address that clients and other nodes connect to; `host` by default."""
     kafka_port: int = 9092
-    """0 lets the system choose; the ready line says which."""
+    """0 lets the system choose; the ready line reports the port."""
     http_port: int = 8080
     node_id: int = 1
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Kafka broker configs by name, as text."""
     is_insecure: bool = False
-    """Whether everybody who reaches this node may do everything, though it is not on loopback."""
+    """True if every client that reaches this node may do everything, even beyond loopback."""
     etcd: EtcdConfig | None = None
-    """Where the cluster's metadata is; None: in this node's own directory, and it is alone."""
+    """Location of the cluster's metadata; None: in this node's own directory, as a single node."""
 
 
 OWN_NAMES = {
@@ -69,7 +69,7 @@ ALIASES = {
     "log.dirs": "data_dir",
     "log.dir": "data_dir",
 }
-"""Kafka's names of settings of our own; of two that mean the same, the first one told wins."""
+"""Kafka's names for Penstock's own settings; of two with the same meaning, the first given wins."""
 FLAGS = {"node_id": "--node-id", "data_dir": "--data"}
 
 INTEGERS = ("kafka_port", "http_port", "node_id")
@@ -84,14 +84,14 @@ ETCD_NAMES = {
     "etcd.timeout-ms": "timeout_ms",
 }
 RACK = "rack"
-"""A short name for Kafka's `broker.rack`."""
+"""Short name for Kafka's `broker.rack`."""
 NAMES = (*OWN_NAMES, *ETCD_NAMES, RACK)
 
 OWN_NAME_LIKENESS = 0.8
 
 
 def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) -> NodeConfig:
-    """The node's config from a file (if any), flags (None: not given) and --set pairs."""
+    """Returns the node's config from a file (if any), flags (None: not given) and --set pairs."""
     config = NodeConfig()
     overrides: dict[str, str] = {}
     if path is not None:
@@ -107,10 +107,10 @@ def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) ->
     for name, value in overrides.items():
         parse(find(Scope.BROKER, name), value)
     if config.node_id < 0:
-        raise InvalidConfig(f"node id {config.node_id} is negative; choose 0 or more")
+        raise InvalidConfig(f"invalid node id {config.node_id}: choose 0 or more")
     for port in (config.kafka_port, config.http_port):
         if not 0 <= port <= 65535:
-            raise InvalidConfig(f"port {port} is not between 0 and 65535")
+            raise InvalidConfig(f"invalid port {port}: choose 0 to 65535")
     if config.kafka_port == config.http_port != 0:
         raise InvalidConfig(f"kafka-port and http-port are both {config.kafka_port}; change one")
     _check_port(given, overrides)
@@ -122,19 +122,19 @@ def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) ->
 
 
 def _check_port(given: Mapping[str, Any], overrides: Mapping[str, str]) -> None:
-    """A port that was asked for on the command line is opened, or it is said why not."""
+    """Raises InvalidConfig if no listener opens the port that the command line asks for."""
     port, listeners = given.get("kafka_port"), overrides.get("listeners")
     if port is None or listeners is None:
         return
     if str(port) not in (text.strip().rpartition(":")[2] for text in listeners.split(",")):
         raise InvalidConfig(
-            f"--kafka-port says {port}, but listeners={listeners} names the ports to open; "
+            f"--kafka-port is {port}, but listeners={listeners} names the ports to open; "
             "leave --kafka-port out, or write its port there"
         )
 
 
 def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Our own settings and Kafka's, from one TOML file."""
+    """Reads Penstock's own settings and Kafka's configs from one TOML file."""
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
@@ -174,7 +174,7 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def take_aliases(settings: dict[str, str]) -> dict[str, tuple[str, Any]]:
-    """Takes Kafka's names of our own settings out; what each is about, by which name, and how."""
+    """Removes Kafka's aliases of Penstock's settings; returns target, alias and value of each."""
     found: dict[str, tuple[str, Any]] = {}
     for name, target in ALIASES.items():
         text = settings.pop(name, None)
@@ -182,18 +182,18 @@ def take_aliases(settings: dict[str, str]) -> dict[str, tuple[str, Any]]:
             found[target] = name, _own_value(name, target, text)
     directory = found.get("data_dir")
     if directory is not None and len(split_list(directory[1])) != 1:
-        raise InvalidConfig(f"{directory[0]} must name one directory, not '{directory[1]}'")
+        raise InvalidConfig(f"invalid {directory[0]} '{directory[1]}': must name one directory")
     return found
 
 
 def _agree(
     own: dict[str, Any], aliases: Mapping[str, tuple[str, Any]], names: Mapping[str, str]
 ) -> None:
-    """Adds what Kafka's names say to what ours do, where these say nothing else."""
+    """Merges values given by Kafka's names; raises InvalidConfig where both names disagree."""
     for target, (name, value) in aliases.items():
         if own.setdefault(target, value) != value:
             raise InvalidConfig(
-                f"{names[target]} says {own[target]} and {name} says {value}; leave one of them out"
+                f"{names[target]} is {own[target]}, but {name} is {value}; leave one of them out"
             )
 
 
@@ -216,7 +216,7 @@ def _etcd_value(name: str, value: Any) -> Any:
 
 
 def _flatten(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Dotted TOML keys arrive as nested tables; Kafka's names are flat."""
+    """Flattens nested tables, which is how dotted TOML keys arrive; Kafka's names are flat."""
     flat: list[tuple[str, Any]] = []
     for key, value in table.items():
         name = f"{prefix}.{key}" if prefix else key

@@ -1,6 +1,6 @@
-"""Configs that make no sense together: found before anything is opened, and said in full.
+"""Consistency of configs with each other, checked before anything is opened.
 
-What a config may be on its own, its row in `cluster.configs.config_table` says.
+Valid values of a single config are in its row of `cluster.configs.config_table`.
 """
 
 from penstock.cluster.configs.config_types import InvalidConfig
@@ -16,7 +16,7 @@ OF_TOKENS = (
 
 
 def check_together(configs: BrokerConfigs) -> None:
-    """Raises InvalidConfig, saying what to change."""
+    """Raises InvalidConfig, whose message says which config to change."""
     heartbeat_ms, session_ms = configs.integer(HEARTBEAT), configs.integer(SESSION)
     if heartbeat_ms >= session_ms:
         raise InvalidConfig(
@@ -26,7 +26,7 @@ def check_together(configs: BrokerConfigs) -> None:
     missing = missing_for_tokens(configs)
     is_enabled = BEARER in configs.items("sasl.enabled.mechanisms")
     if missing and (is_enabled or len(missing) < len(OF_TOKENS)):
-        # HTTP takes tokens as soon as their keys are known, whatever SASL listeners take.
+        # HTTP accepts tokens as soon as their keys are known, whatever SASL listeners accept.
         raise InvalidConfig(
             f"tokens ({BEARER}, Bearer) need {' and '.join(missing)}: without, those that were "
             "issued to others, or for others, would be let in (an audience of * takes any)"
@@ -34,5 +34,5 @@ def check_together(configs: BrokerConfigs) -> None:
 
 
 def missing_for_tokens(configs: BrokerConfigs) -> list[str]:
-    """What would have to be set before any token is looked at."""
+    """Returns the configs that are missing before any token can be verified."""
     return [name for name in OF_TOKENS if not configs.value(name)]

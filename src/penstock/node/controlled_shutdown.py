@@ -1,4 +1,4 @@
-"""Controlled shutdown: serving on until others lead what they can, for a bounded time."""
+"""Controlled shutdown: keeps serving for a bounded time until other nodes lead its partitions."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 log = logging.getLogger("penstock.node")
 
 HAND_OVER_SECONDS = 30.0
-"""How long a node that is asked to stop waits for others to lead in its place."""
+"""Maximum wait of a stopping node for other nodes to take over its partitions."""
 LOOK_SECONDS = 0.02
 
 
@@ -19,7 +19,7 @@ async def hand_over(
     is_hurried: asyncio.Event,
     failed: "asyncio.Future[None]",
 ) -> None:
-    """Returns when others lead, or cannot, or somebody is in a hurry, or the node has failed."""
+    """Returns once leadership is handed over, the stop is hurried, or the node has failed."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + HAND_OVER_SECONDS
     is_possible = await membership.drain()
@@ -28,6 +28,8 @@ async def hand_over(
         if not is_possible or is_hurried.is_set() or failed.done():
             break
         if loop.time() >= deadline_s:
-            log.warning("stopping although this node still leads what others could")
+            log.warning(
+                "stopping while this node still leads partitions that other nodes could lead"
+            )
             break
         await asyncio.sleep(LOOK_SECONDS)

@@ -1,10 +1,10 @@
-"""Who this data directory belongs to, and whether its last user left in good order.
+"""Ownership of the data directory, and the state of its last clean stop.
 
 `meta.json` names the cluster, the node, where the metadata is kept, and the directory itself, so
-that one which was wiped is known to be another. It is written once, by `claim`. `clean-shutdown`
-is written as the last thing of a clean stop and holds what is needed to open every log without
-looking into it; it is removed before anything is changed again. A directory without it was left by
-a crash. `life` counts the processes that have served this directory; see `lives`.
+that a wiped directory is recognized as another one. It is written once, by `claim`.
+`clean-shutdown` is the last file written by a clean stop; it holds the state needed to open every
+log without scanning it, and is removed before anything changes again. A directory without it was
+left by a crash. `life` counts the processes that have served this directory; see `process_lives`.
 """
 
 import msgspec
@@ -20,24 +20,24 @@ CLEAN = "clean-shutdown"
 LIFE = "life"
 FORMAT = 1
 NOT_OURS = ("lock", "lost+found", META + TEMPORARY)
-"""What a directory may hold and still be new: our lock, what a file system puts at its own top,
-and the rest of a first start that a crash cut short."""
+"""Entries that a new directory may contain: the lock, a file system's own top-level folder, and the
+temporary file of a first start that crashed."""
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """The owner of a data directory."""
+    """Owner of a data directory."""
 
     format: int
     cluster_id: str
     node_id: int
     directory_id: str = ""
-    """Tells the same directory in another life from another directory under the same node id."""
+    """Distinguishes this directory from another one with the same node id."""
     is_shared: bool = False
-    """Whether the metadata is in a store that other nodes use, too, or in this directory."""
+    """True if the metadata is in a store that other nodes share; False: in this directory."""
 
 
 def claim(disk: Disk, data_dir: str, owner: Meta) -> Meta:
-    """Reads who owns the directory, or gives it to `owner`; refuses another's."""
+    """Returns the owner of the directory, or makes `owner` its owner; refuses another node's."""
     meta = read(disk, data_dir, owner.node_id, is_shared=owner.is_shared)
     if meta is not None and meta.directory_id:
         return meta
@@ -47,7 +47,10 @@ def claim(disk: Disk, data_dir: str, owner: Meta) -> Meta:
 
 
 def read(disk: Disk, data_dir: str, node_id: int, *, is_shared: bool) -> Meta | None:
-    """Who owns the directory, None if nobody does; refuses another's. Changes nothing."""
+    """Returns the directory's owner, None if it has none; refuses another node's.
+
+    Writes nothing.
+    """
     path = f"{data_dir}/{META}"
     body = read_checked(disk, path)
     if body is None:
@@ -90,10 +93,10 @@ def _damaged(path: str) -> InvalidConfig:
 
 
 def take_clean_states(disk: Disk, data_dir: str, life: int = 0) -> dict[str, CleanState] | None:
-    """State that the last clean stop left, removed so that it can never be believed twice.
+    """Returns and removes the state of the last clean stop, so that it is never used twice.
 
-    None also for one that another life left than the last of this directory, `life`: then only a
-    part of the directory was put back from a copy. Older versions left no number.
+    None also if another life than `life`, the last of this directory, wrote it: then only a part of
+    the directory was restored from a copy. Older versions wrote no number.
     """
     path = f"{data_dir}/{CLEAN}"
     body = read_checked(disk, path)
@@ -112,13 +115,13 @@ def take_clean_states(disk: Disk, data_dir: str, life: int = 0) -> dict[str, Cle
 def leave_clean_states(
     disk: Disk, data_dir: str, states: dict[str, CleanState], life: int = 0
 ) -> None:
-    # As one more log, so that older versions can read it; no log's name is without a slash.
+    # Stored like one more log, so that older versions can read it; log names contain a slash.
     everything = {**states, LIFE: CleanState(life, life, (), 0)}
     write_durably(disk, f"{data_dir}/{CLEAN}", msgspec.json.encode(everything))
 
 
 def read_life(disk: Disk, data_dir: str) -> int:
-    """The number of the last life that served this directory; 0: none is known."""
+    """Returns the number of the last life that served this directory; 0: unknown."""
     body = read_checked(disk, f"{data_dir}/{LIFE}")
     try:
         return msgspec.json.decode(body, type=int) if body is not None else 0

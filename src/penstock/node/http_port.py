@@ -1,4 +1,4 @@
-"""What the HTTP port is told of its node, and the console that it shows."""
+"""State of the HTTP port and of the console, taken from the node."""
 
 from typing import TYPE_CHECKING
 

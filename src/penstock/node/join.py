@@ -1,9 +1,9 @@
-"""How a node finds its cluster at start: its directory, the metadata, the cluster's id, its place.
+"""Joining the cluster at start: directory, metadata, cluster id and node id.
 
-Owns: the order of these checks, and what is said when one fails. Invariants: nothing is written to
-the data directory before everything has been checked that could show that it is the wrong one, the
-wrong etcd, or the wrong node id. With embedded metadata the directory is claimed first, because a
-crash in between must not leave metadata without an owner.
+Owns: the order of these checks, and the message of each failure. Invariants: nothing is written to
+the data directory before every check that could show that the directory, the etcd or the node id is
+the wrong one. With embedded metadata the directory is claimed first, because a crash in between
+must not leave metadata without an owner.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from penstock.node.config import NodeConfig
 from penstock.node.ports import Ports
 
 PATIENCE_SECONDS = 30.0
-"""How long a start waits for metadata that does not answer."""
+"""Maximum wait of a start for metadata that does not answer."""
 SILENT_SECONDS = 2.0
-"""How long nothing is said about it: etcd may be starting, too."""
+"""Wait before the first log message about it: etcd may be starting, too."""
 PAUSE_SECONDS = (0.1, 1.0)
 Announce = Callable[[str], None]
 
 
 class CannotJoin(Exception):
-    """This node has no place in that cluster; the message says why. Nothing was touched."""
+    """The node cannot join the cluster; the message says why. Nothing was changed."""
 
 
 def new_id(random: Random) -> str:
@@ -35,7 +35,10 @@ def new_id(random: Random) -> str:
 
 
 def look(ports: Ports, config: NodeConfig) -> data_directory.Meta | None:
-    """Who owns the data directory; refuses another's. Embedded metadata gets its owner now."""
+    """Returns the owner of the data directory; refuses another node's.
+
+    Claims it for embedded metadata.
+    """
     if ports.is_store_shared:
         return data_directory.read(ports.disk, config.data_dir, config.node_id, is_shared=True)
     return _claim(ports, config, new_id(ports.random))
@@ -53,7 +56,7 @@ def _claim(ports: Ports, config: NodeConfig, cluster_id: str) -> data_directory.
 
 
 async def open_store(ports: Ports, config: NodeConfig, say: Announce) -> Store:
-    """The metadata; waits a bounded time for it to answer."""
+    """Opens the metadata store; waits a bounded time for it to answer."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     has_said = False
@@ -77,7 +80,7 @@ async def open_store(ports: Ports, config: NodeConfig, say: Announce) -> Store:
 async def agree(
     ports: Ports, config: NodeConfig, store: Store, meta: data_directory.Meta | None
 ) -> data_directory.Meta:
-    """Makes sure that directory and metadata are of one cluster; a new directory joins it."""
+    """Checks that directory and metadata belong to one cluster; a new directory joins it."""
     deadline_s = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     retry = Retry(store.random, *PAUSE_SECONDS)
     while True:
@@ -95,7 +98,8 @@ async def agree(
     if stored != meta.cluster_id:
         raise CannotJoin(
             f"{config.data_dir} holds logs of cluster {meta.cluster_id}, but "
-            f"{_metadata(config)} is of cluster {stored}; bring together what belongs together"
+            f"{_metadata(config)} is of cluster {stored}; use the directory "
+            "and the metadata of one cluster"
         )
     return meta if meta.directory_id else _claim(ports, config, stored)
 
@@ -103,11 +107,11 @@ async def agree(
 async def _cluster_id(
     ports: Ports, config: NodeConfig, store: Store, meta: data_directory.Meta | None
 ) -> str:
-    """What the store says; the first node of a cluster says it to the store."""
+    """Returns the cluster id of the store; the first node of a cluster stores it."""
     entry = await store.get(store_keys.CLUSTER_ID)
     if entry is None:
         if meta is not None and ports.is_store_shared:
-            # A directory joins after its cluster's id was stored, so that id was here once.
+            # A directory joins after its cluster's id was stored, so the store once had that id.
             raise CannotJoin(
                 f"{config.data_dir} holds logs of cluster {meta.cluster_id}, but "
                 f"{_metadata(config)} knows of no cluster: are the etcd endpoints and the prefix "

@@ -1,7 +1,7 @@
-"""The ports that Kafka clients come through: opened together, closed together.
+"""Listeners for Kafka clients: opened together, closed together.
 
-Owns: the listeners, what they share (a budget of memory), and certificates that are looked at now
-and then, so that new ones hold without a restart.
+Owns: the listeners, their shared memory budget, and the TLS certificates, which are reloaded
+periodically so that renewed ones apply without a restart.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ RELOAD_SECONDS = 5.0
 
 
 class CannotListen(Exception):
-    """A port cannot be opened; the message says why, and what to do about it."""
+    """A port cannot be opened; the message says why and how to fix it."""
 
 
 class TlsPort:
-    """The HTTP port, where that speaks TLS."""
+    """HTTP port with TLS."""
 
     def __init__(self, port: int, shaking: TlsHandshakes) -> None:
         self.port = port
@@ -46,7 +46,7 @@ class TlsPort:
 
 
 class KafkaListeners:
-    """Every listener of a node."""
+    """All listeners of a node."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class KafkaListeners:
         configs: BrokerConfigs,
         security: NodeSecurity,
     ) -> None:
-        """Raises InvalidConfig for certificates or rules that do not do."""
+        """Raises InvalidConfig for unusable certificates or mapping rules."""
         limits = _limits(configs)
         self._configs = configs
         self._generation = configs.generation
@@ -64,7 +64,7 @@ class KafkaListeners:
         self._certificates: Certificates | None = None
         self._node_certificates = security.certificates
         self.open_http: OpenTls | None = None
-        """Opens the HTTP port, where that speaks TLS."""
+        """Opens the HTTP port, if it uses TLS."""
         if configs.text("http.security.protocol") == "SSL":
             self._certificates = _certificates(configs)
             self.open_http = self._open_http
@@ -95,7 +95,7 @@ class KafkaListeners:
 
     @property
     def port(self) -> int:
-        """Where other nodes, and clients of the first listener, come in."""
+        """Returns the port for other nodes and for clients of the first listener."""
         return self._ports[self.endpoints[0].name]
 
     async def open(self) -> None:
@@ -108,7 +108,7 @@ class KafkaListeners:
             self._ports[endpoint.name] = port
 
     def follow(self) -> None:
-        """Limits may change while the node runs."""
+        """Applies limits that changed while the node runs."""
         if self._configs.generation != self._generation:
             self._generation = self._configs.generation
             limits = _limits(self._configs)
@@ -123,14 +123,14 @@ class KafkaListeners:
         return TlsPort(await shaking.open(host, port), shaking)
 
     def addresses(self) -> dict[str, tuple[str, int]]:
-        """What clients are told, by the name of the listener they come through."""
+        """Returns the advertised addresses by listener name."""
         return {
             one.name: (one.advertised_host, one.advertised_port or self._ports[one.name])
             for one in self.endpoints
         }
 
     async def watch_certificates(self, workers: Workers) -> None:
-        """Takes over new certificates, until cancelled."""
+        """Reloads changed certificates until cancelled."""
         ours = [one for one in (self._certificates, self._node_certificates) if one is not None]
         while ours:
             await asyncio.sleep(RELOAD_SECONDS)
@@ -166,7 +166,7 @@ def _rules(configs: BrokerConfigs) -> Sequence[Rule]:
     try:
         return parse_rules(configs.text("ssl.principal.mapping.rules") or "")
     except Refused as refused:
-        raise InvalidConfig(refused.message or "wrong mapping rules") from refused
+        raise InvalidConfig(refused.message or "invalid mapping rules") from refused
 
 
 def _limits(configs: BrokerConfigs) -> ListenerLimits:

@@ -1,11 +1,11 @@
-"""Which ports a node opens for Kafka clients, and how each of them asks who is there.
+"""Configuration of the listeners for Kafka clients, and of their authentication.
 
-`listeners` names them as Kafka does (`SASL_SSL://0.0.0.0:9093,PLAINTEXT://127.0.0.1:9092`); unset,
-there is one, PLAINTEXT, at --host and --kafka-port. `listener.security.protocol.map` says what a
-name of one's own stands for, `advertised.listeners` what clients are told, and
-`inter.broker.listener.name` which of them other nodes use.
+`listeners` names them as Kafka does (`SASL_SSL://0.0.0.0:9093,PLAINTEXT://127.0.0.1:9092`); if
+unset, there is one, PLAINTEXT, at --host and --kafka-port. `listener.security.protocol.map` gives
+the protocol of custom names, `advertised.listeners` the addresses for clients, and
+`inter.broker.listener.name` the listener for other nodes.
 
-Nothing but loopback is opened without authentication, unless `--insecure` says that this is meant.
+Only loopback listens without authentication, unless `--insecure` allows it.
 """
 
 import errno
@@ -24,11 +24,11 @@ UNREAD = {
     "ssl.keystore.certificate.chain": "ssl.keystore.location",
     "ssl.truststore.certificates": "ssl.truststore.location",
 }
-"""Configs of Kafka's that hold PEM themselves, and what names a file instead."""
+"""Kafka configs that contain PEM text themselves, and the config that names a file instead."""
 
 
 class Protocol(StrEnum):
-    """Kafka's names of what a listener speaks."""
+    """Kafka's names of a listener's security protocol."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -46,7 +46,7 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListenerEndpoint:
-    """One listener: where it listens, what it speaks, what clients are told."""
+    """One listener: its address, protocol and advertised address."""
 
     name: str
     protocol: Protocol
@@ -54,13 +54,13 @@ class ListenerEndpoint:
     port: int
     advertised_host: str
     advertised_port: int
-    """0: the port that is really opened."""
+    """0: the port that was opened."""
 
 
 def endpoints(
     configs: BrokerConfigs, host: str, port: int, advertised_host: str | None
 ) -> list[ListenerEndpoint]:
-    """Every listener, the one that other nodes use first. Raises InvalidConfig."""
+    """Returns every listener, the inter-node one first. Raises InvalidConfig."""
     protocols = _protocols(configs)
     advertised = {
         name: (where, number)
@@ -73,25 +73,33 @@ def endpoints(
         protocol = protocols.get(name)
         if protocol is None:
             raise InvalidConfig(
-                f"listener {name} is not in listener.security.protocol.map; say what it speaks, "
+                f"listener {name} is not in listener.security.protocol.map; add its protocol, "
                 f"as in {name}:SASL_SSL"
             )
         if name in found:
-            raise InvalidConfig(f"there are two listeners called {name}")
+            raise InvalidConfig(f"two listeners are named {name}; choose different names")
         told, told_port = advertised.pop(name, (advertised_host or where, 0))
         found[name] = ListenerEndpoint(name, protocol, where, number, told, told_port)
     if advertised:
-        raise InvalidConfig(f"advertised.listeners has {next(iter(advertised))}, listeners has not")
+        raise InvalidConfig(
+            f"advertised.listeners has {next(iter(advertised))}, which is not in listeners; add it "
+            "there, or remove it"
+        )
     if not 1 <= len(found) <= LISTENERS_MAX:
-        raise InvalidConfig(f"{len(found)} listeners; take 1 to {LISTENERS_MAX}")
+        raise InvalidConfig(
+            f"{len(found)} listeners are configured; configure 1 to {LISTENERS_MAX}"
+        )
     inner = configs.text("inter.broker.listener.name") or next(iter(found))
     if inner not in found:
-        raise InvalidConfig(f"inter.broker.listener.name={inner} is none of the listeners")
+        raise InvalidConfig(
+            f"inter.broker.listener.name={inner} is not in listeners; choose one of "
+            f"{', '.join(found)}"
+        )
     return [found.pop(inner), *found.values()]
 
 
 def plain_listener(host: str, port: int) -> str:
-    """The one listener there is unless `listeners` names others."""
+    """Returns the only listener of a node whose `listeners` is unset."""
     return f"PLAINTEXT://{show_address(host, port)}"
 
 
@@ -103,7 +111,8 @@ def _protocols(configs: BrokerConfigs) -> dict[str, Protocol]:
             protocols[name] = Protocol(protocol)
         except ValueError:
             raise InvalidConfig(
-                f"listener.security.protocol.map: {protocol!r} is none of {', '.join(Protocol)}"
+                f"listener.security.protocol.map: invalid protocol {protocol!r}; use one of "
+                f"{', '.join(Protocol)}"
             ) from None
     return protocols
 
@@ -119,44 +128,44 @@ def _address(text: str) -> tuple[str, str, int]:
 def refuse_open_listeners(
     found: list[ListenerEndpoint], configs: BrokerConfigs, http_host: str
 ) -> None:
-    """Raises InvalidConfig if strangers could reach a listener that asks nobody who they are."""
+    """Raises InvalidConfig if a listener beyond loopback has no authentication."""
     has_certificates = configs.text("ssl.client.auth") == "required"
     for one in found:
         asks = one.protocol.has_login or (one.protocol is Protocol.SSL and has_certificates)
         if not asks and not is_loopback(one.host):
             raise InvalidConfig(
-                f"listener {one.name} on {one.host or 'every address'} would let everybody in. "
+                f"listener {one.name} on {one.host or 'every address'} has no authentication. "
                 "Make it SASL_SSL (or SSL with ssl.client.auth=required), listen on 127.0.0.1, "
-                "or say --insecure if everybody in that network may do everything"
+                "or pass --insecure if every client in that network may do everything"
             )
     is_guarded = bool(configs.text("authorizer.class.name"))
     if not is_loopback(http_host) and not is_guarded:
         raise InvalidConfig(
-            f"HTTP on {http_host or 'every address'} would let everybody in. Listen on 127.0.0.1, "
-            "switch on ACLs (authorizer.class.name), or say --insecure if everybody in that "
+            f"HTTP on {http_host or 'every address'} has no authentication. Listen on 127.0.0.1, "
+            "switch on ACLs (authorizer.class.name), or pass --insecure if every client in that "
             "network may do everything"
         )
     if not is_loopback(http_host) and configs.flag("allow.everyone.if.no.acl.found"):
         raise InvalidConfig(
-            f"HTTP on {http_host or 'every address'} would let everybody do what no ACL is about: "
-            "nobody has to say who they are there. Leave allow.everyone.if.no.acl.found at false, "
-            "listen on 127.0.0.1, or say --insecure if that is meant"
+            f"HTTP on {http_host or 'every address'} gives anonymous clients all resources "
+            "without an ACL. Leave allow.everyone.if.no.acl.found at false, listen on 127.0.0.1, "
+            "or pass --insecure to allow that"
         )
 
 
 def require_addresses(found: list[ListenerEndpoint]) -> None:
-    """Raises InvalidConfig where nobody can be sent to, as clients of a cluster are."""
+    """Raises InvalidConfig if a listener of a cluster has no address for clients to connect to."""
     for one in found:
         if one.advertised_host in EVERYWHERE:
             where = show_address(one.host, one.port)
             raise InvalidConfig(
-                f"listener {one.name} listens on {where} and nobody can be told to connect there; "
+                f"listener {one.name} listens on {where}, to which clients cannot connect; "
                 f"set advertised.listeners={one.name}://HOST:{one.advertised_port or one.port}"
             )
 
 
 def tls_config(configs: BrokerConfigs) -> TlsConfig:
-    """What the listeners with TLS are made from. Raises InvalidConfig."""
+    """Returns the TLS configuration of the listeners. Raises InvalidConfig."""
     for name, instead in UNREAD.items():
         if configs.text(name):
             raise InvalidConfig(
@@ -186,7 +195,7 @@ def show_address(host: str, port: int) -> str:
 
 
 def cannot_listen(error: OSError, host: str, port: int, flag: str) -> str:
-    """One line: what, why, and what to do about it."""
+    """Returns one line: what failed, why, and how to fix it."""
     where = show_address(host, port)
     if error.errno == errno.EADDRINUSE:
         return (

@@ -33,13 +33,13 @@ TOPIC_ID_CHARACTERS = 22
 
 
 class StoreIsOlder(Exception):
-    """This node has seen more than the store knows; the message says what to do."""
+    """This node has seen newer metadata than the store has; the message says what to do."""
 
 
 async def remember(
     ports: Ports, config: NodeConfig, watcher: MetadataWatcher, image: Image
 ) -> KnownMetadataFile:
-    """Returns the memory that this node keeps from here on; raises StoreIsOlder."""
+    """Returns this node's memory of the store, to be kept from here on; raises StoreIsOlder."""
     if not ports.keeps_metadata:
         return KnownMetadataFile(None, ports.workers, config.data_dir, config.node_id)
     known = await ports.workers.run(known_metadata_file.read, ports.disk, config.data_dir)
@@ -63,7 +63,7 @@ async def remember(
 
 
 def where(config: NodeConfig) -> str:
-    """The store, in words."""
+    """Returns a description of the store for messages."""
     if config.etcd is None:
         return f"{config.data_dir}/metadata.db"
     return f"the metadata in etcd at {', '.join(config.etcd.endpoints)} under {config.etcd.prefix}"
@@ -72,8 +72,8 @@ def where(config: NodeConfig) -> str:
 def compare(
     disk: Disk, root: str, known: KnownMetadata | None, image: Image, node_id: int
 ) -> tuple[list[str], list[str]]:
-    """Parts of the store that are older than what was seen here, and topics that it does not
-    know of which there are logs. Blocks."""
+    """Returns the parts of the store that are older than this node's memory of it, and topics with
+    logs here that the store does not know. Blocks."""
     found = findings(known or KnownMetadata(), image, _epochs(disk, root, image, node_id))
     return found, [name for name, _ in strays(disk, root, image)]
 
@@ -91,7 +91,7 @@ def _epochs(disk: Disk, root: str, image: Image, node_id: int) -> Epochs:
 
 
 def strays(disk: Disk, root: str, image: Image) -> list[tuple[str, TopicId]]:
-    """Names and ids of topics that the store neither has nor has deleted."""
+    """Returns names and ids of topics with logs here that the store neither has nor has deleted."""
     return [
         (name, topic_id)
         for name, topic_id, _ in directories(disk, root)
@@ -100,7 +100,7 @@ def strays(disk: Disk, root: str, image: Image) -> list[tuple[str, TopicId]]:
 
 
 def directories(disk: Disk, root: str) -> Iterator[tuple[str, TopicId, str]]:
-    """Topics with logs here: name as far as the directory tells it, id, path."""
+    """Yields topics with logs here: the name as far as the directory shows it, id, path."""
     for entry in disk.listdir(root):
         name, _, text = entry.rpartition(".")
         if name and len(text) == TOPIC_ID_CHARACTERS:

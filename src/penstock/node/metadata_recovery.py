@@ -1,12 +1,11 @@
-"""Recovering the metadata on one node, without starting it: its report, and the plan of all.
+"""Recovery of the metadata on one node that is not running: its report, and the cluster's plan.
 
-Owns: reading what a data directory has to say, keeping the reports of all nodes in the store while
-the recovery is under way, and carrying the plan out. The plan itself is
-`cluster.metadata.recovery`.
+Owns: reading the report from a data directory, keeping the reports of all nodes in the store during
+the recovery, and executing the plan. The plan itself is `cluster.metadata.recovery`.
 
-Invariants: nothing is changed without `apply`; a node does not start while reports are there; they
-go last, so whatever was cut short is done again from the same reports. The data directory is locked
-and only read. Nobody may be registered.
+Invariants: nothing is changed without `apply`; a node does not start while reports exist; reports
+are deleted last, so an interrupted recovery is repeated from the same reports. The data directory
+is locked and only read. No node may be registered.
 """
 
 import zlib
@@ -30,25 +29,26 @@ from penstock.node.metadata_check import compare, directories, where
 from penstock.node.ports import Ports
 
 CHUNK_BYTES = 256 * 1024
-"""etcd takes 1.5 MiB in a request."""
+"""Size of a report's pieces; etcd accepts 1.5 MiB in a request."""
 REQUEST_BYTES = 512 * 1024
 REPORT_BYTES_MAX = 256 * 1024 * 1024
 
 
 class CannotRecover(Exception):
-    """Why not, and what to do. Nothing was changed."""
+    """The recovery is impossible; the message says why and what to do. Nothing was changed."""
 
 
 @dataclass(slots=True)
 class RecoveryOutcome:
-    """Findings of a recovery on one node, and what was done about them or would be."""
+    """Findings of a recovery on one node, and the actions taken or planned."""
 
     where: str
     node_id: int
     older: list[str]
-    """Parts of the store that are older than what this node has seen; empty where all is well."""
+    """Parts of the store that are older than what this node has seen; empty if the store is
+    current."""
     reported: list[int] = field(default_factory=list)
-    """Nodes that have had their say, this one included."""
+    """Nodes that have reported, this one included."""
     plan: RecoveryPlan | None = None
     """None: there is nothing to recover."""
 
@@ -61,7 +61,7 @@ async def recover(
         ports.disk, config.data_dir, config.node_id, is_shared=ports.is_store_shared
     )
     if meta is None:
-        raise CannotRecover(f"{config.data_dir} is no data directory of a node; nothing was done")
+        raise CannotRecover(f"{config.data_dir} is not a node's data directory; nothing was done")
     lock = ports.lock(config.data_dir)
     try:
         async with _opened(ports, config) as store:
@@ -126,11 +126,11 @@ async def _recover(
 
 
 _UNDER_WAY = (store_keys.RECOVERY, store_keys.BROKERS, store_keys.CONTROLLER)
-"""Not what a recovery is about."""
+"""Keys that a recovery leaves alone."""
 
 
 def read_report(disk: Disk, config: NodeConfig, cluster_id: str) -> NodeReport:
-    """Report of this directory for a recovery. Blocks."""
+    """Reads the report of this directory for a recovery. Blocks."""
     logs = []
     for name, topic_id, path in directories(disk, f"{config.data_dir}/logs"):
         for index in disk.listdir(path):
@@ -159,7 +159,7 @@ def _prefix(node_id: int) -> str:
 
 
 async def _put_report(store: Store, report: NodeReport, entries: Sequence[StoreEntry]) -> None:
-    """In pieces, the first of which, written last, says how many there are."""
+    """Stores a report in pieces; the first one, written last, holds their number."""
     body = zlib.compress(msgspec.json.encode(report))
     pieces = [body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES)]
     prefix = _prefix(report.node_id)
@@ -172,7 +172,7 @@ async def _put_report(store: Store, report: NodeReport, entries: Sequence[StoreE
 
 
 def read_reports(entries: Sequence[StoreEntry]) -> dict[int, NodeReport]:
-    """Whole ones only: one that was cut short is given again."""
+    """Returns complete reports only; a node repeats an incomplete one."""
     by_node: dict[int, dict[str, bytes]] = {}
     for entry in entries:
         if entry.key.startswith(store_keys.RECOVERY):
@@ -192,7 +192,8 @@ def read_reports(entries: Sequence[StoreEntry]) -> dict[int, NodeReport]:
 
 
 async def _carry_out(store: Store, plan: RecoveryPlan) -> None:
-    """That the store goes on from here comes after everything else; then the reports go."""
+    """Executes the plan: the store becomes usable after all other changes, then reports are
+    deleted."""
     last = [change for change in plan.changes if change.key == store_keys.RECOVERED]
     await _commit(store, [change for change in plan.changes if change.key != store_keys.RECOVERED])
     await _commit(store, last)
@@ -201,7 +202,7 @@ async def _carry_out(store: Store, plan: RecoveryPlan) -> None:
 
 
 async def _commit(store: Store, changes: Sequence[Put | Delete]) -> None:
-    """As many transactions as it takes; each may be made twice."""
+    """Commits in as many transactions as needed; each may be repeated."""
     chunk: list[Put | Delete] = []
     size = 0
     for change in changes:

@@ -1,12 +1,12 @@
-"""The composition root: the one place where a node's parts are made and joined.
+"""Composition root: creates and connects all parts of a node.
 
-Reads top to bottom in the order in which things start; what is started says at once how it is
-stopped, so a start that fails half way is undone as far as it went. They stop in the reverse order:
-registration, new requests, acknowledgements in flight, background tasks, logs synced and closed,
-clean-shutdown marker, store, lock.
+Reads top to bottom in start order. Each part that starts registers at once how it is stopped, so a
+start that fails half way is undone as far as it went. Parts stop in reverse order: registration,
+new requests, acknowledgements in flight, background tasks, logs synced and closed, clean-shutdown
+marker, store, lock.
 
-A background task that dies, or a disk that fails, stops the node rather than leaving it half
-alive; then no clean-shutdown marker is written, and the next start recovers.
+A background task that dies, or a disk that fails, stops the node rather than leaving it half alive;
+then no clean-shutdown marker is written, and the next start recovers.
 """
 
 import asyncio
@@ -80,15 +80,15 @@ DRAIN_SECONDS = 5.0
 
 
 class NodeFailed(Exception):
-    """The node cannot go on; the message says why."""
+    """The node cannot continue; the message says why."""
 
 
 class Node:
-    """One node: made, started, stopped."""
+    """One node, from creation to stop."""
 
     config: NodeConfig
     disk: Disk
-    # What exists once it has started.
+    # Set once the node has started.
     watcher: MetadataWatcher
     ctx: Context
     gateway: Gateway
@@ -133,7 +133,7 @@ class Node:
         )
         self.metrics = Metrics()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Why the node cannot go on; never done while it can."""
+        """Reason why the node cannot continue; not done while it can."""
         self.failed.add_done_callback(lambda failed: failed.exception())
         self._tasks: list[asyncio.Task[None]] = []
         self._is_ready = False
@@ -144,7 +144,7 @@ class Node:
     # -- starting ---------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, str]:
-        """Serves when it returns; answers with the Kafka address and the HTTP address."""
+        """Returns once the node serves, with the Kafka address and the HTTP address."""
         try:
             return await self._start()
         except BaseException:
@@ -187,9 +187,9 @@ class Node:
         self._watch("watching", self.watching.run())
         self._watch("audit", self.audit.run())
         port = await self._listen(meta.cluster_id)
-        # Before the port closes: others are told, instead of having to find out.
+        # Before the port closes: other nodes are notified instead of having to detect it.
         self._to_stop.push_async_callback(self.membership.leave)
-        # Whoever waits for records is told, instead of being waited for.
+        # Consumers that wait for records get an answer instead of delaying the stop.
         self._to_stop.callback(self.queues.close)
         self._to_stop.push_async_callback(self.audit.drain)
         observe(self)
@@ -206,7 +206,7 @@ class Node:
         return show_address(self.front.endpoints[0].host, port), self.http.url
 
     def _context(self) -> Context:
-        """The node, as far as requests may touch it."""
+        """Returns the parts of the node that requests may use."""
         config = self.config
         return make_context(
             node_id=NodeId(config.node_id),
@@ -245,7 +245,7 @@ class Node:
         )
 
     def _follow(self) -> None:
-        """Tells every part of the changes that concern it."""
+        """Notifies every part of the changes that concern it."""
         self.watcher.on_change(self._configure)
         self.watcher.on_change(self.security.authorizer.follow)
         self.watcher.on_change(self.ctx.meter.follow)
@@ -275,7 +275,7 @@ class Node:
         )
 
     async def _listen(self, cluster_id: str) -> int:
-        """Opens both ports; answers with Kafka's."""
+        """Opens both ports; returns Kafka's."""
         host = self.config.host
         http_port = self.config.http_port
         try:
@@ -297,7 +297,7 @@ class Node:
         return port
 
     def _replicate(self) -> None:
-        """Makes what deals with the other nodes."""
+        """Creates the parts that communicate with other nodes."""
         node_id, configs, count = self.config.node_id, self.configs, self.metrics.count_election
         self.controller = Controller(
             node_id, self.store, self.watcher, configs, self.membership, count
@@ -330,7 +330,7 @@ class Node:
         self.partitions.on_change(self.fetchers.follow)
 
     def _coordinate(self) -> None:
-        """Makes the coordinators of groups, transactions and queues."""
+        """Creates the coordinators of groups, transactions and queues."""
         around = HostContext(
             self.partitions,
             self.watcher,
@@ -364,9 +364,9 @@ class Node:
         return around if make is None else replace(around, time=make())
 
     async def _join(self) -> tuple[data_directory.Meta, bool]:
-        """Opens the metadata, and makes sure that this directory and node id belong to it.
+        """Opens the metadata, and checks that this directory and node id belong to it.
 
-        Answers who this node is, and whether its directory is a new one.
+        Returns the owner of the directory, and whether the directory is new.
         """
         config = self.config
         try:
@@ -443,7 +443,7 @@ class Node:
     def _disk_failed(self, error: OSError) -> None:
         if not self.failed.done():
             why = (
-                f"the disk failed to make data durable ({error}); nothing more is acknowledged. "
+                f"the disk failed to make data durable ({error}); no more writes are acknowledged. "
                 "Check the disk, then start again: recovery keeps everything that was acknowledged."
             )
             self.failed.set_exception(NodeFailed(why))
@@ -451,8 +451,11 @@ class Node:
     # -- stopping ---------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stops what was started, once. Clean unless the node failed, before or meanwhile: then
-        everything appended is on disk, and the next start need not look."""
+        """Stops all parts, once.
+
+        Unless the node has failed, everything appended is on disk afterwards, and the next start
+        need not scan.
+        """
         self._is_leaving = True
         hands_over = self.ports.is_store_shared and self.configs.flag("controlled.shutdown.enable")
         if self._is_ready and hands_over and not self.failed.done():
@@ -461,7 +464,7 @@ class Node:
         await self._to_stop.aclose()
 
     def hurry(self) -> None:
-        """Stop now, whatever this node still leads."""
+        """Stops without handing over leadership."""
         self._is_hurried.set()
 
     async def _stop_front(self) -> None:
@@ -471,7 +474,7 @@ class Node:
         if not self.failed.done():
             await self.flusher.drain()
         if self.failed.done():
-            return  # Nothing on disk is promised: the next start looks for itself.
+            return  # Nothing on disk is guaranteed: the next start scans.
         states = await self.workers.run(self.partitions.close)
         life = self.membership.life
         await self.workers.run(

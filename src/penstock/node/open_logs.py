@@ -1,14 +1,13 @@
-"""Opening what is on disk, once no record counts on what this node may have lost.
+"""Opening the logs, after replicas that may have lost records have left the ISR.
 
-Three things can have been lost, and each is found before the node registers, while nothing can put
-it back among those in sync:
+Three kinds of loss are detected before the node registers, while no replica of it can be in sync:
 
-- what a crash may have taken: there is no clean-shutdown marker (`withdraw_unclean`);
-- the whole data directory: it is new, or was put back from an older copy (`lives`). Then neither
-  its clean stop nor its files say what this node once acknowledged (ADR 0032);
-- single logs, or the folder of all of them: what this node is known to have held is missing, or
-  ends too early (`log.recovery`, `cluster.replication.high_watermark_checkpoint`). Those replicas
-  are lost: they leave ISR and ELR, and are copied anew (`returns.withdraw_lost`). One without other
+- the tail after a crash: there is no clean-shutdown marker (`withdraw_unclean`);
+- the whole data directory: it is new, or was restored from an older copy (`process_lives`). Then
+  neither its clean stop nor its files show what this node once acknowledged (ADR 0032);
+- single logs, or the folder of all of them: records that this node is known to have held are
+  missing (`log.recovery`, `cluster.replication.high_watermark_checkpoint`). Those replicas are
+  lost: they leave ISR and ELR, and are copied anew (`returns.withdraw_lost`). One without other
   replicas stays offline.
 """
 
@@ -29,7 +28,10 @@ log = logging.getLogger("penstock.node")
 
 
 async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> None:
-    """Sets the node's follower, flusher and partitions. `is_new`: its directory was just made."""
+    """Sets the node's follower, flusher and partitions.
+
+    `is_new`: its directory was just created.
+    """
     config, data_dir = node.config, node.config.data_dir
     node.watcher = MetadataWatcher(node.store)
     node.membership.reached = node.watcher.reached
@@ -51,8 +53,8 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
         )
         image = await node.watcher.start()
         if not is_new and not are_logs_missing:
-            # It may take long, and until then there is nothing else to be seen.
-            log.warning("not stopped cleanly: logs are checked before this node serves")
+            # The check may take long, and until it ends there is no other sign of life.
+            log.warning("the last stop was not clean: checking logs before serving")
     node.flusher = Flusher(node.disk, node.sync_workers, node._disk_failed, node.metrics.syncs)
     node.partitions = Partitions(
         NodeId(config.node_id),
@@ -74,7 +76,7 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
     if lost:
         await node.membership.vacate(meta.directory_id)
         await withdraw_lost(node.store, node.configs, config.node_id, lost)
-    # Not before: a crash up to here must find again what was found.
+    # Not earlier: after a crash up to here the same losses must be detected again.
     life = process_lives.next_life(here, meta.directory_id, last)
     data_directory.write_life(node.disk, data_dir, life.number)
     node.membership.life = life

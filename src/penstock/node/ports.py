@@ -1,7 +1,7 @@
-"""The doors to the outside world that one node is given, and the real ones.
+"""Ports to the outside world that one node uses, and their real versions.
 
-A node uses nothing but these and its event loop, so the simulator runs the same node on doors of
-its own (`simulation.process`).
+A node uses only these and its event loop, so the simulator runs the same node on ports of its own
+(`simulation.process`).
 """
 
 import os
@@ -25,48 +25,52 @@ from penstock.runtime.workers import ThreadWorkers
 
 
 class Lock(Protocol):
-    """Keeps a second process away from a data directory."""
+    """Lock that keeps a second process away from a data directory."""
 
     def release(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything outside of a node that is not its loop."""
+    """Everything outside a node except its event loop."""
 
     clock: WallClock
     random: Random
     disk: Disk
     workers: Workers
     sync_workers: Workers
-    """For the flusher alone, so that a sync waits for nothing but the disk."""
+    """For the flusher alone, so that a sync waits only for the disk."""
     cleaner_workers: Workers
-    """For compaction alone, which takes minutes: everybody else would have a thread less."""
+    """For compaction alone: it takes minutes, and would occupy a thread that requests need."""
     lock: Callable[[str], Lock]
-    """Takes the data directory for this process, or raises."""
+    """Locks the data directory for this process, or raises."""
     open_store: Callable[[str], Awaitable[Store]]
-    """Opens the metadata, for which the path is where an embedded store keeps it. Raises
-    ConnectionError or TimeoutError when it is elsewhere and does not answer."""
+    """Opens the metadata store; an embedded store is at the path.
+
+    Raises ConnectionError or TimeoutError if a remote one does not answer.
+    """
     is_store_shared: bool = False
-    """Whether other nodes use the same metadata: then what tells of this node is under a lease."""
+    """True if other nodes use the same metadata: then this node's entries are under a lease."""
     read_secret: Callable[[str], str] = read_secret
-    """What is kept at a place such as `file:PATH`. Blocks, and raises NoSecret."""
+    """Reads a secret from a location such as `file:PATH`. Blocks, and raises NoSecret."""
     keeps_metadata: bool = True
-    """True if what is seen of the metadata is written down, so that an older store is noticed. A
-    simulated run that never puts its store back does without."""
+    """True if seen metadata is recorded, so that an older store is detected.
+
+    False in simulated runs that never restore their store.
+    """
     process_id: int = 0
     processor_s: Callable[[], float] = lambda: 0.0
-    """How long the thread of the loop has been running, without its waits. A simulated one takes
-    no time at all."""
+    """CPU seconds of the loop's thread, without waits. Always 0 in simulated runs."""
     tracer: Callable[[bool], Tracer | None] = lambda is_wanted: None
-    """Whom to tell of traces, if that is wanted; None: nobody."""
+    """Returns the exporter of traces if they are wanted; None: traces are off."""
     member_time: Callable[[], SteadyTime] | None = None
-    """The time that groups and their members' sessions go by, made on the loop; None: as all the
-    rest. A test whose clock jumps would otherwise lose every member (`penstock.testing`)."""
+    """Time of groups and their members' sessions, created on the loop; None: the same time as
+    everything else. A test whose clock jumps would otherwise expire every member
+    (`penstock.testing`)."""
 
 
 def real_ports(etcd: EtcdConfig | None = None) -> Ports:
-    """This machine's. Without etcd the metadata is embedded."""
+    """Returns this machine's ports. Without etcd the metadata is embedded."""
 
     async def open_etcd(path: str) -> Store:
         from penstock.runtime.etcd.store import EtcdStore

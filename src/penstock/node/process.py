@@ -1,7 +1,8 @@
-"""A node as a process: signals in, one ready line out, and an end that says why.
+"""Process of a node: signals in, one ready line out, and an exit with a reason.
 
-Owns: what SIGTERM and SIGINT mean. The first asks the node to stop, which hands over what it leads;
-the second has it stop at once. A node that is still starting is stopped either way.
+Owns: the meaning of SIGTERM and SIGINT. The first one asks the node to stop, which hands over
+leadership; the second one stops it at once. A node that is still starting is stopped in either
+case.
 """
 
 import asyncio
@@ -30,11 +31,11 @@ T = TypeVar("T")
 Ready = Callable[[str, str], None]
 
 YOUNG_OBJECTS_MAX = 10_000
-"""So many new objects, and the collector looks at them."""
+"""New objects after which the garbage collector runs."""
 
 
 async def serve(config: NodeConfig, ready: Ready) -> None:
-    """Runs a node until SIGTERM or SIGINT; raises NodeFailed if it cannot go on."""
+    """Runs a node until SIGTERM or SIGINT; raises NodeFailed if it cannot continue."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     node = Node(config)
@@ -55,11 +56,11 @@ async def serve(config: NodeConfig, ready: Ready) -> None:
         return
     kafka, http = starting.result()
     try:
-        # What was made at start lives as long as the node: the collector need not look at it.
+        # Objects created at start live as long as the node: the collector need not scan them.
         gc.collect()
         gc.freeze()
-        # A request's objects go with its reply. The default looks at those in flight many times
-        # over: with a thousand parked replies, that is a tenth of all CPU.
+        # A request's objects are freed with its reply. The default would scan those in flight many
+        # times: with a thousand parked replies, that takes a tenth of all CPU.
         gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
         ready(kafka, http)
         await _either(stop, node.failed)
@@ -77,7 +78,7 @@ async def _either(stop: asyncio.Event, other: "asyncio.Future[T]") -> None:
 
 
 def refuse_strangers(config: NodeConfig) -> None:
-    """Raises InvalidConfig unless those who can reach the node have to say who they are."""
+    """Raises InvalidConfig unless every client that can reach the node has to authenticate."""
     if not config.is_insecure:
         configs = BrokerConfigs(config.overrides)
         found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
@@ -85,19 +86,19 @@ def refuse_strangers(config: NodeConfig) -> None:
 
 
 def warn_of_exposures(config: NodeConfig) -> None:
-    """Raises InvalidConfig for what everybody on this machine could read."""
+    """Logs warnings; raises InvalidConfig for secrets that every user of this machine can read."""
     for warning in exposures(config, readers_of):
         log.warning("%s", warning)
 
 
 def run(config: NodeConfig, ready: Ready) -> None:
-    """`serve` on a loop of its own. Assertions are part of the design, so -O is refused."""
+    """Runs `serve` on its own loop. Refuses -O, because assertions must stay on."""
     if sys.flags.optimize:
         raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
     refuse_strangers(config)
     warn_of_exposures(config)
     keep_freed()
-    # A core file would have every secret in it that a request brought along.
+    # A core file would contain every secret that requests brought along.
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
     uvloop.run(serve(config, ready))

@@ -1,16 +1,16 @@
-"""The lives of a node: which process served its data directory last, here and in the store.
+"""Lives of a node: the process that served its data directory last, locally and in the store.
 
-Every life has a number. It is written to the data directory (`identity`) before the node
-registers, and to the store in the transaction that registers it; the store's never goes away. A
-directory whose number is lower was put back from a copy that is older than the node's last life:
-what was acknowledged since is not in it, whatever its clean-shutdown marker says.
+Every life has a number. It is written to the data directory (`data_directory`) before the node
+registers, and to the store in the transaction that registers it; the store's number is never
+deleted. A directory with a lower number was restored from a copy that is older than the node's last
+life: it lacks records acknowledged since, whatever its clean-shutdown marker says.
 
-Rules for what is missing or does not fit:
-- no number in the store: an older version, or a new cluster. The directory is trusted;
-- no number here, but one in the store: a copy from before there were numbers. Not trusted;
+Rules for missing or inconsistent numbers:
+- none in the store: an older version, or a new cluster. The directory is trusted;
+- none here, but one in the store: a copy from before there were numbers. Not trusted;
 - the store's is of another directory: the numbers cannot be compared. Not trusted;
-- the store's number is lower: a crash came between the two writes, or the store is the older one.
-  That says nothing against the directory.
+- the store's is lower: a crash came between the two writes, or the store is the older one. The
+  directory is trusted.
 """
 
 import logging
@@ -27,7 +27,7 @@ RETRY_SECONDS = (0.2, 1.0)
 
 
 async def last(store: Store, node_id: int) -> LifeRecord | None:
-    """The last life that registered. Keeps trying while the store does not answer."""
+    """Returns the last life that registered. Retries while the store does not answer."""
     retry = Retry(store.random, *RETRY_SECONDS)
     while True:
         try:
@@ -40,19 +40,19 @@ async def last(store: Store, node_id: int) -> LifeRecord | None:
 
 
 def is_older(here: int, directory_id: str, last: LifeRecord | None) -> bool:
-    """True for a directory that this node's last life did not leave."""
+    """True if this node's last life did not leave this directory."""
     if last is None:
         return False
     return last.directory_id != directory_id or last.number > here
 
 
 def next_life(here: int, directory_id: str, last: LifeRecord | None) -> LifeRecord:
-    """The life that begins: above all that are known anywhere."""
+    """Returns the next life, with a number above all known ones."""
     return LifeRecord(max(here, last.number if last is not None else 0) + 1, directory_id)
 
 
 def report(data_dir: str, here: int, last: LifeRecord | None) -> None:
-    """Tells the operator what was found, and what follows."""
+    """Logs what was detected, and its consequences, for the operator."""
     log.error(
         "%s is older than this node: it was left by life %d, and life %d has registered since. It "
         "was restored from a copy, and records acknowledged later are not in it. Replicas here "

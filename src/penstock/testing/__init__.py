@@ -10,7 +10,7 @@ __all__ = ["Broker", "VirtualClock"]
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for: every run of pytest that finds our plugin comes by here."""
+    """Imports on first use: every run of pytest that finds the plugin imports this module."""
     if name == "Broker":
         from penstock.testing.broker import Broker
 

@@ -1,4 +1,4 @@
-"""A whole broker for one test: the real node on a loop in a thread, with a clock to move on.
+"""Broker for one test: the real node on a loop in a thread, with a clock that the test advances.
 
     with Broker() as broker:
         broker.publish("jobs", b"later", delay="15m")
@@ -6,12 +6,12 @@
 
 Everything is real but the clock: files in a temporary directory, sockets on loopback, ports chosen
 by the system, the same code as `penstock up`. Any client may connect to `bootstrap` and `http`.
-What differs from a broker's defaults is `DEFAULTS`, for speed, and because clients stamp their
-records by a clock that the test does not move; `configs` wins over it.
+`DEFAULTS` differ from a broker's defaults, for speed, and because clients stamp their records by a
+clock that the test does not advance; `configs` overrides them.
 
-The thread is the broker's: whatever a test calls here waits for an answer from it, so all of it
-can be used in plain and in asyncio tests alike. `run` has a coroutine run on the broker's own
-loop, where sleeps and time limits are virtual, too.
+The broker runs in its own thread, and every call waits for its answer, so all calls work in plain
+and in asyncio tests alike. `run` runs a coroutine on the broker's own loop, where sleeps and
+timeouts are virtual, too.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ from penstock.testing.fixture_api import Hand
 DEFAULTS = {
     # A delay counts from a record's timestamp, which must be of the clock that is advanced.
     "log.message.timestamp.type": "LogAppendTime",
-    # Nobody pulls the plug of a temporary directory.
+    # A temporary directory need not survive a power failure.
     "flush.policy": "page-cache",
-    # A jump of the clock is no reason to hang up on anybody.
+    # A jump of the clock must not close idle connections.
     "connections.max.idle.ms": "-1",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
@@ -78,7 +78,7 @@ class Broker:
         self._configs = {name: str(value) for name, value in (configs or {}).items()}
         self._is_kept = data_dir is not None
         self.data_dir = data_dir or ""
-        """Where its files are, while it runs."""
+        """Directory of the broker's files while it runs."""
         self._loop: SkewedLoop | None = None
         self._thread: threading.Thread | None = None
         self._threads: list[ThreadWorkers] = []
@@ -204,7 +204,8 @@ class Broker:
         self.run(self._hands().configure(topic, None, _texts(configs)))
 
     def configure_group(self, group: str, configs: Mapping[str, object]) -> None:
-        """E.g. `share.record.lock.duration.ms`, `share.auto.offset.reset`."""
+        """Sets configs of a group, such as `share.record.lock.duration.ms` or
+        `share.auto.offset.reset`."""
         self.run(self._hands().configure(None, group, _texts(configs)))
 
     def publish(
@@ -221,7 +222,7 @@ class Broker:
         expires_in: Duration | None = None,
         partition: int | None = None,
     ) -> Sent:
-        """Writes one message and answers where it is; the topic is created when missing."""
+        """Writes one message and returns its place; creates a missing topic."""
         message = Outgoing(
             payload=payload,
             key=key,
@@ -236,16 +237,19 @@ class Broker:
         return self.run(self._hands().publish(topic, message))
 
     def messages(self, topic: str, *, committed: bool = True) -> list[FetchedRecord]:
-        """Everything in the log of a topic, by partition and offset; `committed` leaves out what
-        transactions that did not commit have written. No topic, no messages."""
+        """Returns all messages in a topic's log, by partition and offset; none without a topic.
+
+        `committed` leaves out those of transactions that did not commit.
+        """
         return self.run(self._hands().messages(topic, committed=committed))
 
     def dead_letters(self, topic: str) -> list[FetchedRecord]:
-        """What queues over this topic gave up, with why in headers `penstock-dlq-...`."""
+        """Returns the topic's dead letters; their headers `penstock-dlq-...` say why."""
         return self.messages(topic + DEAD_LETTER_SUFFIX)
 
     def wait_for(self, check: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
-        """Asks until the answer is true, and answers it; for what other threads have to do first.
+        """Calls `check` until it returns a true value, and returns it; for the progress of other
+        threads.
 
         Raises TimeoutError after `timeout_s` real seconds.
         """
@@ -274,7 +278,7 @@ def _drive(loop: SkewedLoop) -> None:
 
 
 async def _end_tasks() -> None:
-    """Ends what tests left running on the loop."""
+    """Cancels tasks that tests left running on the loop."""
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()

@@ -1,18 +1,18 @@
-"""Time that a test can move on: an event loop and a wall clock with one skew between them.
+"""Time that a test advances: an event loop and a wall clock with one skew between them.
 
-Between two calls of `advance` time flows as it always does; `advance` adds to it. The broker's
-timers, its wall clock and everything on its loop jump together, so delays, leases, backoffs, time
-limits of messages and transactions, retention and long polls are all counted in virtual time.
+Between two calls of `advance` time flows as usual; `advance` adds to it. The broker's timers, its
+wall clock and everything on its loop jump together, so delays, leases, backoffs, time limits of
+messages and transactions, retention and long polls are all counted in virtual time.
 
-It is one jump: first the broker finishes what it is doing, so that no request in flight is
-overtaken by its own time limit; then it is later, and whatever fell due meanwhile happens now, the
-earliest first. A lease that is given on that occasion begins at the new time, so a consumer that
-waits has all of it left. Where one thing leads to another (a lease runs out, then a backoff begins)
-and both should happen within the same call, `step` says how far each jump goes.
+It is one jump: first the broker finishes its current work, so that no request in flight is
+overtaken by its own timeout; then the time changes, and everything due meanwhile happens now, the
+earliest first. A lease given on that occasion begins at the new time, so a waiting consumer has all
+of it left. Where one event leads to another (a lease expires, then a backoff begins) and both
+should happen within the same call, `step` limits each jump.
 
 Sessions of group members are counted in real time (`SessionClock`): their heartbeats come from real
 clients, which know nothing of the skew and would all seem to be dead after an advance. A test of
-just that says `advance(..., sessions=True)`.
+sessions passes `advance(..., sessions=True)`.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from penstock.runtime.sqlite_store import SqliteStore
 
 STEPS_MAX = 10_000
 QUIET_TURNS = 3
-"""The broker has settled when so many turns of its loop in a row had nothing to do."""
+"""Turns of the loop in a row without work after which the broker has settled."""
 LINGER_S = 0.005
-"""A timer so close ahead is waited for: clocks are read in whole milliseconds."""
+"""Seconds until a timer that `advance` waits for: clocks are read in whole milliseconds."""
 LINGERS_MAX = 4
 SETTLE_S_MAX = 0.1
 WORKERS_LOOK_S = 0.0002
@@ -55,18 +55,18 @@ class SkewedLoop(asyncio.SelectorEventLoop):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is to be run in this turn beyond whoever asks."""
+        """True if no callback but the caller's runs in this turn."""
         ready: Any = self._ready  # type: ignore[attr-defined]
         return not ready
 
     def next_timer(self) -> float:
-        """When the earliest timer is due."""
+        """Returns the due time of the earliest timer."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         return scheduled[0].when() if scheduled else float("inf")
 
 
 class CountedWorkers:
-    """Workers that know how much of what they were given is unfinished."""
+    """Workers that count their unfinished work."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -83,7 +83,7 @@ class CountedWorkers:
 
 
 class CountedStore(SqliteStore):
-    """Embedded metadata that knows how many changes are being written."""
+    """Embedded metadata that counts changes being written."""
 
     unfinished = 0
 
@@ -121,13 +121,13 @@ class VirtualClock:
 
     def __init__(self, loop: SkewedLoop) -> None:
         self.busy: list[BusyWork] = []
-        """Whose work is waited for."""
+        """Work that `settle` waits for."""
         self._loop = loop
         self.sessions = SessionClock()
         self._turn: asyncio.Lock | None = None
 
     def now_ms(self) -> Millis:
-        """What the broker's wall clock says."""
+        """Returns the broker's wall-clock time."""
         return Millis(time.time_ns() // 1_000_000 + round(self._loop.skew_s * 1000))
 
     def now(self) -> datetime:
@@ -135,27 +135,27 @@ class VirtualClock:
 
     @property
     def advanced_s(self) -> float:
-        """How far ahead of real time it is."""
+        """Returns how far the broker's clock is ahead of real time."""
         return self._loop.skew_s
 
     def advance(
         self, duration: Duration, *, step: Duration | None = None, sessions: bool = False
     ) -> None:
-        """Lets so much time pass at once; returns when the broker has done what fell due.
+        """Lets this much time pass at once; returns when the broker has handled what became due.
 
-        With `step` it passes in jumps of that size. With `sessions` it passes for members of
-        groups as well: those whose session is shorter are out.
+        With `step` it passes in jumps of that size. With `sessions` it passes for members of groups
+        as well: members with a shorter session expire.
         """
         self._ask(duration, step, sessions).result(PATIENCE_S)
 
     async def advance_async(
         self, duration: Duration, *, step: Duration | None = None, sessions: bool = False
     ) -> None:
-        """As `advance`, without holding up the loop that it is called from."""
+        """As `advance`, without blocking the caller's loop."""
         await asyncio.wrap_future(self._ask(duration, step, sessions))
 
     def settle(self) -> None:
-        """Returns when the broker has nothing left to do at the present time."""
+        """Returns when the broker has no work left at the present time."""
         self.advance(0)
 
     def _ask(self, duration: Duration, step: Duration | None, sessions: bool) -> "Future[None]":
@@ -184,9 +184,9 @@ class VirtualClock:
                 await self._settle()
 
     async def _settle(self) -> None:
-        """Runs the loop until it, and the threads that work for it, have nothing to do.
+        """Runs the loop until it, and the threads that work for it, are idle.
 
-        Clients that never stop asking are not waited for longer than `SETTLE_S_MAX`.
+        Clients that never stop sending requests are waited for at most `SETTLE_S_MAX` seconds.
         """
         loop = self._loop
         until_s = time.monotonic() + SETTLE_S_MAX

@@ -1,7 +1,7 @@
-"""A test's own hand in the broker: topics, configs, messages in, messages out.
+"""Direct access of a test to the broker: topics, configs, messages in, messages out.
 
-Runs on the broker's loop, as a client over a real connection, so that what a test reads here is
-what any client would be given. Leaves threads and durations to `broker`.
+Runs on the broker's loop, as a client over a real connection, so a test reads here what any client
+would get. Elsewhere: threads and durations (`broker`).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from penstock.client.offset_syntax import parse_offsets
 from penstock.client.producer.producer import Producer, ProducerConfig, Sent
 
 GROUP = 32
-"""The kind of config resource that a group is."""
+"""Kind of config resource of groups."""
 
 
 class Hand:
@@ -54,8 +54,8 @@ class Hand:
         return await delivery
 
     async def messages(self, topic: str, *, committed: bool) -> list[FetchedRecord]:
-        """Everything in the topic now, by partition and offset; nothing if there is no topic."""
-        # All of them: to be told of one that is not there would take some tries.
+        """Returns all messages of the topic, by partition and offset; none if it does not exist."""
+        # All topics: a refresh of a missing one would retry.
         await self._cluster.refresh(None)
         if topic not in self._cluster.metadata.topics:
             return []

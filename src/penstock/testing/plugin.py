@@ -1,7 +1,7 @@
-"""The pytest plugin that comes with the package: fixture `penstock`, a broker for each test.
+"""Pytest plugin of the package: fixture `penstock`, a broker for each test.
 
-Found by itself through the entry point `pytest11`. Costs nothing until a test asks for it: what a
-broker needs is imported then.
+Found through the entry point `pytest11`. Costs nothing until a test uses it: the broker's modules
+are imported then.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(name="penstock")
 def penstock_broker() -> "Iterator[Broker]":
-    """A real broker in this process, with a clock to move on; new for every test."""
+    """Real broker in this process, with a clock to advance; new for every test."""
     from penstock.testing.broker import Broker
 
     with Broker() as broker:

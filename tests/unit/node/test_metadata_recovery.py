@@ -131,7 +131,7 @@ async def test_metadata_that_is_well_is_left_alone(tmp_path: Path) -> None:
     assert (await recovered(tmp_path)).plan is None
     (tmp_path / "data" / known_metadata_file.FILE).write_bytes(b"half a file")
     await (await started(tmp_path)).stop()
-    with pytest.raises(CannotRecover, match="no data directory"):
+    with pytest.raises(CannotRecover, match="not a node's data directory"):
         await recovered(tmp_path / "elsewhere")
 
 

@@ -111,10 +111,10 @@ def test_a_start_after_a_crash_says_what_it_waits_for(
 ) -> None:
     for _ in range(2):
         asyncio.run(running(config_of(tmp_path), _nothing))
-    assert "not stopped cleanly" not in caplog.text
+    assert "the last stop was not clean" not in caplog.text
     marker(tmp_path).unlink()  # As after kill -9.
     asyncio.run(running(config_of(tmp_path), _nothing))
-    assert "not stopped cleanly: logs are checked before this node serves" in caplog.text
+    assert "the last stop was not clean: checking logs before serving" in caplog.text
 
 
 def test_the_same_cluster_is_found_again(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Queues at work: receive, settle, dead letters and state, wherever a partition is led."""
+"""Execution of queues on partition leaders: receive, settle, dead letters and state."""

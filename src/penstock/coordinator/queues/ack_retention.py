@@ -1,19 +1,19 @@
-"""Retention `ack`: deletes what every group has finished with (consume-then-delete).
+"""Retention `ack`: deletes records that every group has finished with (consume-then-delete).
 
-For topics with `retention.mode=ack` this node moves the start of the partitions it leads up to the
-first record that some group still needs; the segments before it go like any others below the start
-(`log.retention`), and followers begin where their leader does. `retention.ms` and `retention.bytes`
-hold as well: they are the longest and the most that anything is kept, read or not.
+For topics with `retention.mode=ack` this node advances the start of the partitions it leads to the
+first record that some group still needs; the segments before it are deleted like any below the
+start (`log.retention`), and followers begin where their leader does. `retention.ms` and
+`retention.bytes` apply as well: they limit what is kept, read or not.
 
-Whose word counts: the groups in `retention.ack.groups`, each of which must have a position; or,
-if that is empty, every share group that has state in the partition and every consumer group that
-has committed a position there. Where there is no group, nothing goes. A share group needs all from
-its first unfinished record on, a consumer group all from its position on; a record that is on its
-way to the dead letters is unfinished.
+Groups that count: those in `retention.ack.groups`, each of which must have an offset; or, if that
+is empty, every share group that has state in the partition and every consumer group that has
+committed an offset there. Without a group, nothing is deleted. A share group needs all records from
+its first unfinished one on, a consumer group all from its committed offset on; a record that waits
+for its dead letter is unfinished.
 
-Never too much: only what is kept counts, so that no crash brings back a need for what is gone; and
-nothing goes unless every shard of positions in the cluster was heard of (`positions`). A group that
-is put back, or begins, later finds what is left.
+Never too much: only persisted state counts, so that no crash revives a need for a deleted record;
+and nothing is deleted unless every shard of offsets in the cluster answered (`groups_by_topic`). A
+group that is reset or created later finds what is left.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ log = logging.getLogger("penstock.retention")
 
 ACK = "ack"
 CURSORS = ("penstock-redrive.",)
-"""Groups of tools that only note how far they came; see `client.dead_letters.redrive`."""
+"""Groups of tools that only record their progress; see `client.dead_letters.redrive`."""
 
 
 class AckRetention:
-    """Looks after the partitions of topics with retention `ack` that are led here."""
+    """Advances the start of led partitions of topics with retention `ack`."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class AckRetention:
         self.records_deleted = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs rounds until cancelled."""
         while True:
             await asyncio.sleep(self._configs.integer("log.retention.ack.interval.ms") / 1000)
             await self.run_round()
 
     async def run_round(self) -> None:
-        """One round over all partitions that it concerns."""
+        """Runs one round over all affected partitions."""
         led = [partition for partition in self._led() if _has_something(partition)]
         if not led:
             return
@@ -116,7 +116,7 @@ class AckRetention:
 async def first_needed(
     queues: QueueCoordinator, partition: Partition, positions: list[GroupPosition] | None
 ) -> int | None:
-    """The first offset that some group needs; None: nobody has said so yet."""
+    """Returns the first offset that some group needs; None: no group has an offset yet."""
     if not positions:
         return None
     needed = []
@@ -131,13 +131,13 @@ async def first_needed(
             continue
         kept = await queues.look_up(key)
         if kept is None:
-            return None  # Forgotten or moved meanwhile: the next round knows.
+            return None  # Forgotten or moved meanwhile: the next round handles it.
         needed.append(kept.start)
     return min(needed)
 
 
 def needing(there: list[GroupPosition], named: Collection[str]) -> list[GroupPosition] | None:
-    """The positions that count; None where a group that must have one has none."""
+    """Returns the offsets that count; None if a group that must have one has none."""
     if not named:
         return [one for one in there if not one.group.startswith(CURSORS)]
     if set(named) - {one.group for one in there}:

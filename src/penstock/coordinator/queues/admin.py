@@ -1,6 +1,6 @@
-"""Administers queues wherever they are led: where they stand, moving their start, forgetting them.
+"""Administration of queues on any leader: describing them, moving their start, forgetting them.
 
-A queue is administered by the leader of its partition. Here that is a call, elsewhere a message
+A queue is administered by the leader of its partition: here by a call, elsewhere by a message
 (`TellQueue`); questions about many queues go out together, one message to each node.
 """
 
@@ -29,11 +29,11 @@ CALLS_MAX = 1_000
 NOTHING = -1
 
 Told: TypeAlias = QueueStanding | Refused | None
-"""Where a queue stands (None: nothing is kept of it), or why that is not known."""
+"""Standing of a queue (None: it has no state), or the reason why it is unknown."""
 
 
 class ChangeKind(IntEnum):
-    """What a call asks for."""
+    """Kind of an administrative call."""
 
     DESCRIBE = 0
     MOVE = 1
@@ -42,7 +42,7 @@ class ChangeKind(IntEnum):
 
 
 class QueueAdmin:
-    """The queues of the whole cluster, for those who administer them."""
+    """Administration of the queues of the whole cluster."""
 
     def __init__(self, around: HostContext, queues: QueueCoordinator) -> None:
         self._around = around
@@ -52,21 +52,21 @@ class QueueAdmin:
         return await self._tell([_call(ChangeKind.DESCRIBE, key) for key in keys])
 
     async def move(self, starts: Sequence[tuple[QueueKey, int]]) -> list[Told]:
-        """Queues begin anew at the given offsets."""
+        """Restarts queues at the given offsets."""
         return await self._tell([_call(ChangeKind.MOVE, key, start) for key, start in starts])
 
     async def forget(self, keys: Sequence[QueueKey]) -> list[Told]:
-        """Groups no longer have positions there."""
+        """Deletes the groups' state in these queues."""
         return await self._tell([_call(ChangeKind.FORGET, key) for key in keys])
 
     async def wake(self, keys: Sequence[QueueKey]) -> list[Told]:
-        """Queues are opened where they are led."""
+        """Opens queues on their leaders."""
         return await self._tell([_call(ChangeKind.WAKE, key) for key in keys])
 
     # -- asking -----------------------------------------------------------------------------
 
     async def _tell(self, calls: Sequence[QueueCall]) -> list[Told]:
-        """One answer for each call; every node is asked before the first answer is waited for."""
+        """Returns one answer for each call; asks every node before it awaits an answer."""
         image = self._around.watcher.image
         return await scatter(
             calls,
@@ -94,7 +94,7 @@ class QueueAdmin:
     # -- answering --------------------------------------------------------------------------
 
     async def answer(self, call: QueueCall) -> Told:
-        """A call about a queue whose partition is led here."""
+        """Answers a call about a queue whose partition is led here."""
         key = QueueKey(call.group_id, call.topic_id, call.partition)
         try:
             match call.kind:

@@ -1,14 +1,15 @@
-"""How far behind their producers the groups of a topic are, where that has a maximum.
+"""Backlog of topics with a maximum: the bytes that their slowest group has not read.
 
 For topics with `max.backlog.bytes` this node measures the partitions it leads every
-`ROUND_SECONDS`: the bytes from the first record that some group still needs up to the end of the
-log, all of them where no group has a position. Which groups count is as for retention `ack`
-(`ack_retention`). What is above the maximum is told to `cluster.storage.write_pressure`, which
-holds producers up until groups have caught up or retention has taken the rest.
+`ROUND_SECONDS`: the bytes from the first record that some group still needs to the end of the log,
+all of them if no group has an offset. The groups that count are as for retention `ack`
+(`ack_retention`). A backlog above the maximum is reported to `cluster.storage.write_pressure`,
+which applies backpressure to producers until groups have caught up or retention has deleted the
+rest.
 
-The bytes are those of whole segments, and of the first one the share that its offsets say: nothing
-is read. A partition whose whole log is below the maximum costs a comparison; where positions cannot
-be learned it stays as it was.
+The bytes are those of whole segments, and of the first one the fraction according to its offsets:
+nothing is read. A partition whose whole log is below the maximum costs a comparison; if offsets are
+unavailable its state stays as it was.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ ROUND_SECONDS = 1.0
 
 
 class BacklogLimits:
-    """Looks after the partitions of topics with a maximum that are led here."""
+    """Measures led partitions of topics with a maximum."""
 
     def __init__(
         self, queues: QueueCoordinator, positions: Positions, configs: BrokerConfigs
@@ -41,13 +42,13 @@ class BacklogLimits:
         self._full: dict[PartitionKey, Full] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs rounds until cancelled."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             await self.run_round()
 
     async def run_round(self) -> None:
-        """One round over all partitions that it concerns."""
+        """Runs one round over all affected partitions."""
         large = list(self._large())
         if not large:
             if self._full:
@@ -69,7 +70,7 @@ class BacklogLimits:
         self._tell(full)
 
     def _large(self) -> Iterable[tuple[Partition, int]]:
-        """Partitions whose whole log is above the maximum: others need no look."""
+        """Yields partitions whose whole log is above the maximum; the rest need no measurement."""
         topics = self._queues.around.watcher.image.topics_by_id
         for partition in list(self._queues.around.partitions.led()):
             topic = topics.get(partition.topic_id)
@@ -104,7 +105,7 @@ class BacklogLimits:
 
 
 def bytes_since(held: Log, offset: int) -> int:
-    """About how many bytes of a log there are from an offset on."""
+    """Returns approximately the bytes of a log from an offset on."""
     offset = max(offset, held.start_offset)
     if offset >= held.end_offset:
         return 0

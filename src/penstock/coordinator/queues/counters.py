@@ -1,8 +1,8 @@
-"""What has happened in the queues of this node, counted by what was kept of it.
+"""Counters of events in this node's queues, updated from persisted operations.
 
-How long messages are held is sampled: of each act of delivery the first record is remembered until
-it is finished, or is not this consumer's any more. Bounds: `SAMPLES_MAX` at a time; while there are
-as many, no new ones are remembered, and what is older than `SAMPLE_MS_MAX` is forgotten.
+The time to acknowledgement is sampled: of each delivery the first record is tracked until it is
+finished, or is no longer leased to that consumer. Bounds: `SAMPLES_MAX` at a time; further ones are
+not tracked, and those older than `SAMPLE_MS_MAX` are dropped.
 """
 
 from collections.abc import Iterable
@@ -28,12 +28,12 @@ SAMPLE_MS_MAX = 24 * 3_600_000
 class QueueSample(NamedTuple):
     delivered_ms: int
     age_s: float
-    """When it was delivered."""
+    """Age of the record at delivery."""
 
 
 @dataclass(slots=True)
 class QueueCounters:
-    """Records, since the node started."""
+    """Records since the node started."""
 
     delivered: int = 0
     finished: int = 0
@@ -42,14 +42,14 @@ class QueueCounters:
     dead_lettered: int = 0
     """Batches of dead letters."""
     ack_seconds: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
-    """From delivery to acknowledgement."""
+    """Seconds from delivery to acknowledgement."""
     acked_age: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
-    """From being written to acknowledgement."""
+    """Seconds from production to acknowledgement."""
     _samples: dict[QueueKey, dict[int, QueueSample]] = field(default_factory=dict)
     _count: int = 0
 
     def sample(self, key: QueueKey, offset: int, now_ms: int, age_s: float) -> None:
-        """A record was delivered: it is watched until it is finished."""
+        """Starts to track a delivered record until it is finished."""
         if self._count >= SAMPLES_MAX:
             self._forget_old(now_ms)
             if self._count >= SAMPLES_MAX:
@@ -87,7 +87,7 @@ class QueueCounters:
             del self._samples[key]
 
     def _take(self, samples: dict[int, QueueSample], first: int, last: int) -> list[QueueSample]:
-        """Out of the samples, by whichever is shorter: the run or all there are."""
+        """Removes samples in a run, iterating over the shorter of the run and the samples."""
         if last - first < len(samples):
             places = [offset for offset in range(first, last + 1) if offset in samples]
         else:

@@ -1,17 +1,16 @@
-"""Copies records that were given up to the dead letters: exactly one copy, whatever crashes.
+"""Writer of dead letters: copies each record that was given up exactly once, despite crashes.
 
-Each queue has one batch of copies under way at a time, written by an idempotent producer of its
-own. Which records the batch holds, and with which sequence, is kept in the queue's state before it
-is written; that it was written, after. A crash in between has the same batch written again, and
-the log it goes to recognises it. Only then is a record finished.
+Each queue has one batch of copies in progress at a time, written by an idempotent producer of its
+own. The batch's records and sequence are persisted in the queue's state before it is written, and
+its completion after. After a crash in between the same batch is written again, and the target log
+recognizes the duplicate. Only then is a record finished.
 
-The topic of dead letters is made when it is first needed, with as many partitions as the topic
-they come from, and takes batches that are `HEADER_BYTES` larger; one that takes less is changed
-when that is in the way. Wherever its partition is led, here or on another node, the batch goes
-there. Whatever fails is tried again for as long as the queue is open; the next life of the queue
-goes on.
+The dead-letter topic is created on first use, with as many partitions as the source topic, and
+accepts batches that are `HEADER_BYTES` larger; an existing topic with a lower limit is changed when
+a batch needs it. The batch goes to the leader of its partition, here or on another node. Failures
+are retried for as long as the queue is open; the next leader of the queue continues.
 
-Leaves to others: when a record is given up (`state.queues.delivery`), what the copy looks like
+Elsewhere: the decision to give up (`state.queues.delivery`), the format of the copy
 (`state.queues.dead_letter_format`). Bounds: `DEAD_LETTERS_MAX` records and `BATCH_BYTES` a batch.
 """
 
@@ -44,14 +43,14 @@ DEAD_LETTERS_MAX = 500
 BATCH_BYTES = 1 << 20
 NO_LIMIT = 1 << 62
 PLAIN_BYTES_MAX = 256 * 1024
-"""Batches of dead letters that hold more are compressed."""
+"""Batches of dead letters above this size are compressed."""
 LIMIT = "max.message.bytes"
 HEADER_BYTES = 64 * 1024
-"""How much larger than its record a dead letter may be."""
+"""Bytes by which a dead letter may exceed its record."""
 SEQUENCE_MAX = 2**31 - 1
 RETRY_SECONDS = (0.1, 30.0)
 FAILURES_IN_A_MOVE = 4
-"""Failures in a row that a partition on its way to another leader explains."""
+"""Failures in a row that a change of leaders explains."""
 CHANNEL = "dead-letters"
 WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 STRANGE = (
@@ -59,9 +58,9 @@ STRANGE = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNKNOWN_PRODUCER_ID,
 )
-"""The log does not know the producer as we do; it has nothing of the batch."""
+"""The target log has other producer state; it has nothing of the batch."""
 MOVING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
-"""A partition is on its way to another leader, or new: nothing to be told of, unless it goes on."""
+"""The partition is new or its leader is changing: not worth a warning unless it continues."""
 GONE = DeliveryFailure(0, 0, 0, 0, "gone", "the log no longer had the record")
 COPY_ERRORS = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError)
 
@@ -88,7 +87,7 @@ class DeadLetterWriter:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        """Until cancelled; raises what broke the writing."""
+        """Writes until cancelled; raises the error that ended a writer."""
         try:
             await asyncio.shield(self._failed)
         finally:
@@ -96,14 +95,14 @@ class DeadLetterWriter:
                 task.cancel()
 
     def wake(self, queue: OpenQueue, topic: str) -> None:
-        """There are records to bury."""
+        """Starts to write the dead letters of a queue."""
         if queue not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._write_all(queue, topic))
             self._tasks[queue] = task
             task.add_done_callback(lambda done: self._ended(queue, done))
 
     def forget(self, queue: OpenQueue) -> None:
-        """The queue is closed."""
+        """Stops writing for a closed queue."""
         task = self._tasks.pop(queue, None)
         if task is not None:
             task.cancel()
@@ -159,7 +158,7 @@ class DeadLetterWriter:
             await _keep(queue, Delivery.finish_dead_letters)
 
     async def _plan(self, queue: OpenQueue, topic: str) -> DeadLetterBatch:
-        """Decides which dead letters go next and where to, and keeps that."""
+        """Decides on the next dead letters and their target, and persists the plan."""
         there = await self._ensure(queue, topic)
         index = queue.partition.index % len(there.partitions)
         before = queue.machine.kept.dead_letter_batch
@@ -180,7 +179,7 @@ class DeadLetterWriter:
             producer_id, sequence = before.producer_id, before.sequence
         else:
             producer_id, sequence = await self._producer_ids.next(), 0
-        # Some may have gone from the log meanwhile, and with it from the dead letters.
+        # Records may have been deleted from the log meanwhile, and their dead letters with them.
         left = tuple(offset for offset in offsets if offset in queue.machine.kept.archived)
         now_ms = self._around.time.now_ms()
         planned = DeadLetterBatch(producer_id, there.id, index, sequence, left, now_ms)
@@ -188,9 +187,9 @@ class DeadLetterWriter:
         return planned
 
     async def _compose(self, queue: OpenQueue, planned: DeadLetterBatch) -> list[Record]:
-        """The copies; the same ones for the same plan, as long as the log has the records."""
+        """Builds the copies; the same ones for the same plan while the log has the records."""
         archived = queue.machine.kept.archived
-        # The log may have let go of some since they were planned; the batch keeps its length.
+        # Records may have been deleted since the plan; the batch keeps its length.
         dead_letters = [
             DeadLetter(offset, archived.get(offset, GONE)) for offset in planned.offsets
         ]
@@ -221,8 +220,8 @@ class DeadLetterWriter:
     # -- the topic --------------------------------------------------------------------------
 
     async def _ensure(self, queue: OpenQueue, name: str) -> TopicImage:
-        """The dead-letter topic, created if it does not exist; once for all queues of this node
-        that need it now."""
+        """Returns the dead-letter topic, created if it does not exist; once for all queues of this
+        node that need it now."""
         if name not in self._around.watcher.image.topics:
             async with self._creating:
                 return await self._create(queue, name)
@@ -244,7 +243,7 @@ class DeadLetterWriter:
             configs={
                 LIMIT: str(config.log.message_bytes_max + HEADER_BYTES),
                 "min.insync.replicas": str(config.min_insync_replicas),
-                # What must not lie on a disk in clear does not do so as a dead letter either.
+                # Records that are encrypted on disk stay so as dead letters.
                 **({"encryption.enable": "true"} if config.log.encrypted else {}),
             },
         )
@@ -255,7 +254,7 @@ class DeadLetterWriter:
             if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             revision = 0
-        log.info("%s: made %s for the dead letters of %s", queue.key.group, name, source.name)
+        log.info("%s: created %s for the dead letters of %s", queue.key.group, name, source.name)
         await watcher.reached(revision)
         await self._around.partitions.reached(revision)
         there = watcher.image.topics.get(name)
@@ -264,8 +263,8 @@ class DeadLetterWriter:
         return there
 
     async def _widen(self, queue: OpenQueue, planned: DeadLetterBatch, size: int) -> None:
-        """Has the dead-letter topic take what its source takes, and the headers on top: the
-        topic may be a user's own, or its source took less when it was made."""
+        """Raises the dead-letter topic's batch limit to that of its source plus headers: the topic
+        may be a user's own, or the source's limit was lower when it was created."""
         image = self._around.watcher.image
         there = image.topics_by_id.get(TopicId(planned.topic_id))
         source = image.topics.get(queue.partition.topic)
@@ -289,14 +288,14 @@ class DeadLetterWriter:
     # -- writing ----------------------------------------------------------------------------
 
     async def _write(self, planned: DeadLetterBatch, batch: bytes | bytearray) -> ErrorCode:
-        """Writes the batch wherever its partition is led; returns when it is committed."""
+        """Writes the batch at its partition's leader; returns when it is committed."""
         if not batch:
             return ErrorCode.NONE
         image = self._around.watcher.image
         topic = image.topics_by_id.get(TopicId(planned.topic_id))
         if topic is None or planned.partition >= len(topic.partitions):
-            return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, and what it had with it.
-        # A topic that was just made is in the image before its partitions are here.
+            return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, with everything in it.
+        # A newly created topic is in the image before its partitions are here.
         await self._around.partitions.reached(topic.revision)
         try:
             await self._posting.append(topic, planned.partition, memoryview(batch))
@@ -311,7 +310,7 @@ def _encode(planned: DeadLetterBatch, dead_letters: list[Record]) -> bytes | byt
     size = sum(map(_size_of, dead_letters))
     return encode(
         dead_letters,
-        # What was small on its way here must not fill the disk now.
+        # Records that arrived compressed must not fill the disk now.
         codec=Codec.ZSTD if size > PLAIN_BYTES_MAX else Codec.NONE,
         producer_id=planned.producer_id,
         producer_epoch=0,
@@ -325,7 +324,7 @@ def _size_of(record: Record) -> int:
 
 
 def _is_due(queue: OpenQueue) -> bool:
-    """Whether there are dead letters to write, or a batch of them that was begun."""
+    """True if there are dead letters to write, or an unfinished batch of them."""
     kept = queue.machine.kept
     return bool(
         kept.archived or (kept.dead_letter_batch is not None and kept.dead_letter_batch.offsets)
@@ -333,7 +332,7 @@ def _is_due(queue: OpenQueue) -> bool:
 
 
 async def _keep(queue: OpenQueue, decide: Callable[[Delivery], list[Op]]) -> None:
-    """Has a change of the queue kept; raises if it cannot be."""
+    """Persists a change of the queue; raises if that fails."""
     kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def told(refused: Refused | None) -> None:

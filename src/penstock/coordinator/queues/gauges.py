@@ -1,11 +1,11 @@
-"""Keeps an eye on queues and dead letters, for those who watch the node's metrics.
+"""Depth and age of queues and dead letters, for the node's metrics.
 
-Every `ROUND_SECONDS` it looks at the queues that are open here and at the topics of dead letters
-whose partitions are led here, and adds them up: by group and topic, and by topic. A queue that was
-closed because nobody reads from it is the one to worry about: it is remembered for as long as its
-partition is led here, and what has been written since counts.
+Every `ROUND_SECONDS` it inspects the queues that are open here and the dead-letter topics whose
+partitions are led here, and sums them: by group and topic, and by topic. A queue that was closed
+because no consumer reads from it matters most: it is remembered for as long as its partition is led
+here, and records written since count.
 
-Bounds: `QUEUES_MAX` queues are looked at in a round; `NAMES_MAX` names have figures of their own,
+Bounds: `QUEUES_MAX` queues are inspected in a round; `NAMES_MAX` names have figures of their own,
 those with the most records, and the rest is added up as `OTHERS`.
 """
 
@@ -25,7 +25,8 @@ from penstock.state.queues.state_shard import QueueKey
 ROUND_SECONDS = 10.0
 QUEUES_MAX = 20_000
 CLOSED_AT_ONCE = 50
-"""Their state must be read: an administrator may have changed it."""
+"""Closed queues inspected in a round: their state must be read, as an administrator may change it.
+"""
 NAMES_MAX = 200
 OTHERS = "(others)"
 NAME_CONFIG = "errors.deadletterqueue.topic.name"
@@ -35,7 +36,7 @@ Name = TypeVar("Name")
 
 @dataclass(slots=True)
 class QueueGauge:
-    """Records that are not finished, over all partitions that are led here."""
+    """Unfinished records, over all partitions that are led here."""
 
     unfinished: int = 0
     ready: int = 0
@@ -53,7 +54,7 @@ class QueueGauge:
             self.oldest_ms = seen.oldest_ms if known < 0 else min(known, seen.oldest_ms)
 
     def age_seconds(self, now_ms: int) -> float:
-        """How long the oldest has been there; 0 where there is none."""
+        """Returns the age of the oldest record; 0 without records."""
         return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
 
 
@@ -68,7 +69,7 @@ class DepthTotals(Generic[Name]):
         self._depths.setdefault(name, QueueGauge()).add(seen)
 
     def largest(self) -> dict[Name, QueueGauge]:
-        """The largest by name, and the rest in one."""
+        """Returns the largest by name, and the sum of the rest."""
         ranked = sorted(self._depths.items(), key=lambda item: (-item[1].unfinished, str(item[0])))
         shown = dict(ranked[:NAMES_MAX])
         for _, depth in ranked[NAMES_MAX:]:
@@ -77,24 +78,24 @@ class DepthTotals(Generic[Name]):
 
 
 class QueueWatch:
-    """What was seen in the last round."""
+    """Results of the last round."""
 
     def __init__(self, queues: QueueCoordinator) -> None:
         self.queues: dict[tuple[str, str], QueueGauge] = {}
         """By group and topic."""
         self.dead_letters: dict[str, QueueGauge] = {}
-        """By topic of dead letters."""
+        """By dead-letter topic."""
         self._coordinator = queues
         self._remembered: dict[QueueKey, Inspection] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs rounds until cancelled."""
         while True:
             await self.run_round()
             await asyncio.sleep(ROUND_SECONDS)
 
     async def run_round(self) -> None:
-        """One round."""
+        """Runs one round."""
         for key in self._due():
             seen = await self._inspect(key)
             self._remembered.pop(key, None)
@@ -115,7 +116,7 @@ class QueueWatch:
         self.queues, self.dead_letters = queues.largest(), dead_letters.largest()
 
     def _due(self) -> list[QueueKey]:
-        """What is open; and of what is closed some, those first that were not looked at longest."""
+        """Returns the open queues, and of the closed ones those inspected longest ago."""
         coordinator = self._coordinator
         opened = [queue.key for queue in coordinator.queues()][:QUEUES_MAX]
         closed = [key for key in self._remembered if coordinator.find_quietly(key) is None]
@@ -126,10 +127,11 @@ class QueueWatch:
         try:
             return await inspection.inspect(self._coordinator, key)
         except (Refused, Corrupt, OSError):
-            return None  # It is moving, or the disk fails: others tell of that.
+            return None  # It is moving, or the disk fails, which is reported elsewhere.
 
     def _now(self, key: QueueKey, seen: Inspection) -> tuple[str, Inspection | None]:
-        """A queue as it is now, by what was last seen of it; None: it is not ours any longer."""
+        """Returns a queue's present state, derived from its last inspection; None: not led here any
+        more."""
         coordinator = self._coordinator
         try:
             partition = coordinator.led_partition(key)
@@ -152,7 +154,7 @@ class QueueWatch:
 
 
 def dead_letter_topics(image: Image) -> Iterable[TopicImage]:
-    """Topics of dead letters: by their name, or because a group says so."""
+    """Yields dead-letter topics: by their name, or because a group's config names them."""
     named = {configs.get(NAME_CONFIG, "") for configs in image.group_configs.values()}
     return [
         topic

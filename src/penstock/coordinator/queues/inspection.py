@@ -1,12 +1,12 @@
-"""Looks into queues that are led here, and puts them right: for tools, metrics and retention.
+"""Inspection and repair of queues that are led here: for tools, metrics and retention.
 
-Looking has no effect: a queue that is not open stays closed, and its state is read. Finishing
-records goes through the open machine like an answer to a lease, and is kept before it is answered.
-Offering records again is done to the state of a closed queue; it opens anew with them.
+Inspection has no effect: a closed queue stays closed, and its state is read. Finishing records goes
+through the open machine like an acknowledgement, and is persisted before it is answered. Offering
+records again changes the state of a closed queue; it then opens with them.
 
-The letters of a topic of dead letters are seen to by a share group of their own, `DEAD_LETTERS`,
-that nobody has to join: a letter that was redriven or purged is finished there. Where nothing is
-kept of it yet, no letter is.
+The dead letters of a dead-letter topic are processed by a share group of their own, `DEAD_LETTERS`,
+which has no members: a dead letter that was redriven or purged is finished there. Without a state
+of that group, none is finished.
 
 Bounds: `RUNS_MAX` runs in an answer and in a request.
 """
@@ -39,7 +39,7 @@ class Inspection:
     log_start: int
     high_watermark: int
     start: int = NO_OFFSET
-    """The first record that is not finished; -1: nothing is kept of the queue."""
+    """First unfinished record; -1: the queue has no state."""
     is_open: bool = False
     ready: int = 0
     leased: int = 0
@@ -47,10 +47,10 @@ class Inspection:
     given_up: int = 0
     unfinished: int = 0
     oldest_ms: int = NO_TIME
-    """When the first unfinished record was written; -1: there is none."""
+    """Timestamp of the first unfinished record; -1: there is none."""
     runs: Sequence[Run] = ()
     next_offset: int = NO_OFFSET
-    """Where to go on, if not all runs are here."""
+    """Offset to continue from, if not all runs are included."""
     ready_by_priority: Sequence[int] = ()
     """Of an open queue."""
 
@@ -58,7 +58,7 @@ class Inspection:
 async def inspect(
     queues: QueueCoordinator, key: QueueKey, from_offset: int = 0, runs_max: int = 0
 ) -> Inspection:
-    """How a queue stands, whether it is open or not."""
+    """Returns a queue's state, whether it is open or closed."""
     partition = queues.led_partition(key)
     queue = queues.find_quietly(key)
     if queue is not None:
@@ -98,7 +98,8 @@ async def inspect(
 
 
 def _above(kept: QueueState, log_start: int) -> QueueState:
-    """What is kept, as far as the log still has it: a queue that is closed has not noticed."""
+    """Returns the stored state without records that the log has deleted: a closed queue has not
+    seen that."""
     if kept.start >= log_start:
         return kept
     copy = QueueState(kept.snapshot())
@@ -122,7 +123,7 @@ async def written_ms(workers: Workers, partition: Partition, offset: int) -> int
 
 
 async def finish(queues: QueueCoordinator, key: QueueKey, runs: Sequence[tuple[int, int]]) -> int:
-    """Finishes records, leased or not; answers how many were not before."""
+    """Finishes records, leased or not; returns how many were unfinished."""
     return await _resolve(queues, key, runs, lambda kept: True)
 
 
@@ -185,7 +186,7 @@ def _check_runs(partition: Partition, runs: Sequence[tuple[int, int]]) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"more than {RUNS_MAX} runs")
     for first, last in runs:
         if not 0 <= first <= last:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{first} to {last} is no run of offsets")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"invalid offset range {first}..{last}")
         if last >= partition.high_watermark:
             raise Refused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -196,9 +197,9 @@ def _check_runs(partition: Partition, runs: Sequence[tuple[int, int]]) -> None:
 async def offer_again(
     queues: QueueCoordinator, key: QueueKey, runs: Sequence[tuple[int, int]]
 ) -> int:
-    """Finished records become available again, as if new; answers how many were finished.
+    """Makes finished records available again, as if new; returns how many were finished.
 
-    Records that the log no longer has stay finished; those that are held stay held.
+    Records that the log has deleted stay finished; leased ones stay leased.
     """
     partition = queues.led_partition(key)
     _check_runs(partition, runs)

@@ -1,11 +1,12 @@
-"""Shows a queue's machine the records of its partition, as they are committed.
+"""Feeds a queue's machine with the records of its partition, as they are committed.
 
-Records are shown in chunks, from the page cache at once and from the disk through a worker, as long
-as the machine has room; when it is full, `soon` must be called again once it has some. A batch that
-unpacks to far more than it takes is unpacked by a worker, too. Control
-batches, and where only committed records count those of aborted transactions, are for nobody: they
-are passed over. So is everything that the log no longer has, and what is no records at all: batches
-are taken in without being opened, and nonsense that somebody wrote must not hold up the others.
+Records are fed in chunks, from the page cache at once and from the disk through a worker, as long
+as the machine has capacity; when it is full, `soon` must be called again once it has some. A batch
+with a high compression ratio is decompressed by a worker, too.
+
+Skipped are control batches, batches of aborted transactions where only committed records count,
+deleted records, and invalid batches: batches are stored without being decoded, and an invalid one
+must not block the queue.
 """
 
 import asyncio
@@ -36,15 +37,17 @@ log = logging.getLogger("penstock.queues")
 SHOWN = ALL & ~Column.VALUES
 HERE_BYTES_MAX = 1 << 20
 HERE_RATIO_MAX = 16
-"""What a batch may unpack to on the loop: so much, or so many times itself."""
+"""Decompressed size, as a multiple of the batch's, up to which a batch is decompressed on the loop.
+"""
 CHUNK_BYTES = 1 << 20
 CHUNK_BYTES_TIMED = 256 * 1024
 CHUNK_BYTES_MIN = 64 * 1024
-"""Where records arrive one by one, or with a time each, fewer of them hold up the loop."""
+"""Chunk size for records that arrive one by one, or with a time each: they take longer on the loop.
+"""
 
 
 class LogFeed:
-    """One partition's way into one machine. Everything but reading from the disk is on the loop."""
+    """Feed of one partition into one machine. Everything but disk reads is on the loop."""
 
     def __init__(
         self,
@@ -60,9 +63,9 @@ class LogFeed:
         shown: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`keep` is given operations of the machine, `shown` is told after each chunk.
+        """`keep` receives operations of the machine; `shown` is called after each chunk.
 
-        `read_from` is before the queue's start where ids of earlier records must be known.
+        `read_from` is before the queue's start if ids of earlier records must be known.
         """
         self._partition = partition
         self._machine = machine
@@ -81,17 +84,17 @@ class LogFeed:
 
     @property
     def limit(self) -> int:
-        """Up to where records may be shown."""
+        """Offset below which records may be fed."""
         partition = self._partition
         return partition.last_stable_offset if self._committed_only else partition.high_watermark
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to show, and room for it."""
+        """True if there are records to feed, and capacity for them."""
         return self._position < self.limit and not self._is_over and not self._machine.is_full
 
     def soon(self) -> None:
-        """There may be more to show, or room for it."""
+        """Continues: there may be new records, or capacity for more."""
         if not self._is_due and not self._is_over:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._feed)
@@ -141,7 +144,7 @@ class LogFeed:
             return None
         return files.locate(self._position, self._chunk_bytes, self.limit)
 
-    # -- showing ----------------------------------------------------------------------------
+    # -- feeding ----------------------------------------------------------------------------
 
     def _show(self, data: bytes | bytearray) -> None:
         limit, before = self.limit, self._position
@@ -166,7 +169,7 @@ class LogFeed:
         self._shown()
 
     def _show_batch(self, batch: memoryview, header: BatchHeader) -> bool:
-        """False if that would take too long here."""
+        """Feeds a batch; False if that would take too long on the loop."""
         bytes_max = max(HERE_BYTES_MAX, HERE_RATIO_MAX * len(batch))
         try:
             columns = decode(batch, bytes_max=bytes_max, columns=SHOWN)
@@ -191,7 +194,7 @@ class LogFeed:
         if isinstance(found, Columns):
             self._arrive(found, header.last_offset)
         elif found.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            self._failed(found)  # There are too few workers, which says nothing of the batch.
+            self._failed(found)  # All workers are busy, which is not the batch's fault.
             return
         else:
             self._pass_nonsense_over(header, found)
@@ -199,7 +202,7 @@ class LogFeed:
         self._go_on(before)
 
     def _pass_nonsense_over(self, header: BatchHeader, why: Refused) -> None:
-        """The bytes are as they were sent: their CRC was looked at when they were read."""
+        """Skips an invalid batch. Its bytes are as sent: the read verified the CRC."""
         where = f"{self._partition.topic}-{self._partition.index}"
         log.warning("%s has no records at %d: %s", where, header.base_offset, why)
         self._pass_over(header.last_offset)
@@ -243,7 +246,8 @@ class LogFeed:
         self._note_append(header.base_offset, written)
 
     def _write_times(self, base_offset: int) -> WriteTimes:
-        """Earliest and latest append time of a batch, as seen here or noted by another leader."""
+        """Returns earliest and latest append time of a batch, as seen here or recorded by another
+        leader."""
         now_ms, since_ms = self._now_ms(), ANY_TIME.since_ms
         noted_ms = self._machine.kept.append_times.since(base_offset)
         if noted_ms is not None:
@@ -260,13 +264,13 @@ class LogFeed:
             )
 
     def _pass_over(self, last: int) -> None:
-        """Whatever has not arrived up to there is for nobody."""
+        """Skips all offsets up to `last` that have not arrived."""
         if self._machine.end <= last:
             self._keep(self._machine.pass_over(last))
 
 
 def _columns(batch: bytes) -> Columns:
-    """By a worker."""
+    """Decodes a batch. Blocks; runs on a worker."""
     return decode(memoryview(batch), columns=SHOWN)
 
 

@@ -1,15 +1,14 @@
-"""One queue at work: a group's delivery of one partition that is led here.
+"""One open queue: a group's delivery of one partition that is led here.
 
-The shell around `state.queues.delivery`: has it shown the records as they are committed
-(`queue_feeding`), hands leases to those who wait, keeps its operations, wakes it when something is
-due, and says when there are records to bury. What was decided in one turn of the loop is kept
-together, as one delta; nobody is answered before it is committed. If it cannot be kept, the
-machine no longer agrees with what is kept: the queue is closed, everybody who waits is told, and
-whoever comes next builds it anew.
+The shell around `state.queues.delivery`: feeds it committed records (`log_feed`), hands leases to
+waiting consumers, persists its operations, wakes it when something is due, and reports records that
+were given up. Decisions of one turn of the loop are persisted together, as one delta; no caller is
+answered before it is committed. If that fails, memory no longer agrees with the stored state: the
+queue is closed, all waiting callers are answered, and the next caller rebuilds it.
 
-Who waits is served in the order of coming, and nobody takes more than an equal share while others
-wait, or the few that its door gives at a time (`Taker.share_min`). After deltas as large as the
-last snapshot, or `DELTAS_MAX` of them, a new one is kept.
+Waiting consumers are served in order of arrival; while several wait, each gets at most an equal
+share, or the minimum that its protocol hands out at a time (`Taker.share_min`). After deltas as
+large as the last snapshot, or `DELTAS_MAX` of them, a new snapshot is stored.
 
 Bounds: `WAITING_MAX` takers wait at a time.
 """
@@ -40,11 +39,11 @@ SNAPSHOT_BYTES_MIN = 64 * 1024
 TIMER_MS_MIN = 1
 
 Told: TypeAlias = Callable[[Refused | None], None]
-"""Called once: with None when what was asked is kept, else with why it is not."""
+"""Called once: with None when the change is persisted, else with the reason why it is not."""
 
 
 class QueueStateKeeper(Protocol):
-    """Keeps a queue's deltas and snapshots, here or on another node."""
+    """Persists a queue's deltas and snapshots, here or on another node."""
 
     def write(
         self, key: QueueKey, leader_epoch: int, number: int, payload: bytes, is_snapshot: bool
@@ -52,48 +51,49 @@ class QueueStateKeeper(Protocol):
 
 
 class Taker(Protocol):
-    """Somebody who waits for records, perhaps at several queues at once."""
+    """Consumer that waits for records, perhaps at several queues at once."""
 
     @property
     def member(self) -> str: ...
 
     @property
     def lock_ms(self) -> int | None:
-        """How long it wants to hold them; None: as long as the queue's policy says."""
+        """Requested lease duration in ms; None: by the queue's policy."""
         ...
 
     @property
     def share_min(self) -> int:
-        """So many it is given, if they are there, however many others wait."""
+        """Minimum share of records, if available, however many consumers wait."""
         ...
 
     @property
     def with_followers(self) -> bool:
-        """True if it is given several of one key, in their order, where there is an order."""
+        """True if it accepts several records of one key, in order, from a queue with an order."""
         ...
 
     def capacity(self, queue: "OpenQueue") -> int:
-        """How many records it takes now; 0: it waits no longer."""
+        """Maximum records to acquire now; 0 cancels the wait."""
         ...
 
     def taken(self, queue: "OpenQueue", leases: tuple[LeaseState, ...]) -> None:
-        """It was given these; they are not kept yet."""
+        """Called with leases that are not persisted yet."""
         ...
 
     def kept(
         self, queue: "OpenQueue", leases: tuple[LeaseState, ...], refused: Refused | None
     ) -> None:
-        """What it was given is kept; or it cannot be, and it has got nothing."""
+        """Called when its leases are persisted, or with the reason why they are not and do not
+        count."""
         ...
 
     def turned_away(self, queue: "OpenQueue", why: Refused) -> None:
-        """The queue is closed; nothing comes from here any more."""
+        """Called when the queue is closed; no records follow."""
         ...
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What was read of a queue's state, and how much of it are deltas."""
+    """Loaded state of a queue, and the size of its deltas."""
 
     number: int = 0
     deltas: int = 0
@@ -102,7 +102,7 @@ class Loaded:
 
 
 class OpenQueue:
-    """Everything runs on the loop, and nothing but reading from the disk waits."""
+    """Runs entirely on the loop; only disk reads are awaited."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class OpenQueue:
         committed_only: bool = False,
         read_from: int | None = None,
     ) -> None:
-        """`on_given_up` is told when records were given up; `closed` when the queue cannot go on;
-        `unreadable` when that is because of what is on the disk.
+        """`on_given_up` is called when records were given up; `closed` when the queue cannot
+        continue; `unreadable` if that is because of damaged data.
 
-        `read_from`: see `queue_feeding`.
+        `read_from`: see `log_feed`.
         """
         self.key = key
         self.partition = partition
@@ -148,7 +148,7 @@ class OpenQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self.kept_start = machine.kept.start
-        """As `machine.kept.start`, as far as it is kept: what lies before it stays finished."""
+        """Persisted part of `machine.kept.start`: records before it stay finished."""
         self._feed = LogFeed(
             partition,
             machine,
@@ -173,13 +173,13 @@ class OpenQueue:
 
     @property
     def is_behind(self) -> bool:
-        """Whether committed records wait to be shown to the machine."""
+        """True if committed records wait to be fed to the machine."""
         return not self.is_closed and self._feed.is_behind
 
     # -- calls ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Shows what is in the log, has buried what was given up, and goes on from there."""
+        """Feeds the log, writes pending dead letters, and continues from there."""
         kept = self.machine.kept
         if kept.archived or (kept.dead_letter_batch is not None and kept.dead_letter_batch.offsets):
             self._on_given_up(self)
@@ -187,7 +187,7 @@ class OpenQueue:
         self._arm()
 
     def take(self, taker: Taker) -> None:
-        """Gives records now or as soon as there are any; `forget` ends the waiting."""
+        """Hands out records now or as soon as there are any; `forget` ends the wait."""
         self._require_open()
         if len(self._takers) >= WAITING_MAX:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait for this queue")
@@ -198,11 +198,11 @@ class OpenQueue:
         return taker in self._takers
 
     def forget(self, taker: Taker) -> None:
-        """It waits no longer."""
+        """Ends a taker's wait."""
         self._takers.pop(taker, None)
 
     def change(self, decide: Callable[[Delivery, int], DeliveryOutcome], told: Told) -> None:
-        """An answer to leases, or any other change; refuses at once what the machine refuses."""
+        """Changes leases or anything else; raises at once what the machine refuses."""
         self._require_open()
         self._take_in(decide(self.machine, self.time.now_ms()), told)
         self._serve()
@@ -214,7 +214,7 @@ class OpenQueue:
     # -- records ----------------------------------------------------------------------------
 
     def _progress(self) -> None:
-        """More is committed; or the leadership is gone."""
+        """Called when more is committed, or when leadership has ended."""
         if self.partition.leader_epoch != self.leader_epoch or not self.partition.is_leader:
             self.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         else:
@@ -229,7 +229,7 @@ class OpenQueue:
     # -- serving ----------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Gives what is ready to those who wait, the longest waiting first."""
+        """Hands ready records to waiting takers, the longest waiting first."""
         now_ms = self.time.now_ms()
         machine = self.machine
         self._take_in(machine.tick(now_ms), None)
@@ -271,10 +271,10 @@ class OpenQueue:
         if not self.is_closed:
             self._serve()
 
-    # -- keeping ----------------------------------------------------------------------------
+    # -- persisting -------------------------------------------------------------------------
 
     def _take_in(self, outcome: DeliveryOutcome, told: Told | None) -> None:
-        """Has a decision's operations kept at the end of this turn."""
+        """Persists a decision's operations at the end of this turn."""
         self._ops += outcome.ops
         self._has_dead_letters = self._has_dead_letters or bool(outcome.dead_letters)
         if told is not None:
@@ -299,13 +299,13 @@ class OpenQueue:
             self.close(refused)
             return
         kept.add_done_callback(lambda done: self._was_kept(done, told, has_dead_letters, start))
-        self._feed.soon()  # There may be room again.
+        self._feed.soon()  # There may be capacity again.
 
     def _keep(self, ops: list[Op]) -> "asyncio.Future[int]":
         loaded = self._loaded
         is_due = loaded.delta_bytes >= max(SNAPSHOT_BYTES_MIN, loaded.snapshot_bytes)
         if is_due or loaded.deltas >= DELTAS_MAX:
-            # It includes what was just decided, so it stands for this turn's delta as well.
+            # It includes this turn's decisions, so it replaces this turn's delta as well.
             payload = delivery_state.encode_snapshot(self.machine.kept.snapshot())
             loaded.deltas = loaded.delta_bytes = 0
             loaded.snapshot_bytes = len(payload)
@@ -335,7 +335,7 @@ class OpenQueue:
             self._on_given_up(self)
 
     def close(self, why: Refused) -> None:
-        """Serves no longer; whoever waits is told why."""
+        """Closes the queue; waiting callers get the reason."""
         if self.is_closed:
             return
         self.is_closed = True

@@ -1,12 +1,12 @@
-"""The queues that are open on this node: one for each group and partition that is led here.
+"""Queues that are open on this node: one for each group and partition that is led here.
 
-A queue is opened when somebody first asks for it: its state is read from wherever it is kept
-(`queue_keeping`), which shuts out earlier leaders of the partition; a group that has none begins
-where `share.auto.offset.reset` says, and that is kept before anything is delivered. It is closed
-when the leadership ends, when its group or topic is deleted, when its state can no longer be kept,
-and when nobody has needed it for `IDLE_SECONDS`. Whoever asks next opens it again.
+A queue is opened on first use: its state is read from its shard (`state_store`), which fences
+earlier leaders of the partition; a group without state begins where `share.auto.offset.reset` says,
+and that is persisted before anything is delivered. It is closed when leadership ends, when its
+group or topic is deleted, when its state cannot be persisted, and when it was unused for
+`IDLE_SECONDS`. The next use opens it again.
 
-Configs are followed: what a group or a topic says about delivery holds from the next record on.
+Config changes apply: a group's or a topic's rules of delivery hold from the next record on.
 Elsewhere: what happens inside a queue (`open_queue`), records given up (`dead_letter_writer`).
 """
 
@@ -52,12 +52,12 @@ SWEEP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class QueueStanding:
-    """Where a queue stands, for whoever administers it."""
+    """Position and lag of a queue, for administration."""
 
     start_offset: int
     leader_epoch: int
     lag: int
-    """Records that are there and not finished."""
+    """Records that exist and are not finished."""
 
 
 @dataclass(slots=True)
@@ -89,14 +89,14 @@ class QueueCoordinator:
         self._leases: dict[str, LeaseSettings] = {}
 
     async def run(self) -> None:
-        """Loads shards of states, and closes queues that nobody needs, until cancelled."""
+        """Loads shards of queue state, and closes unused queues, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.keeping.run())
             tasks.create_task(self._dead_letter_writer.run())
             tasks.create_task(self._sweep())
 
     def close(self) -> None:
-        """The node stops: nobody is answered any more."""
+        """Closes all queues because the node stops: no call is answered any more."""
         for task in list(self._opening.values()):
             task.cancel()
         for queue in list(self.queues()):
@@ -112,7 +112,7 @@ class QueueCoordinator:
         return settings_of(self.around.watcher.image, self._configs, group, topic)
 
     def lease_settings(self, group: str) -> LeaseSettings:
-        """Asked at every fetch, so it is worked out once for each change of configs."""
+        """Called at every fetch, so it is computed once for each change of configs."""
         known = self._leases.get(group)
         if known is None:
             image = self.around.watcher.image
@@ -120,7 +120,7 @@ class QueueCoordinator:
         return known
 
     def find(self, key: QueueKey) -> OpenQueue | None:
-        """The queue, if it is open."""
+        """Returns the queue, if it is open."""
         opened = self._open.get(key)
         if opened is None:
             return None
@@ -128,16 +128,16 @@ class QueueCoordinator:
         return opened.queue
 
     def find_quietly(self, key: QueueKey) -> OpenQueue | None:
-        """The same for whoever only looks: it is not needed any longer for that."""
+        """Returns the queue without marking it as used."""
         opened = self._open.get(key)
         return None if opened is None else opened.queue
 
     async def open(
         self, key: QueueKey, *, creates: bool = True, reset: str | None = None
     ) -> OpenQueue:
-        """The queue, opened if need be; Refused says why not, perhaps only for now.
+        """Returns the queue, opened if necessary; raises Refused, perhaps only temporarily.
 
-        `creates`: also where the group has no position in the partition yet; then it begins where
+        `creates`: also if the group has no offset in the partition yet; then it begins where
         `reset` says, or else `share.auto.offset.reset`.
         """
         queue = self.find(key)
@@ -151,11 +151,11 @@ class QueueCoordinator:
             task = asyncio.get_running_loop().create_task(self._open_now(key, creates, reset))
             task.add_done_callback(lambda done: self._opened(key, done))
             self._opening[key] = task
-        # Others wait for the same one: who gives up does not take it from them.
+        # Several callers may wait for one opening: a cancelled one does not end it.
         return await asyncio.shield(task)
 
     def led_partition(self, key: QueueKey) -> Partition:
-        """The partition behind a queue, if it is led here."""
+        """Returns the partition of a queue, if it is led here."""
         topic = self.topic_of(key)
         partition = self.around.partitions.get(topic.name, key.partition)
         if partition is None or partition.topic_id != key.topic_id:
@@ -176,7 +176,7 @@ class QueueCoordinator:
     def _opened(self, key: QueueKey, done: "asyncio.Task[OpenQueue]") -> None:
         self._opening.pop(key, None)
         if not done.cancelled():
-            done.exception()  # Those who waited were told; if all had given up, nobody needs to be.
+            done.exception()  # Waiting callers got the error.
 
     # -- opening ----------------------------------------------------------------------------
 
@@ -229,14 +229,14 @@ class QueueCoordinator:
         return queue
 
     async def _load(self, key: QueueKey, partition: Partition) -> tuple[QueueState | None, Loaded]:
-        """What is kept of a queue, if anything is."""
+        """Loads the state of a queue, if it has any."""
         found = await self.keeping.read(key, partition.leader_epoch)
         if found.snapshot is None:
             return None, Loaded()
         return build(key, found)
 
     async def _look_back(self, partition: Partition, start: int, window_ms: int) -> int:
-        """The first offset whose id a record from `start` on may repeat."""
+        """Returns the first offset whose id a record from `start` on may repeat."""
         files, workers = partition.log, self.around.workers
         span = None
         if files.start_offset <= start:
@@ -263,7 +263,7 @@ class QueueCoordinator:
         return partition.high_watermark
 
     def kept_from(self, partition: Partition, now_ms: int) -> int | None:
-        """From where on retention must leave a partition's records to its queues."""
+        """Returns the first offset that retention must keep for a partition's queues."""
         retention_ms = partition.log.config.retention_ms
         found = [
             queue.machine.kept_from(now_ms, retention_ms)
@@ -290,7 +290,7 @@ class QueueCoordinator:
             await asyncio.sleep(SWEEP_SECONDS)
             for opened in list(self._open.values()):
                 kept = opened.queue.machine.kept
-                # Retention asks open queues what they wait for.
+                # Retention asks open queues which delayed records they hold.
                 delayed = opened.queue.machine.delayed_count
                 is_needed = opened.queue.waiting or kept.leased or kept.archived or delayed
                 if is_needed:
@@ -306,7 +306,7 @@ class QueueCoordinator:
     # -- following the cluster --------------------------------------------------------------
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image: states of deleted topics go, configs change."""
+        """Called at every change of the image: deletes states of deleted topics, reads configs."""
         self.keeping.follow(before, after)
         if (
             before.group_configs is after.group_configs
@@ -329,7 +329,7 @@ class QueueCoordinator:
             or old.dedup_window_ms != settings.dedup_window_ms
             or old.dedups_by_key != settings.dedups_by_key
         ):
-            # Records that have arrived stand in the wrong lines now.
+            # Records that have arrived are in the wrong key queues now.
             opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         else:
             opened.queue.machine.policy = settings.policy
@@ -337,7 +337,7 @@ class QueueCoordinator:
     # -- administration ---------------------------------------------------------------------
 
     async def describe(self, key: QueueKey) -> QueueStanding | None:
-        """Where a queue stands, whether it is open or not; None: nothing is kept of it."""
+        """Returns a queue's standing, whether it is open or closed; None: it has no state."""
         partition = self.led_partition(key)
         queue = self.find_quietly(key)
         kept = queue.machine.kept if queue is not None else await self.look_up(key)
@@ -347,15 +347,15 @@ class QueueCoordinator:
         return QueueStanding(kept.start, partition.leader_epoch, max(there - len(kept.finished), 0))
 
     async def look_up(self, key: QueueKey) -> QueueState | None:
-        """What is kept of a queue that is not open, if anything is."""
+        """Returns the stored state of a closed queue, if it has any."""
         partition = self.led_partition(key)
         if self.keeping.host.topic not in self.around.watcher.image.topics:
-            return None  # Nobody has ever kept anything.
+            return None  # The queue has no stored state.
         kept, _ = await self._load(key, partition)
         return kept
 
     async def move(self, key: QueueKey, start: int) -> None:
-        """Begins anew at `start`, also where there was nothing before."""
+        """Restarts at `start`, also without earlier state."""
         await self.rewrite(
             key, lambda snapshot: delivery_state.restarted(snapshot, start), Snapshot(start)
         )
@@ -366,7 +366,7 @@ class QueueCoordinator:
         change: Callable[[Snapshot], Snapshot],
         default: Snapshot | None = None,
     ) -> None:
-        """Changes what is kept of a queue, closed for it; `default` where nothing was."""
+        """Rewrites the stored state of a queue, closing it first; `default` if there is none."""
         partition = self.led_partition(key)
         await self.keeping.ensure()
         self._close(key, "its state was changed by an administrator")
@@ -382,7 +382,7 @@ class QueueCoordinator:
         await self.keeping.write(key, partition.leader_epoch, found.number, payload, True)
 
     async def forget(self, key: QueueKey) -> None:
-        """The group is gone, or no longer reads the topic."""
+        """Deletes the state: the group is gone, or no longer reads the topic."""
         self._close(key, "its group is gone")
         await self.keeping.ensure()
         await self.keeping.forget(key)
@@ -394,7 +394,7 @@ class QueueCoordinator:
 
 
 def build(key: QueueKey, found: state_shard.StoredQueueState) -> tuple[QueueState, Loaded]:
-    """A queue's state from its snapshot and the deltas after it."""
+    """Builds a queue's state from its snapshot and the deltas after it."""
     assert found.snapshot is not None
     try:
         kept = QueueState(delivery_state.decode_snapshot(found.snapshot))

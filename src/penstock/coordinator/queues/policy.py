@@ -1,7 +1,7 @@
-"""How a share group treats a topic's records, read from the configs of both.
+"""Delivery rules of a share group for a topic, from the configs of both.
 
-The group says how long a lease is, how often a record is tried and where it goes after that; the
-topic in which order its records are delivered. Values that are not set are the broker's.
+The group sets the lease duration, the number of deliveries and the dead-letter topic; the topic
+sets the order of delivery. Unset values are the broker's.
 """
 
 from collections.abc import Mapping
@@ -14,32 +14,32 @@ from penstock.state.queues.policy import Order, QueuePolicy
 
 DEAD_LETTER_SUFFIX = ".dlq"
 DEAD_LETTERS = "__dead_letters"
-"""The share group in which letters are finished that were redriven or purged; see `queue_care`."""
+"""Share group in which redriven and purged dead letters are finished; see `inspection`."""
 TOPIC_DEAD_LETTERS, GROUP_DEAD_LETTERS = (
     "queue.dead.letter.topic",
     "errors.deadletterqueue.topic.name",
 )
 DEAD_LETTER_CONFIGS = (TOPIC_DEAD_LETTERS, GROUP_DEAD_LETTERS)
-"""Of a topic and of a group: the name of the topic that their dead letters go to."""
+"""Configs of a topic and of a group that name the topic for their dead letters."""
 DEDUP_SCOPE, ATTRIBUTES = "queue.dedup.scope", "sqs.attributes"
 GROUPS_KEPT = '"DeduplicationScope":"messageGroup"'
 """Deduplication by key in `sqs.attributes` of queues from when that had no effect: a JSON object
 without spaces, in whose texts quotes are escaped."""
 READ_COMMITTED = "read_committed"
 BACKOFF_MS = 1_000
-"""The backoff where none is configured, for those who do not ask for another try at once."""
+"""Default backoff in ms for consumers that do not choose another one."""
 DELIVERIES_MAX = 32_767
 """Kafka's protocol counts no further."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Everything that configs say about one queue."""
+    """All configs of one queue."""
 
     policy: QueuePolicy
     committed_only: bool
     reset: str
-    """Where a group begins that has no state: earliest, latest or by_duration:..."""
+    """Start of a group without state: earliest, latest or by_duration:..."""
     dead_letter_topic: str
     dedup_window_ms: int
     dedups_by_key: bool
@@ -47,13 +47,13 @@ class QueueSettings:
 
     @property
     def reset_back_ms(self) -> int | None:
-        """How far back it begins, where that is said by a duration."""
+        """Duration by which the start lies in the past, for by_duration resets."""
         return reset_duration_ms(self.reset)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """What a group's members are told about leases, whatever the topic."""
+    """Lease settings for a group's members, whatever the topic."""
 
     lock_ms: int
     can_renew: bool
@@ -90,7 +90,7 @@ def settings_of(
     is_dead_letter_topic = topic.name.endswith(DEAD_LETTER_SUFFIX) or group == DEAD_LETTERS
     window_ms = read.of_topic("queue.dedup.window.ms")
     assert isinstance(window_ms, int)
-    # What a topic says of its own records goes before what the group says of all it reads.
+    # A topic's own setting overrides the group's.
     dead_letters_to = str(read.of_topic(TOPIC_DEAD_LETTERS) or "") or read.text(GROUP_DEAD_LETTERS)
     own_limit = read.of_topic("queue.delivery.count.limit")
     assert isinstance(own_limit, int)
@@ -105,7 +105,7 @@ def settings_of(
         backs_off_always=backoff_ms >= 0,
         backoff_cap_ms=read.integer("share.retry.backoff.max.ms"),
         locks_max=read.integer("share.partition.max.record.locks"),
-        # What comes back from the dead letters has nowhere else to go.
+        # Records of a dead-letter topic are not dead-lettered again.
         dead_letters=bool(read.of_group("errors.deadletterqueue.enable"))
         and not is_dead_letter_topic,
         dead_letter_expired=bool(read.of_topic("queue.expired.dead.letter")),
@@ -128,7 +128,7 @@ def _dedups_by_key(read: _Reader) -> bool:
 
 
 def _limit(read: _Reader, is_dead_letter_topic: bool) -> int:
-    """A letter is not given up for being looked at: there is nowhere else for it to go."""
+    """Returns the delivery limit; a dead letter is never given up: it has no other target."""
     return DELIVERIES_MAX if is_dead_letter_topic else read.integer("share.delivery.count.limit")
 
 

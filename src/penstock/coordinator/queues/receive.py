@@ -1,11 +1,11 @@
-"""Takes records for one member from several queues at once: what every door does to receive.
+"""Receive for one member from several queues at once, for every protocol.
 
-Asks the queues in the given order until there is enough, else waits for whichever has something
-first; then takes what is ready in the others as well. What was given is read from the logs, and
-what does not fit is given back, uncounted; so is everything, if whoever asked goes away before it
-has its answer. The answer comes when the leases are kept.
+Asks the queues in the given order until there is enough, else waits for the first one with records;
+then takes what is ready in the rest as well. Leased records are read from the logs, and those that
+do not fit are released, uncounted; so are all of them if the client disconnects before its
+response. The response is sent when the leases are persisted.
 
-Queues of other nodes are not here: those who ask turn to their leaders.
+Queues of other nodes are not here: `router` asks their leaders.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ TRANSIENT = (
     ErrorCode.OFFSET_NOT_AVAILABLE,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
 )
-"""The queue cannot be opened for now: there is nothing to be had, and one may ask again."""
+"""The queue cannot be opened for now: there are no records, and the client may retry."""
 CATCH_UP_SECONDS = 1.0
 LOOK_SECONDS = 0.002
 FENCED = (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)
@@ -36,38 +36,38 @@ FENCED = (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)
 
 @dataclass(frozen=True, slots=True)
 class ReceiveRequest:
-    """What is asked for."""
+    """Limits and options of a receive."""
 
     member: str
     records_max: int
-    """0: the queues are opened, so that the group has a position in all of them; and if there is
-    time to wait, they look at what is in their logs."""
+    """0: the queues are opened, so that the group has an offset in all of them; and if there is
+    time to wait, they read their logs."""
     bytes_max: int
     bytes_min: int = 1
-    """It waits for so many, estimated."""
+    """Estimated bytes to wait for."""
     wait_ms: int = 0
     lock_ms: int | None = None
-    """How long the leases last; None: as the group's config says."""
+    """Lease duration in ms; None: by the group's config."""
     fills: bool = False
-    """Whether queues are asked again for what they have of a lower priority, until it is full."""
+    """True if queues are asked again for records of lower priority, until the response is full."""
     reset: str | None = None
-    """Where a group begins that has no position yet; None: as its config says."""
+    """Start of a group without an offset; None: by its config."""
     share_min: int = 1
-    """So many are given, if they are there, however many others wait."""
+    """Minimum number of records, if available, however many consumers wait."""
     with_followers: bool = False
     """True if several of one key may be among them, where queues keep an order by key."""
     unpacks: bool = False
-    """Whether batches come without compression, and `bytes_max` is of what they hold."""
+    """True if batches are returned decompressed, and `bytes_max` limits their decompressed size."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What came of it."""
+    """Result of a receive."""
 
     found: dict[QueueKey, LeasedBatches] = field(default_factory=dict)
     refused: dict[QueueKey, Refused] = field(default_factory=dict)
     is_partial: bool = False
-    """Whether some queue could not be asked for now: there may be something all the same."""
+    """True if some queue could not be asked for now: it may have records."""
 
 
 def nothing() -> None:
@@ -83,7 +83,7 @@ async def take(
     on_wait: Callable[[], None] = nothing,
     partial_waits: bool = True,
 ) -> Taken:
-    """Records leased to a member, as soon as there are any; once `hurry` is done, what there is.
+    """Leases records to a member, as soon as there are any; those available once `hurry` is done.
 
     `on_wait` is called once, before the first wait. Without `partial_waits` it does not wait while
     some queue cannot be asked.
@@ -95,7 +95,7 @@ async def take(
 
 
 class _Taking:
-    """One attempt; a `queue.Taker` at every queue it asks."""
+    """One attempt; an `open_queue.Taker` at every queue it asks."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Taking:
         self._granted: dict[OpenQueue, list[LeaseState]] = {}
         self._taken = Taken()
         self._unreadable: dict[QueueKey, Refused] = {}
-        """Queues that no node can serve before something is mended: others are waited for."""
+        """Queues that no node can serve before a repair: the wait is for the rest."""
         self._is_over = False
         self._is_hurried = False
         self._news = asyncio.Event()
@@ -124,12 +124,11 @@ class _Taking:
         self._wait_no_more()
 
     def _wait_no_more(self) -> None:
-        """A timer may ring a little before its time by the loop's own clock: that it rang counts,
-        not what the clock says then."""
+        """Ends the wait when the timer fires, which may be a little early by the loop's clock."""
         self._is_hurried = True
         self._news.set()
 
-    # -- being given records ----------------------------------------------------------------
+    # -- being handed records ----------------------------------------------------------------
 
     @property
     def member(self) -> str:
@@ -183,7 +182,7 @@ class _Taking:
             refused = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, refused.message)
         self._taken.refused[key] = refused
 
-    # -- the way ----------------------------------------------------------------------------
+    # -- procedure --------------------------------------------------------------------------
 
     async def run(self, keys: list[QueueKey]) -> Taken:
         loop = asyncio.get_running_loop()
@@ -231,7 +230,7 @@ class _Taking:
             self._fill()
 
     def _fill(self) -> None:
-        """Takes what the first round left: a queue gives records of one priority at a time."""
+        """Takes what the first round left: a queue hands out records of one priority at a time."""
         left = self._records_left + 1
         while self._bytes and self._records_left < left:
             left = self._records_left
@@ -241,8 +240,8 @@ class _Taking:
                         queue.take(self)
 
     def _sweep(self) -> None:
-        """Takes what is ready in the other queues as well: else records of each would wait for an
-        answer of their own, and for all those before it."""
+        """Takes what is ready in the remaining queues as well: else records of each would wait for
+        a response of their own, and for all those before it."""
         for queue in self._asked:
             if not self._bytes or self._records_left <= 0:
                 return
@@ -275,7 +274,7 @@ class _Taking:
             timer.cancel()
 
     async def _catch_up(self) -> None:
-        """A queue that was just opened still reads its log: without this, whoever does not wait
+        """Waits for newly opened queues to read their logs: without it, a receive without wait
         would find nothing there."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CATCH_UP_SECONDS
@@ -285,7 +284,7 @@ class _Taking:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _wait_on(self) -> None:
-        """Stands in line again where it was given something, but too little."""
+        """Waits again where it got records, but too few."""
         for queue in self._asked:
             if not queue.is_closed and not queue.is_waiting(self):
                 queue.take(self)
@@ -296,12 +295,12 @@ class _Taking:
             queue.forget(self)
 
     async def _read_all(self) -> None:
-        """Reads what was given, and gives back what does not fit."""
+        """Reads the leased records, and releases those that do not fit."""
         left = self._wanted.bytes_max
         for queue, leases in list(self._granted.items()):
             found = await self._read(queue, leases, left) if left > 0 else None
             if queue not in self._granted:
-                continue  # It could not be kept meanwhile.
+                continue  # It could not be persisted meanwhile.
             if found is None:
                 del self._granted[queue]
                 give_back(queue, leases)
@@ -332,18 +331,18 @@ class _Taking:
 
 
 def _record_bytes(queue: OpenQueue) -> int:
-    """What a record takes in this partition, on average."""
+    """Returns the average size of a record in this partition."""
     files = queue.partition.log
     return max(1, files.size_bytes // max(1, files.end_offset - files.start_offset))
 
 
 def give_back(queue: OpenQueue, leases: Iterable[LeaseState]) -> None:
-    """Leases that do not reach their member are as if they had not been given."""
+    """Releases leases that do not reach their member, as if they had not been handed out."""
     for lease in leases:
         try:
             queue.change(_returning(lease), lambda refused: None)
         except Refused:
-            continue  # It has run out, or the queue is closed: somebody else sees to it.
+            continue  # It has expired, or the queue is closed, which handles it.
 
 
 def _returning(lease: LeaseState) -> Callable[[Delivery, int], DeliveryOutcome]:

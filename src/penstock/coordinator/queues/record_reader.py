@@ -1,13 +1,13 @@
-"""Gets the records behind leases out of the log: as batches to send, or one by one.
+"""Reads leased records from the log: as batches to send, or one by one.
 
-A batch is sent whole, even if some of its records are not leased; the reader takes what it was
-given and skips the rest. Of a batch with few leased records among many others, as delays and
-retries leave them, a batch of those few is made: else every record would take its neighbours along,
-each time. Batches that hold nothing leased are left out.
+A batch is sent whole, even if some of its records are not leased; the client takes its leased ones
+and skips the rest. For a batch with few leased records among many, as delays and retries leave
+them, a batch of those few is built: else every record would bring its neighbors along, each time.
+Batches without leased records are left out.
 
-Bounds: `bytes_max`, though never less than one batch. What did not fit is answered too, so that it
-can be given back. For those who decode what they get, batches are unpacked by a worker, and it is
-their unpacked bytes that count: a small batch may hold a thousand times as much.
+Bounds: `bytes_max`, though never less than one batch. Leases that did not fit are returned too, so
+that they can be released. For callers that decode records, batches are decompressed by a worker,
+and the limit is on their decompressed bytes: a small batch may hold a thousand times as much.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,21 +34,21 @@ from penstock.wire.records import (
 CHUNK_BYTES_MIN = 16 * 1024
 CHUNK_BYTES_MAX = 4 << 20
 RECORD_BYTES = 256
-"""What a record may take, for a first guess at how much to read."""
+"""Assumed size of a record, for a first guess at how much to read."""
 THIN = 4
-"""One leased record among so many is sent without the others."""
+"""A leased record among at least this many is sent without the rest of its batch."""
 
 
 @dataclass(slots=True)
 class LeasedBatches:
-    """The batches of leases, and how far they reach."""
+    """Batches of leases, and how far they reach."""
 
     parts: list[memoryview] = field(default_factory=list)
     size: int = 0
     leases: list[LeaseState] = field(default_factory=list)
-    """Those that are in `parts`, by offset."""
+    """Leases that are in `parts`, by offset."""
     left: list[LeaseState] = field(default_factory=list)
-    """Those that did not fit, or are no longer there."""
+    """Leases that did not fit, or whose records are gone."""
 
 
 async def read_leased(
@@ -59,7 +59,7 @@ async def read_leased(
     *,
     unpacks: bool = False,
 ) -> LeasedBatches:
-    """Raises Corrupt, Refused or OSError where the log cannot be read."""
+    """Raises Corrupt, Refused or OSError if the log cannot be read."""
     wanted = _Wanted(sorted(leases, key=lambda lease: lease.first))
     found = LeasedBatches()
     files, limit = partition.log, partition.high_watermark
@@ -95,7 +95,7 @@ def _gather(
     bytes_max: int,
     form: Callable[[memoryview], memoryview] = _as_it_is,
 ) -> bool:
-    """Adds the batches in `view` that are wanted; False if there is no point in reading on."""
+    """Adds the wanted batches in `view`; False if reading on is useless."""
     has_moved = False
     for position, header in batches(view):
         wanted.reach(header.base_offset)
@@ -103,7 +103,7 @@ def _gather(
             return False
         if wanted.first > header.last_offset:
             if has_moved and wanted.first - header.last_offset > header.last_offset_delta + 1:
-                return True  # Far ahead: not through everything in between.
+                return True  # Far ahead: skips what is in between.
             has_moved = True
             continue
         part = _part_of(form(view[position : position + header.size_bytes]), header, wanted)
@@ -118,7 +118,7 @@ def _gather(
 
 
 def _part_of(batch: memoryview, header: BatchHeader, wanted: "_Wanted") -> memoryview:
-    """The batch, or one of what is wanted of it if that is little."""
+    """Returns the batch, or a batch of its wanted records if those are few."""
     runs = wanted.within(header.last_offset)
     if header.count < THIN * sum(last - first + 1 for first, last in runs):
         return batch
@@ -158,16 +158,16 @@ class _Wanted:
 
     @property
     def first(self) -> int:
-        """The next offset that is wanted."""
+        """Next wanted offset."""
         return self._from
 
     @property
     def count(self) -> int:
-        """How many records are wanted in a row from there on."""
+        """Number of wanted records in a row from there on."""
         return self._leases[self._at].last - self._from + 1
 
     def within(self, last: int) -> list[tuple[int, int]]:
-        """What is wanted up to there."""
+        """Returns the wanted runs up to an offset."""
         runs = []
         first = self._from
         for lease in islice(self._leases, self._at, None):
@@ -177,7 +177,7 @@ class _Wanted:
         return runs
 
     def reach(self, offset: int) -> None:
-        """Nothing below `offset` is there any more."""
+        """Skips records below `offset`, which are gone."""
         self._advance(offset - 1, self._missing)
 
     def cover(self, header: BatchHeader) -> None:
@@ -196,7 +196,7 @@ class _Wanted:
                 self._from = self._leases[self._at].first
 
     def divided(self) -> tuple[list[LeaseState], list[LeaseState]]:
-        """What is covered, and what is not."""
+        """Returns covered and uncovered leases."""
         left = self._missing
         if self.is_open:
             left.append(_part(self._leases[self._at], self._from, self._leases[self._at].last))
@@ -211,7 +211,7 @@ def _part(lease: LeaseState, first: int, last: int) -> LeaseState:
 
 
 def _merged(leases: list[LeaseState]) -> list[LeaseState]:
-    """Neighbours that were cut by the ends of batches are one again."""
+    """Merges adjacent leases that were split at the ends of batches."""
     merged: list[LeaseState] = []
     for lease in leases:
         last = merged[-1] if merged else None
@@ -229,15 +229,15 @@ def _merged(leases: list[LeaseState]) -> list[LeaseState]:
 
 
 def records_of(leased: LeasedBatches) -> Iterator[tuple[Record, int]]:
-    """The leased records themselves, each with its delivery count, by offset."""
+    """Yields leased records, each with its delivery count, by offset."""
     for record, lease in leased_records(leased):
         yield record, lease.delivery_count
 
 
 def leased_records(leased: LeasedBatches) -> Iterator[tuple[Record, LeaseState]]:
-    """The leased records themselves, each with its lease, by offset.
+    """Yields leased records, each with its lease, by offset.
 
-    Of a batch of which one record is leased, one record is made.
+    If one record of a batch is leased, only that one is decoded.
     """
     leases = iter(leased.leases)
     lease = next(leases, None)

@@ -1,14 +1,15 @@
-"""Takes from and settles in queues wherever they are led: what the doors of a node reach.
+"""Routing of receive and settle to queues on any node, for the protocols of this node.
 
-A queue is served by the leader of its partition. Here that is a call (`receive`,
-`settle`), elsewhere a message (`rpc`).
+A queue is served by the leader of its partition: here by a call (`receive`, `settle`), elsewhere by
+a message (`rpc`).
 
-Taking where all queues are led here is one look, which leaves its place in their lines: it waits
-there. Taking from other nodes: first each is asked in turn for what it has, beginning with another
-one each time, until one gives. If none does, all are asked to wait, and the first that gives is the
-one; the others are told that the wait is over, and what they gave meanwhile is given back,
-uncounted. So is everything if the caller goes away. Partitions that have no leader, or are moving,
-are looked for again while there is time; the reason is answered only if there are no others.
+A receive from queues that are all led here is one attempt, which keeps its place among the waiting
+consumers. A receive from other nodes first asks each leader in turn, beginning with another one
+each time, until one has records. If none does, all are asked to wait, and the first answer with
+records is used; the remaining waits are cancelled, and records leased meanwhile are released,
+uncounted. So are all records if the caller disconnects. Partitions without a leader, or whose
+leader is changing, are retried while there is time; the reason is returned only if no other queue
+is left.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from penstock.wire.messages.internal.queues import (
 )
 
 PAUSE_SECONDS = (0.1, 0.5)
-"""After partitions were refused: their leaders may be moving."""
+"""Pause after refused partitions: their leaders may be changing."""
 SETTLE_SECONDS = 5.0
 MOVING = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -49,14 +50,14 @@ MOVING = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""A queue, or whoever keeps its state, is on its way to another node, or may be: a leader whose log
-is damaged is replaced where there is another replica."""
+"""The queue, or the node that stores its state, is moving or may be: a leader with a damaged log is
+replaced if there is another replica."""
 SLICE_MS = 1_000
-"""How long the others are waited for while some cannot be asked."""
+"""Wait for the remaining queues while some cannot be asked."""
 
 
 class QueueRouter:
-    """The queues of the whole cluster, for those who work through them."""
+    """Queues of the whole cluster, for receive and settle."""
 
     def __init__(self, around: HostContext, queues: QueueCoordinator) -> None:
         self._around = around
@@ -65,7 +66,7 @@ class QueueRouter:
         self._backoff = Backoff(around.random, *PAUSE_SECONDS)
         self._turn = 0
         self._left: dict[asyncio.Task[Any], None] = {}
-        """Requests that nobody waits for any more: what they bring is given back."""
+        """Abandoned requests: records that they bring are released."""
         self._waiting: dict[str, asyncio.Task[Taken]] = {}
         """Members of other nodes that wait here."""
 
@@ -77,14 +78,14 @@ class QueueRouter:
         wanted: ReceiveRequest,
         on_wait: Callable[[], None] = receive.nothing,
     ) -> Taken:
-        """Records of one group and topic leased to a member, as soon as there are any.
+        """Leases records of one group and topic to a member, as soon as there are any.
 
         `on_wait` is called before it waits, perhaps more than once; not if there are records.
         """
         loop = asyncio.get_running_loop()
         deadline, tries = loop.time() + wanted.wait_ms / 1000, 0
         taken = await self._look(keys, wanted, on_wait)
-        # A timer may ring a little early: less than a millisecond is not worth another look.
+        # A timer may fire a little early: less than a millisecond is not worth another attempt.
         while not taken.found and (wait_ms := round((deadline - loop.time()) * 1000)) > 0:
             on_wait()
             if taken.refused or taken.is_partial:
@@ -99,7 +100,7 @@ class QueueRouter:
                 break
             taken.refused |= nobody.refused
         if wanted.wait_ms and 0 < len(taken.refused) < len(keys) and not taken.found:
-            # The first node that refused ended the wait for the others: they may refuse, too.
+            # The first refusal ended the wait at all nodes: further ones may refuse, too.
             taken = await self._look(keys, replace(wanted, wait_ms=0), on_wait)
         if len(taken.refused) < len(keys):
             taken.refused.clear()
@@ -108,7 +109,7 @@ class QueueRouter:
     async def _look(
         self, keys: Sequence[QueueKey], wanted: ReceiveRequest, on_wait: Callable[[], None]
     ) -> Taken:
-        """What the first leader has that has something; each time another one is the first.
+        """Returns the records of the first leader that has any; each time begins with another one.
 
         Waits only if all queues are led here and can be asked.
         """
@@ -132,7 +133,7 @@ class QueueRouter:
         return taken
 
     async def open(self, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> None:
-        """Has a group begin in all queues, as far as their leaders can be reached; `wanted` are no
+        """Creates a group's offset in all queues whose leaders can be reached; `wanted` has no
         records."""
         by_node, _ = self._by_leader(keys)
         await asyncio.gather(*(self._take_at(node, some, wanted) for node, some in by_node.items()))
@@ -160,7 +161,7 @@ class QueueRouter:
     async def _take_elsewhere(
         self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest
     ) -> Taken:
-        """Its answer; if nobody waits for that any more, what comes is given back."""
+        """Returns the answer of another node; releases its records if the caller is gone."""
         task = asyncio.get_running_loop().create_task(self._lines.take(node_id, keys, wanted))
         try:
             return await asyncio.shield(task)
@@ -180,7 +181,7 @@ class QueueRouter:
     async def _wait_for_first(
         self, by_node: dict[int, list[QueueKey]], wanted: ReceiveRequest
     ) -> Taken:
-        """Waits at all nodes at once; whoever gives first is the one."""
+        """Waits at all nodes at once; the first answer with records wins."""
         if len(by_node) == 1:
             ((node, keys),) = by_node.items()
             return await self._take_at(node, keys, wanted)
@@ -196,26 +197,26 @@ class QueueRouter:
                 taken.is_partial |= some.is_partial
                 taken.found = some.found
                 if some.found or some.refused:
-                    break  # Given, or to be looked for elsewhere.
+                    break  # It has records, or must be asked elsewhere.
             is_answered = True
         finally:
             for task in tasks:
                 task.cancel()
             done = await asyncio.gather(*tasks, return_exceptions=True)
             for node, late in zip(by_node, done, strict=True):
-                # Two may have given at once, or whoever asked has gone after one did.
+                # Two nodes may have answered at once, or the caller left after one did.
                 if isinstance(late, Taken) and not (is_answered and late.found is taken.found):
                     self._return(node, late, wanted)
         return taken
 
     def _return(self, node_id: int, taken: Taken, wanted: ReceiveRequest) -> None:
-        """Gives back what came too late."""
+        """Releases records that came too late."""
         rulings = _returning(taken, wanted.member)
         if rulings:
             self._leave(self._settle_at(node_id, rulings))
 
     def _leave(self, work: Coroutine[Any, Any, object]) -> None:
-        """Has something done that nobody waits for."""
+        """Runs work in the background, without a waiting caller."""
         task = asyncio.get_running_loop().create_task(work)
         self._left[task] = None
         task.add_done_callback(lambda done: self._left.pop(done, None))
@@ -223,9 +224,9 @@ class QueueRouter:
     # -- settling ---------------------------------------------------------------------------
 
     async def settle(self, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
-        """One answer for each ruling: None where it is kept, else why it does not count.
+        """Returns one answer for each command: None if it is persisted, else why it does not count.
 
-        Leases go with their partition to its next leader: while that moves, it is tried again.
+        Leases move with their partition to its next leader: while that changes, it is retried.
         """
         loop = asyncio.get_running_loop()
         deadline, tries = loop.time() + SETTLE_SECONDS, 0
@@ -258,18 +259,18 @@ class QueueRouter:
     # -- answering other nodes --------------------------------------------------------------
 
     async def answer_take(self, request: TakeFromQueuesRequest) -> TakeFromQueuesResponse:
-        """Takes for a member of another node, from queues that are led here."""
+        """Receives for a member of another node, from queues that are led here."""
         keys, wanted = asked_by(request)
         task = asyncio.get_running_loop().create_task(receive.take(self._queues, keys, wanted))
         self._waiting[wanted.member] = task
         try:
-            # Shielded, so that it can be told who was cancelled: it alone, or whoever waits for it.
+            # Shielded, to distinguish who was cancelled: this call, or its caller.
             taken = await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
                 task.cancel()
                 raise
-            taken = Taken()  # It no longer waits: what it was given is given back by now.
+            taken = Taken()  # Its wait was cancelled: its leases are released by now.
         finally:
             if self._waiting.get(wanted.member) is task:
                 del self._waiting[wanted.member]
@@ -307,7 +308,7 @@ class QueueRouter:
 
 
 def _returning(taken: Taken, member: str) -> list[SettleCommand]:
-    """What gives everything back, uncounted."""
+    """Returns commands that release all leases, uncounted."""
     return [
         SettleCommand(key, member, lease.first, lease.last, SettleAction.GIVE_BACK)
         for key, found in taken.found.items()

@@ -1,9 +1,9 @@
-"""The ways to the queues of other nodes: TakeFromQueues and SettleLeases, sent and understood.
+"""Requests to the queues of other nodes: TakeFromQueues and SettleLeases, encoded and decoded.
 
-A request that waits for records holds up every reply behind it, so each has a connection of its
-own while it waits; they are used again. Settling shares one connection to each node.
+A request that waits for records delays every reply behind it, so each has a connection of its own
+while it waits; idle connections are reused. Settling shares one connection to each node.
 
-Bounds: `LINES_MAX` requests wait at one node at a time, `IDLE_MAX` connections are kept for later.
+Bounds: `LINES_MAX` requests wait at one node at a time, `IDLE_MAX` idle connections are kept.
 """
 
 import contextlib
@@ -38,12 +38,12 @@ LINES_MAX = 1_000
 IDLE_MAX = 64
 RULINGS_MAX = 10_000
 GRACE_MS = 15_000
-"""How long an answer may take beyond the waiting that was asked for."""
+"""Time for an answer beyond the requested wait."""
 UNSAID = -1
 
 
 class QueueRpc:
-    """This node's connections to the queues of others."""
+    """Connections of this node to queues on other nodes."""
 
     def __init__(self, peers: PeerConnections) -> None:
         self._peers = peers
@@ -53,8 +53,8 @@ class QueueRpc:
     # -- taking -----------------------------------------------------------------------------
 
     async def take(self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> Taken:
-        """What another node gives, of queues of one group and topic; refused for all if it
-        cannot be asked."""
+        """Receives from another node, from queues of one group and topic; refuses all if it cannot
+        be asked."""
         used = self._used.get(node_id, 0)
         if used >= LINES_MAX:
             why = f"too many wait at node {node_id}"
@@ -95,7 +95,7 @@ class QueueRpc:
     # -- settling ---------------------------------------------------------------------------
 
     async def settle(self, node_id: int, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
-        """What another node makes of rulings: one answer for each."""
+        """Settles on another node: returns one answer for each command."""
         return await ask_for_each(
             self._peers,
             node_id,
@@ -111,8 +111,8 @@ class QueueRpc:
         )
 
     async def end(self, node_id: int, member: str) -> None:
-        """Tells another node that a member no longer waits there; its request is answered then."""
-        # If it cannot be told, the request is answered when its time is up, or never.
+        """Cancels a member's wait on another node, which then answers the request."""
+        # If it cannot be reached, the request is answered when its time is up, or never.
         with contextlib.suppress(*PEER_ERRORS):
             await self._peers.ask(
                 node_id,
@@ -124,7 +124,7 @@ class QueueRpc:
             )
 
 
-# -- in words of the wire ---------------------------------------------------------------------
+# -- encoding ----------------------------------------------------------------------------------
 
 
 def _take_request(keys: Sequence[QueueKey], wanted: ReceiveRequest) -> TakeFromQueuesRequest:
@@ -154,7 +154,7 @@ def asked_by(request: TakeFromQueuesRequest) -> tuple[list[QueueKey], ReceiveReq
         fills=request.fills,
         reset=request.reset,
         with_followers=request.with_followers,
-        unpacks=True,  # It is for a door of that node.
+        unpacks=True,  # It is for a protocol of that node.
     )
 
 
@@ -232,7 +232,7 @@ def _refusal_in(answer: RulingAnswer) -> Refused | None:
 
 
 def ruling_received(sent: LeaseRuling) -> SettleCommand:
-    """Refuses a verdict that is none."""
+    """Decodes a command; refuses an invalid action."""
     if sent.verdict not in SettleAction.__members__.values():
         raise Refused(ErrorCode.INVALID_REQUEST, f"unknown verdict {sent.verdict}")
     return SettleCommand(

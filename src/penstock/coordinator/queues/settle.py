@@ -1,10 +1,10 @@
-"""Settles leases: the one way in which every protocol acknowledges, releases, rejects and extends.
+"""Settling of leases: acknowledge, release, reject and extend, for every protocol.
 
-A ruling says what becomes of records that a member holds. Through a gateway each counts on its own
-(`settle`): one that is refused, because its lease has run out say, takes nothing from the others.
-Those of a Kafka share consumer for one partition count together or not at all (`settle_together`).
-Everything that concerns one queue is decided in one turn and kept together; the answer comes when
-all of it is kept. Queues of other nodes are not here (`router`).
+A command settles records that one member leases. From a gateway each counts on its own (`settle`):
+a refused one, because its lease has expired say, does not affect the rest. Those of a Kafka share
+consumer for one partition count together or not at all (`settle_together`). Commands for one queue
+are decided in one turn and persisted together; the answer is sent when all of it is persisted.
+Queues of other nodes are not here (`router`).
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from penstock.state.queues.state_shard import QueueKey
 
 
 class SettleAction(IntEnum):
-    """What becomes of records."""
+    """Action on leased records."""
 
     ACCEPT = 1
     RELEASE = 2
     REJECT = 3
     EXTEND = 4
     GIVE_BACK = 5
-    """They never reached whoever asked: as if they had not been given."""
+    """Release of records that never reached their consumer: the delivery does not count."""
     FINISH = 6
-    """As ACCEPT; a lease that has run out does not prevent it, unless there is a later one."""
+    """As ACCEPT; an expired lease does not prevent it, unless there is a later one."""
 
 
 class SettleCommand(NamedTuple):
-    """A verdict on a run of records that one member holds in one queue."""
+    """Action on a run of records that one member leases in one queue."""
 
     key: QueueKey
     member: str
@@ -41,13 +41,13 @@ class SettleCommand(NamedTuple):
     last: int
     verdict: SettleAction
     delay_ms: int | None = None
-    """Of a release; None: as the queue's retry policy says."""
+    """Of a release; None: by the queue's retry policy."""
     lock_ms: int | None = None
-    """Of an extension: how long from now; None: as the group's config says."""
+    """Of an extension: duration from now; None: by the group's config."""
     error_class: str = ""
     error_message: str = ""
     is_patient: bool = True
-    """True if a released record waits, unless the group's policy says that none does."""
+    """True if a released record waits, unless the group's policy has no delays."""
     traceback: str = ""
     """Of the error; kept if the record is dead-lettered."""
 
@@ -55,7 +55,7 @@ class SettleCommand(NamedTuple):
 async def settle(
     queues: QueueCoordinator, rulings: Sequence[SettleCommand]
 ) -> list[Refused | None]:
-    """One answer for each ruling: None where it is kept, else why it does not count."""
+    """Returns one answer for each command: None if it is persisted, else why it does not count."""
     by_key: dict[QueueKey, list[int]] = {}
     for at, ruling in enumerate(rulings):
         by_key.setdefault(ruling.key, []).append(at)
@@ -75,9 +75,9 @@ async def settle(
 def settle_together(
     queues: QueueCoordinator, key: QueueKey, rulings: Sequence[SettleCommand]
 ) -> "asyncio.Future[Refused | None]":
-    """Settles rulings of one member and queue, all or none; done when they are kept, or refused.
+    """Settles commands of one member and queue, all or none; done when persisted, or refused.
 
-    If the queue is open, what is decided is decided before this returns.
+    If the queue is open, the decision is made before this returns.
     """
     loop = asyncio.get_running_loop()
     queue = queues.find(key)
@@ -118,7 +118,7 @@ def _settle_together(
 def rule_together(
     machine: Delivery, rulings: Sequence[SettleCommand], now_ms: int
 ) -> DeliveryOutcome:
-    """Has all rulings of one member count, or refuses all."""
+    """Applies all commands of one member, or refuses all."""
     outcome = DeliveryOutcome()
     if rulings:
         member = rulings[0].member
@@ -129,7 +129,7 @@ def rule_together(
 
 
 def _lost(key: QueueKey, refused: Refused) -> Refused:
-    """A queue that does not exist has given nothing."""
+    """Returns the refusal for a queue that does not exist: it has handed out nothing."""
     if refused.code is not ErrorCode.GROUP_ID_NOT_FOUND:
         return refused
     return Refused(
@@ -138,12 +138,12 @@ def _lost(key: QueueKey, refused: Refused) -> Refused:
 
 
 class _Settling:
-    """Rulings on their way to being kept."""
+    """Commands while they are being persisted."""
 
     def __init__(self, rulings: Sequence[SettleCommand]) -> None:
         self._rulings = rulings
         self.answers: list[Refused | None] = [None] * len(rulings)
-        self._left = 1  # For the start itself: it does not end before the last queue was asked.
+        self._left = 1  # One for the start itself: it does not end before the last queue was asked.
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def start(self, queue: OpenQueue, places: list[int]) -> None:
@@ -192,7 +192,7 @@ class _Settling:
         return outcome
 
     def _runs(self, places: list[int]) -> list[list[int]]:
-        """Neighbours with the same verdict are settled as one, which costs the same as one."""
+        """Merges adjacent runs with the same action, which costs as much as one run."""
         runs: list[list[int]] = []
         before: SettleCommand | None = None
         for at in places:
@@ -208,7 +208,7 @@ class _Settling:
 
 
 def _rule(machine: Delivery, ruling: SettleCommand, now_ms: int, outcome: DeliveryOutcome) -> None:
-    """Adds what a ruling comes to; refuses it, and changes nothing, if its lease is gone."""
+    """Applies a command; refuses it, and changes nothing, if its lease is gone."""
     member, first, last = ruling.member, ruling.first, ruling.last
     match ruling.verdict:
         case SettleAction.ACCEPT:

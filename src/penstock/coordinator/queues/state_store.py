@@ -1,12 +1,12 @@
-"""Where queues have their state kept: the shards of `__share_group_state`, here or on other nodes.
+"""Storage of queue state: the shards of `__share_group_state`, here or on other nodes.
 
-A queue works where its partition is led; its state is kept by whichever node leads the shard that
-its name falls to: here by a call of the shard's runtime, elsewhere by `KeepQueueState`.
-Calls about one queue take effect in the order in which they were made: to each other node there is
-one connection for them, on which requests follow each other without waiting (`batched_rpc`).
+A queue runs on the leader of its partition; its state is stored by the leader of the shard that its
+key hashes to: here by a call of the shard's runtime, elsewhere by `KeepQueueState`. Calls about one
+queue take effect in the order in which they were made: each other node has one connection for them,
+with pipelined requests (`batched_rpc`).
 
-What cannot be said for sure (a connection lost in between) is a refusal: whoever asked reads again
-before going on. Topics that are gone take the states of their queues with them.
+An uncertain outcome (a connection lost in between) is a refusal: the caller reads the state again
+before it continues. The states of deleted topics' queues are deleted.
 
 Bounds: about `REQUEST_BYTES` in a request, and those of `batched_rpc`.
 """
@@ -51,11 +51,11 @@ REQUEST_BYTES = 1 << 20
 TIMEOUT_MS = 15_000
 FORGOTTEN_AT_ONCE = 100
 SETTLED_SECONDS = 300.0
-"""No node's knowledge of the topics is older than this."""
+"""Maximum age of any node's knowledge of the topics."""
 
 
 class StateRequestKind(IntEnum):
-    """What a call asks for."""
+    """Kind of a state request."""
 
     READ = 0
     DELTA = 1
@@ -64,12 +64,12 @@ class StateRequestKind(IntEnum):
 
 
 def shard_key(key: QueueKey) -> str:
-    """What decides on the shard, as in KIP-932: group, topic id and partition."""
+    """Returns the key that determines the shard, as in KIP-932: group, topic id and partition."""
     return f"{key.group}:{show_topic_id(TopicId(key.topic_id))}:{key.partition}"
 
 
 def decision_of(call: QueueStateCall) -> Callable[[StateShard, Token, int], Decision]:
-    """What a call asks of its shard."""
+    """Returns the decision that a call asks of its shard."""
     key = QueueKey(call.group_id, call.topic_id, call.partition)
 
     def decide(shard: StateShard, token: Token, now_ms: int) -> Decision:
@@ -86,7 +86,7 @@ def decision_of(call: QueueStateCall) -> Callable[[StateShard, Token, int], Deci
 
 
 class QueueStateStore:
-    """Reads, keeps and forgets the states of queues, wherever they are."""
+    """Reads, writes and deletes the states of queues, on any node."""
 
     def __init__(self, around: HostContext, configs: BrokerConfigs, topics: InternalTopics) -> None:
         self._around = around
@@ -102,16 +102,16 @@ class QueueStateStore:
             codec=configs.integer("share.coordinator.state.topic.compression.codec"),
             chunk_bytes=LOAD_BYTES,
             activated=self._activated,
-            unreadable=ErrorCode.KAFKA_STORAGE_ERROR,  # A poll must not wait for messages then.
+            unreadable=ErrorCode.KAFKA_STORAGE_ERROR,  # A poll must not wait then.
             holds="the state of this queue",
         )
 
     def on_loaded(self, told: Callable[[], None]) -> None:
-        """`told` is called when a shard has been loaded here."""
+        """Registers `told`, called when a shard has been loaded here."""
         self._loaded = told
 
     async def ensure(self) -> None:
-        """Has the internal topic created if it does not exist."""
+        """Creates the internal topic if it does not exist."""
         await self._topics.ensure(STATES)
 
     async def run(self) -> None:
@@ -123,7 +123,7 @@ class QueueStateStore:
     # -- calls ------------------------------------------------------------------------------
 
     def read(self, key: QueueKey, leader_epoch: int) -> "asyncio.Future[StoredQueueState]":
-        """What is kept of a queue, for its leader; older leaders are shut out from then on."""
+        """Returns a queue's state to its leader; fences older leaders."""
         return self._call(key, StateRequestKind.READ, leader_epoch)
 
     def write(
@@ -143,7 +143,7 @@ class QueueStateStore:
         number: int = 0,
         payload: bytes = b"",
     ) -> "asyncio.Future[Any]":
-        """Raises Refused where it is known at once, else the future does."""
+        """Raises Refused if it is refused at once, else the future does."""
         call = QueueStateCall(
             kind=kind,
             group_id=key.group,
@@ -166,7 +166,7 @@ class QueueStateStore:
         return waiting.future
 
     async def _send(self, node_id: int, channel: str, sent: "list[_Waiting]") -> None:
-        """Returns when they are on their way: the next ones follow without waiting for answers."""
+        """Returns once requests are sent: the next ones follow without waiting for answers."""
         request = KeepQueueStateRequest(calls=[one.call for one in sent])
         try:
             connection = await self._around.peers.connection(node_id, channel)
@@ -174,14 +174,14 @@ class QueueStateStore:
                 request, KeepQueueStateResponse, version=VERSION, timeout_ms=TIMEOUT_MS
             )
         except PEER_ERRORS as error:
-            # None of these was sent; but those behind them must not overtake them.
+            # None of these was sent; queued ones must not overtake them.
             for waiting in (*sent, *self._rpc.withdraw(node_id)):
                 waiting.refuse(str(error))
             return
         answer.add_done_callback(_settling(sent))
 
     def answer_here(self, call: QueueStateCall, answer: Callable[[QueueStateAnswer], None]) -> None:
-        """A call of another node, for one of the shards here."""
+        """Answers a call of another node, for one of the shards here."""
 
         def told(reply: Any) -> None:
             answer(answer_of(reply))
@@ -197,7 +197,7 @@ class QueueStateStore:
     # -- topics that are gone ---------------------------------------------------------------
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image: what queues of deleted topics had goes."""
+        """Called at every change of the image: deletes the state of deleted topics' queues."""
         if before.topics_by_id is after.topics_by_id:
             return
         gone = before.topics_by_id.keys() - after.topics_by_id.keys()
@@ -206,8 +206,8 @@ class QueueStateStore:
                 self._forget(runtime, gone)
 
     def _activated(self, runtime: ShardRuntime[StateShard]) -> None:
-        """Topics may have gone while nobody kept this shard, or may only not be known here yet:
-        what is unknown now and still is later is gone."""
+        """Deletes states of unknown topics: topics may have been deleted while this shard had no
+        leader, or may only not be known here yet; those unknown now and still later are gone."""
         self._loaded()
         unknown = self._unknown(runtime)
         if unknown:
@@ -224,7 +224,7 @@ class QueueStateStore:
         return topics - self._around.watcher.image.topics_by_id.keys()
 
     def _forget(self, runtime: ShardRuntime[StateShard], topics: set[TopicId]) -> None:
-        """Some at a time: there may be many."""
+        """Deletes some at a time: there may be many."""
         if runtime.shard is None or not topics:
             return
         gone = [key for key in runtime.shard.queues() if key.topic_id in topics]
@@ -256,7 +256,7 @@ def answer_of(reply: "StoredQueueState | Refused | int | None") -> QueueStateAns
 
 
 def reply_of(call: QueueStateCall, answer: QueueStateAnswer) -> Any:
-    """What the shard itself would have replied; raises its refusal."""
+    """Returns what the shard itself would have replied; raises its refusal."""
     if answer.error_code:
         raise Refused(code_of(answer.error_code), answer.error_message)
     if call.kind == StateRequestKind.READ:

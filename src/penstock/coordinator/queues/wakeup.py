@@ -1,9 +1,9 @@
-"""Wakes queues that nobody asks for: leases run out and records are buried without a consumer.
+"""Wakes queues without consumers: leases expire and dead letters are written without a request.
 
-Whoever keeps the states of queues knows which there are. When a shard of states is loaded here,
-and when a partition gets another leader, that leader is told to open its queues; one that has
-nothing to do closes again after a while. A leader that cannot be told, or cannot open a queue yet,
-is told again.
+The node that stores queue states knows which queues exist. When a shard of states is loaded here,
+and when a partition gets another leader, that leader is asked to open its queues; a queue with
+nothing to do closes again after a while. A leader that cannot be reached, or cannot open a queue
+yet, is asked again.
 
 Bounds: `AT_ONCE` queues are woken at a time.
 """
@@ -22,7 +22,7 @@ from penstock.state.queues.state_shard import QueueKey
 
 AT_ONCE = 100
 LOOK_SECONDS = 0.2
-"""Changes of leaders come in crowds."""
+"""Delay that collects changes of leaders, which come in groups."""
 RETRY_SECONDS = (2.0, 8.0)
 HOPELESS = (
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -35,14 +35,14 @@ Reign: TypeAlias = tuple[int, int]
 
 
 class QueueWakeup:
-    """Tells leaders of the queues whose states are kept here."""
+    """Asks leaders to open the queues whose states are stored here."""
 
     def __init__(self, around: HostContext, keeping: QueueStateStore, admin: QueueAdmin) -> None:
         self._around = around
         self._keeping = keeping
         self._admin = admin
         self._woken: dict[QueueKey, Reign] = {}
-        """Who was told of a queue."""
+        """Leader and epoch that were last asked, by queue."""
         self._retry = Retry(around.random, *RETRY_SECONDS)
         self._news = asyncio.Event()
         keeping.on_loaded(self._news.set)
@@ -53,7 +53,7 @@ class QueueWakeup:
             self._news.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Wakes queues until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(LOOK_SECONDS)
@@ -69,7 +69,7 @@ class QueueWakeup:
                 asyncio.get_running_loop().call_later(self._retry.next_s(), self._news.set)
 
     def _due(self) -> list[tuple[QueueKey, Reign]]:
-        """Queues of the shards here whose leader has not been told of them."""
+        """Returns queues of the shards here whose leader has not been asked."""
         known: dict[QueueKey, Reign] = {}
         due = []
         for _, shard in self._keeping.host.active():
@@ -92,7 +92,7 @@ class QueueWakeup:
         return record.leader, record.leader_epoch
 
     async def _wake(self, due: list[tuple[QueueKey, Reign]]) -> bool:
-        """True if none of them is to be told again."""
+        """Returns True if none of them must be asked again."""
         is_done = True
         told = await self._admin.wake([key for key, _ in due])
         for (key, reign), answer in zip(due, told, strict=True):

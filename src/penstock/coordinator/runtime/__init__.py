@@ -1,1 +1,1 @@
-"""Runs state machines on replicated internal topics, and reaches those of other nodes."""
+"""Runtime of state machines on replicated internal topics, and calls to those of other nodes."""

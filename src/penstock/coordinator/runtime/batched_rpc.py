@@ -1,17 +1,17 @@
-"""Batched requests to other nodes: what is to be asked of one node travels together.
+"""Batched requests to other nodes: items for one node share a request.
 
-`BatchedRpc` gathers over time: every node has a queue, and while a request is on its way, the next
-one fills. Coordinators and logs of one transaction lie on several nodes, and many transactions want
-the same of the same node at once. Up to `channels` requests to a node are in flight at a time, each
-over a connection of its own, because one that waits for a commit or for another transaction's end
-must not hold up the rest. With one channel, and a delivery that returns once it has sent, items
-arrive in the order in which they were sent.
+`BatchedRpc` batches over time: every node has a queue, and while a request is in flight, the next
+one fills. Coordinators and logs of one transaction are on several nodes, and many transactions ask
+the same node at once. Up to `channels` requests to a node are in flight at a time, each over a
+connection of its own, because one that waits for a commit or for another transaction's end must not
+delay the rest. With one channel, and a delivery that returns once it has sent, items arrive in the
+order in which they were sent.
 
 `scatter` and `ask_for_each` are for callers that have all items at hand: by leader, all leaders at
 once, some items in each request, one answer for each item.
 
-Bounds: `ITEMS_MAX` or about `bytes_max` in a request, `QUEUED_MAX` in a queue. Leaves to its user
-what is asked and what the answer means: `deliver` tells every item its fate, whatever happens.
+Bounds: `ITEMS_MAX` or about `bytes_max` in a request, `QUEUED_MAX` in a queue. The caller defines
+requests and the meaning of answers: `deliver` gives every item its result, whatever happens.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class BatchedRpc(Generic[Item]):
-    """The ways to all nodes, for one kind of request."""
+    """Queues of items and channels to all nodes, for one kind of request."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class BatchedRpc(Generic[Item]):
         size_of: Callable[[Item], int] | None = None,
         bytes_max: int = 0,
     ) -> None:
-        """`deliver(node, channel, items)` asks one node; it must not raise."""
+        """`deliver(node, channel, items)` sends a request to one node; it must not raise."""
         self._name = name
         self._deliver = deliver
         self._channels = channels
@@ -61,18 +61,18 @@ class BatchedRpc(Generic[Item]):
         return sum(len(queue) for queue in self._queues.values())
 
     def send(self, node_id: int, item: Item) -> bool:
-        """Has it asked soon; False when too much waits for that node already."""
+        """Queues an item; False if the node's queue is full."""
         queue = self._queues.setdefault(node_id, deque())
         if len(queue) >= QUEUED_MAX:
             return False
         queue.append(item)
         if len(queue) == 1:
-            # What others send in the same turn goes along.
+            # Items of the same turn go into the same request.
             asyncio.get_running_loop().call_soon(self._set_off, node_id)
         return True
 
     def withdraw(self, node_id: int) -> list[Item]:
-        """Takes back everything that waits for a node, so that it does not overtake what failed."""
+        """Removes and returns a node's queued items, so that they do not overtake failed ones."""
         queue = self._queues.get(node_id, deque())
         items = list(queue)
         queue.clear()
@@ -117,7 +117,7 @@ class BatchedRpc(Generic[Item]):
             self._failed.set_exception(error)
 
     async def run(self) -> None:
-        """Until cancelled; raises what broke a delivery."""
+        """Sends queued items until cancelled; raises the error that ended a delivery."""
         try:
             await asyncio.shield(self._failed)
         finally:
@@ -132,11 +132,12 @@ def _reveal_nothing(failed: "asyncio.Future[None]") -> None:
         failed.exception()
 
 
-# -- all at hand --------------------------------------------------------------------------------
+# -- all items at hand ----------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 def leader_of(image: Image, topic_id: TopicId, partition: int) -> int:
-    """The node that leads a partition. Raises Refused if there is none."""
+    """Returns the node that leads a partition. Raises Refused if there is none."""
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -153,7 +154,7 @@ async def scatter(
     leader_of: Callable[[Item], int],
     ask: Callable[[int, list[Item]], Awaitable[Sequence[Answer]]],
 ) -> list[Answer | Refused]:
-    """One answer for each item, in order; every node is asked before the first answer is awaited.
+    """Returns one answer for each item, in order; asks every node before it awaits an answer.
 
     `leader_of` may raise Refused, which is the answer then.
     """
@@ -173,7 +174,7 @@ async def scatter(
 
 
 class Answered(Protocol):
-    """A response with one answer for each item of its request."""
+    """Response with one answer for each item of its request."""
 
     answers: Any
 
@@ -192,9 +193,9 @@ async def ask_for_each(
     timeout_ms: int,
     unreached: ErrorCode,
 ) -> list[Answer | Refused]:
-    """One answer of another node for each item, `at_once` of them in a request.
+    """Returns one answer of another node for each item, with `at_once` items in a request.
 
-    Where it is not known what became of a request, each of its items is refused as `unreached`.
+    If the outcome of a request is unknown, each of its items is refused as `unreached`.
     """
     answers: list[Answer | Refused] = []
     for start in range(0, len(items), at_once):

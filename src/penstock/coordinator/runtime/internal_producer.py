@@ -1,11 +1,11 @@
-"""Appends batches wherever their partition is led: here by a call, elsewhere by a Produce.
+"""Producer for internal use: appends batches at their partition's leader, here or on another node.
 
-For the broker's own writers (dead letters, the doors): they know which batch goes where, and need
-not care who leads. An append is answered when it is committed. Nothing is tried again here: whether
-that is safe, only the writer knows.
+For the broker's own writers (dead letters, the gateway): they choose the partition of a batch,
+whichever node leads it. An append is answered when it is committed. Nothing is retried here: only
+the writer knows whether a retry is safe.
 
-Leaves to others: what a topic's config asks of a batch (`broker.api.data.produce` judges what
-clients send, and what other nodes send here), rights.
+Elsewhere: a topic's rules for batches (`broker.api.data.produce` checks batches from clients and
+from other nodes), permissions.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ TIMEOUT_MS = 15_000
 
 
 class InternalProducer:
-    """This node's way to append to any partition of the cluster."""
+    """Appends to any partition of the cluster."""
 
     def __init__(self, around: HostContext, channel: str) -> None:
-        """`channel`: the connections to other nodes that these appends share; see
+        """`channel` names the connections to other nodes that these appends share; see
         `cluster.replication.peer_connections`."""
         self._around = around
         self._channel = channel
 
     async def append(self, topic: TopicImage, index: int, batch: memoryview) -> int:
-        """The base offset of the batch, once it is committed; raises Refused, PeerError, OSError.
+        """Returns the batch's base offset, once committed; raises Refused, PeerError, OSError.
 
-        Where another node leads, `batch` must be what a client may send.
+        If another node leads, `batch` must be one that a client may send.
         """
         leader = topic.partitions[index].leader
         if leader == self._around.peers.node_id:
@@ -58,7 +58,7 @@ class InternalProducer:
         batches: Sequence[tuple[int, memoryview]],
         timeout_ms: int = TIMEOUT_MS,
     ) -> list[PartitionProduceResponse]:
-        """Has another node append; its answers, one for each partition of the one topic."""
+        """Sends batches to another node; returns one answer for each partition of the topic."""
         request = request_of(topic, batches, timeout_ms)
         response = await self._around.peers.ask(
             leader, request, ProduceResponse, channel=self._channel, timeout_ms=2 * timeout_ms
@@ -80,7 +80,7 @@ class InternalProducer:
 def request_of(
     topic: TopicImage, batches: Sequence[tuple[int, memoryview]], timeout_ms: int = TIMEOUT_MS
 ) -> ProduceRequest:
-    """Batches for partitions of one topic, to be answered when they are committed."""
+    """Builds a request with batches of one topic, to be answered when they are committed."""
     return produce_request(
         [(TopicPartition(topic.name, index), batch) for index, batch in batches],
         timeout_ms=timeout_ms,
@@ -89,7 +89,7 @@ def request_of(
 
 
 class _Waiting:
-    """Waits for an append to be committed."""
+    """Waits until an append is committed."""
 
     def __init__(self) -> None:
         self.code: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

@@ -1,10 +1,10 @@
-"""The topics that coordinators keep their state in, created when first needed.
+"""Internal topics that store the coordinators' state, created on first use.
 
 Compacted, so that they hold the last record of each key; replicated as their configs say. In a
-cluster they are not created before there are brokers enough for that, because nobody would add the
-missing replicas later; on a single node there is no need to wait for others, so the number of
-replicas is capped at the brokers there are. The number of partitions is fixed at creation: it
-decides who coordinates what.
+cluster they are not created before there are enough brokers for that, because missing replicas are
+not added later; on a single node other brokers never come, so the number of replicas is capped at
+the number of brokers. The number of partitions is fixed at creation: it decides which node
+coordinates which group.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ CREATE_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A topic and the broker configs that shape it."""
+    """A topic and the broker configs that determine it."""
 
     name: str
     partitions: str | int
-    """A config's name, or the number where there is no choice."""
+    """Name of a config, or a fixed number."""
     replication_factor: str
     segment_bytes: str
     min_isr: str | None = None
@@ -69,7 +69,7 @@ class InternalTopics:
         *,
         is_alone: bool = True,
     ) -> None:
-        """`is_alone`: this node has no others beside it, now or later."""
+        """`is_alone`: this node has no other nodes beside it, now or later."""
         self._is_alone = is_alone
         self._store = store
         self._watcher = watcher

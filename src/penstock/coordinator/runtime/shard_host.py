@@ -1,13 +1,13 @@
-"""All shards of one kind on this node: one for each partition of an internal topic it leads.
+"""All shards of one kind on this node: one for each partition of an internal topic that it leads.
 
-Owns which runtimes there are, which machine sits where, and loading: one partition after another,
-in the background, while callers are told COORDINATOR_LOAD_IN_PROGRESS. A partition that is lost or
-cannot be read leaves its runtime empty (COORDINATOR_NOT_AVAILABLE, unless the host says otherwise).
-What a machine decides, and what is done with it, is `runtime`'s and the machine's own.
+Owns the runtimes, the assignment of state machines to them, and loading: one partition after
+another, in the background, while callers get COORDINATOR_LOAD_IN_PROGRESS. A partition that is lost
+or unreadable has a runtime without a machine (COORDINATOR_NOT_AVAILABLE, unless the host sets
+another code). Elsewhere: the decisions of a machine and their execution (`shard_runtime`).
 
-A runtime belongs to one partition in one leader epoch: with either, it is given up. A machine takes
-its runtime when everything it was loaded from is committed: what a new leader found in its log may
-yet be lost, and must not be told to anybody before.
+A runtime belongs to one partition in one leader epoch: when either ends, it is retired. A machine
+is activated when everything it was loaded from is committed: records that a new leader found in its
+log may yet be lost, and must not be revealed before.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from penstock.coordinator.runtime.steady_clock import SteadyTime
 log = logging.getLogger("penstock.coordinator")
 
 RELOAD_SECONDS = 1.0
-"""A runtime whose machine was thrown away is loaded again no sooner: the disk may be full."""
+"""Minimum delay until a discarded machine is loaded again: the disk may be full."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """What every host needs of the node."""
+    """Parts of the node that every host needs."""
 
     partitions: Partitions
     watcher: MetadataWatcher
@@ -57,7 +57,7 @@ def nothing_to_tell(runtime: ShardRuntime[Any]) -> None:
 
 
 class ShardHost(Generic[S]):
-    """The runtimes of one internal topic, by partition."""
+    """Runtimes of one internal topic, by partition."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class ShardHost(Generic[S]):
         unreadable: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE,
         holds: str = "what is coordinated there",
     ) -> None:
-        """`unreadable` is the code for calls to a partition that cannot be read, and `holds` what
-        it holds, in words for the caller."""
+        """`unreadable` is the code for calls to an unreadable partition, `holds` describes its
+        content in messages."""
         self.topic = topic
         self.runtimes: dict[int, ShardRuntime[S]] = {}
         self._around = around
@@ -90,7 +90,7 @@ class ShardHost(Generic[S]):
     # -- calls ------------------------------------------------------------------------------
 
     def index_of(self, key: str) -> int:
-        """The partition that coordinates `key`; refuses while the topic does not exist."""
+        """Returns the partition that coordinates `key`; refuses while the topic does not exist."""
         topic = self._around.watcher.image.topics.get(self.topic)
         if topic is None:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -106,18 +106,18 @@ class ShardHost(Generic[S]):
         return runtime
 
     def ask(self, key: str, decide: Callable[[S, Token, int], Decision]) -> "asyncio.Future[Any]":
-        """The reply, for handlers that wait for several; a cancelled wait drops the call."""
+        """Returns the pending reply; a cancelled wait drops the call."""
         return ask(self.runtime_of(key), decide)
 
     def active(self) -> Iterator[tuple[ShardRuntime[S], S]]:
-        """The runtimes that have a machine, with it, in the order of their partitions."""
+        """Yields the runtimes that have a machine, with it, in the order of their partitions."""
         for _, runtime in sorted(self.runtimes.items()):
             if runtime.shard is not None:
                 yield runtime, runtime.shard
 
     @property
     def loading_count(self) -> int:
-        """Runtimes that wait for their machine."""
+        """Number of runtimes that wait for their machine."""
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return sum(s.shard is None and s.refusal is code for s in self.runtimes.values())
 
@@ -128,7 +128,7 @@ class ShardHost(Generic[S]):
     # -- following the partitions -----------------------------------------------------------
 
     def follow(self) -> None:
-        """Brings the runtimes in line with the partitions that are open here now."""
+        """Creates and retires runtimes according to the partitions that are open here now."""
         partitions = self._around.partitions
         topic = self._around.watcher.image.topics.get(self.topic)
         count = len(topic.partitions) if topic is not None else 0
@@ -151,7 +151,7 @@ class ShardHost(Generic[S]):
                 self._load(runtime)
 
     def close(self) -> None:
-        """The node stops: nobody is answered any more, and no timer fires."""
+        """Retires all runtimes because the node stops: no call is answered, and no timer fires."""
         for runtime in self.runtimes.values():
             runtime.retire()
         self.runtimes.clear()
@@ -165,7 +165,7 @@ class ShardHost(Generic[S]):
         self._news.set()
 
     async def run(self) -> None:
-        """Loads runtimes as they come, until cancelled."""
+        """Loads machines as partitions open, until cancelled."""
         while True:
             while self._to_load:
                 await self._fill(self._to_load.popleft())
@@ -173,13 +173,13 @@ class ShardHost(Generic[S]):
             await self._news.wait()
 
     def _await_commit(self, runtime: ShardRuntime[S], shard: S, until_offset: int) -> None:
-        """Activates a machine that was loaded up to there, once that is committed."""
+        """Activates a machine that was loaded up to an offset, once that is committed."""
         row = (runtime, shard, until_offset)
         if runtime.partition.when_committed(until_offset, self, row):
             self.committed(row, ErrorCode.NONE)
 
     def committed(self, row: object, code: ErrorCode) -> None:
-        """The partition says that what a machine was loaded from is committed, or is not."""
+        """Called when the records that a machine was loaded from are committed, or cannot be."""
         loaded = cast("tuple[ShardRuntime[S], S, int]", row)
         runtime, shard, until_offset = loaded
         partition = runtime.partition
@@ -202,7 +202,7 @@ class ShardHost(Generic[S]):
         around = self._around
         started = asyncio.get_running_loop().time()
         try:
-            partition.log.require_online()  # One that is lost looks empty.
+            partition.log.require_online()  # A lost log looks empty.
             until_offset = partition.log.end_offset
             count = await replay(
                 partition.log, around.workers, self._chunk_bytes, until_offset, shard.apply
@@ -227,7 +227,7 @@ class ShardHost(Generic[S]):
 def ask(
     runtime: ShardRuntime[S], decide: Callable[[S, Token, int], Decision]
 ) -> "asyncio.Future[Any]":
-    """A call whose reply is awaited; raises Refused where `ShardRuntime.call` would, or in the
+    """Returns a call's pending reply; raises Refused where `ShardRuntime.call` would, or in the
     future."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

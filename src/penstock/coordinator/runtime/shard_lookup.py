@@ -1,13 +1,13 @@
-"""Which partition of an internal topic coordinates a group or a transactional id.
+"""Lookup of the internal partition that coordinates a group or a transactional id.
 
-Kafka's rule, so that tools which compute it themselves find the same: Java's `String.hashCode`,
-its sign taken off, modulo the number of partitions.
+Kafka's rule, so that tools which compute it themselves get the same: Java's `String.hashCode`, its
+sign removed, modulo the number of partitions.
 """
 
 from functools import lru_cache
 
 REMEMBERED_MAX = 20_000
-"""Keys whose hash is kept: every heartbeat asks for its group's."""
+"""Keys with a cached hash: every heartbeat looks up its group's."""
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)
@@ -22,5 +22,5 @@ def java_hash(text: str) -> int:
 
 def shard_of(key: str, count: int) -> int:
     value = java_hash(key)
-    # The smallest integer has no positive twin; Kafka takes zero for it.
+    # The smallest integer has no positive counterpart; Kafka uses zero for it.
     return 0 if value == -(1 << 31) else abs(value) % count

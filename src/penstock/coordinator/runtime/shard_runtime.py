@@ -1,20 +1,21 @@
-"""One shard at work: a machine, the internal partition it writes to, and who waits for replies.
+"""Runtime of one shard: its state machine, the internal partition it writes to, and waiting
+callers.
 
-A call asks the machine for a decision and applies its records at once. What was decided in one
-turn of the loop is appended together at its end, as one batch: a busy shard pays for one append
-and not for one per call. Replies are handed out when that batch is committed, in order. A decision
-without records is answered when everything decided before it is committed, so nobody is told of
-what may yet be lost. Effects (transaction markers) wait for the same moment.
+A call asks the machine for a decision and applies its records at once. All decisions of one turn of
+the loop are appended together at its end, as one batch: a busy shard pays for one append and not
+for one per call. Replies are sent when that batch is committed, in order. A decision without
+records is answered when everything decided before it is committed, so no reply reveals state that
+may yet be lost. Effects (transaction markers) wait for the same moment.
 
-If an append fails, or the machine breaks, what is in memory and what is in the log no longer
-agree: the machine is thrown away, everybody who waits is told COORDINATOR_NOT_AVAILABLE, and the
-host builds a new one by replay.
+If an append fails, or the machine breaks, memory and log no longer agree: the machine is discarded,
+all waiting callers get COORDINATOR_NOT_AVAILABLE, and the host builds a new machine by replay.
 
-Time alone decides nothing (an expired session, say) while this node may have been replaced without
-knowing it: what it writes then may still come true if it leads again, and members that were silent
-here have talked to another coordinator meanwhile. Timers wait until the partition is in touch.
+Time alone (an expired session, say) decides nothing while another node may have replaced this one
+without its knowledge: its writes may still become effective if it leads again, and members that
+were silent here have talked to another coordinator meanwhile. Timers wait until the partition is in
+touch with the cluster.
 
-Bounds: `WAITING_MAX` calls wait at a time; a batch has `BATCH_BYTES`, or what one decision needs.
+Bounds: `WAITING_MAX` calls wait at a time; a batch has `BATCH_BYTES`, or the size of one decision.
 Everything here runs on the loop, and nothing waits.
 """
 
@@ -34,23 +35,23 @@ log = logging.getLogger("penstock.coordinator")
 
 WAITING_MAX = 50_000
 BATCH_BYTES = 256 * 1024
-"""With so much to append, the end of the turn is not waited for."""
+"""Size from which a batch is appended before the end of the turn."""
 TIMER_MS_MIN = 1
 OUT_OF_TOUCH_SECONDS = 0.5
-"""Until a timer that could not be acted on is looked at again."""
+"""Delay until a timer is checked again that fired while the partition was out of touch."""
 
 S = TypeVar("S", bound=Machine)
 Answer: TypeAlias = Callable[[Any], None]
-"""Takes a call's reply, or the Refused that it gets instead."""
+"""Receives a call's reply, or the Refused instead of it."""
 Effect: TypeAlias = Callable[[], None]
-"""To be run once the records that led to it are committed."""
+"""Action to run once the records that led to it are committed."""
 
 _Row: TypeAlias = tuple[tuple[tuple[Token, Any], ...], Effect | None]
-"""What one decision leads to, once it is committed."""
+"""Replies and effect of one decision, due once it is committed."""
 
 
 class ShardRuntime(Generic[S]):
-    """The place of one partition's machine, whether there is one at the moment or not."""
+    """Slot of one partition's machine, whether it has one at the moment or not."""
 
     def __init__(
         self,
@@ -64,9 +65,9 @@ class ShardRuntime(Generic[S]):
         self.leader_epoch = partition.leader_epoch
         self.shard: S | None = None
         self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        """What callers are told while there is no machine."""
+        """Code for callers while there is no machine."""
         self.refusal_text: str | None = None
-        """Why, where it is not only for a moment."""
+        """Reason for it, if it is not temporary."""
         self.time = time
         self._codec = codec
         self._broken = broken
@@ -74,12 +75,12 @@ class ShardRuntime(Generic[S]):
         self._incarnation = 0
         self._token = 0
         self._waiting: dict[Token, Answer] = {}
-        # What was decided and applied in this turn, but is not appended yet.
+        # Records decided and applied in this turn, but not appended yet.
         self._records: list[Record] = []
         self._bytes = 0
         self._rows: list[_Row] = []
         self._is_due = False
-        # The end of what was appended.
+        # End of the appended records.
         self._written = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -91,10 +92,10 @@ class ShardRuntime(Generic[S]):
     # -- calls ------------------------------------------------------------------------------
 
     def call(self, decide: Callable[[S, Token, int], Decision], answer: Answer) -> Token:
-        """Asks the machine, and has `answer` called with the reply, perhaps before this returns.
+        """Asks the machine, and calls `answer` with the reply, perhaps before this returns.
 
-        Raises Refused when the machine refuses, or when there is none, or when this node cannot be
-        sure any longer that it is the one to ask.
+        Raises Refused if the machine refuses, if there is none, or if this node may no longer be
+        the coordinator.
         """
         shard = self.require()
         if not self.partition.is_valid():
@@ -111,11 +112,11 @@ class ShardRuntime(Generic[S]):
         return token
 
     def tell(self, decide: Callable[[S, int], Decision]) -> None:
-        """As `call`, where nobody waits for a reply."""
+        """Makes a call without a reply."""
         self._run(self.require(), decide)
 
     def dropped(self, token: Token) -> None:
-        """The caller is gone."""
+        """Forgets a call whose caller is gone."""
         if self._waiting.pop(token, None) is not None and self.shard is not None:
             self.shard.dropped(token)
 
@@ -144,7 +145,7 @@ class ShardRuntime(Generic[S]):
     # -- records ----------------------------------------------------------------------------
 
     def _keep(self, shard: S, decision: Decision) -> None:
-        """Applies what was decided, and has it appended with the rest of this turn."""
+        """Applies a decision, and appends its records with the rest of this turn."""
         records, replies, apply = decision
         if apply is not None:
             apply()
@@ -169,11 +170,11 @@ class ShardRuntime(Generic[S]):
     def _append(self) -> None:
         records = self._records
         if not records:
-            return  # There was too much to wait for the end of the turn, or the machine is gone.
+            return  # Already appended because of its size, or the machine is gone.
         rows, self._rows = self._rows, []
         self._records, self._bytes = [], 0
         if self.partition.leader_epoch != self.leader_epoch:
-            # What was decided for one epoch is not written in the next.
+            # Decisions of one epoch are not written in the next.
             self.discard("another leader epoch has begun", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         now_ms = self.time.now_ms()
@@ -197,7 +198,7 @@ class ShardRuntime(Generic[S]):
     # -- replies ----------------------------------------------------------------------------
 
     def _promise(self, replies: tuple[tuple[Token, Any], ...], effect: Effect | None) -> None:
-        """To be kept once everything decided so far is committed."""
+        """Sends replies and runs the effect once everything decided so far is committed."""
         if self._records:
             self._rows.append((replies, effect))
         else:
@@ -208,7 +209,7 @@ class ShardRuntime(Generic[S]):
             self._hand_out(rows)
 
     def committed(self, row: object, code: ErrorCode) -> None:
-        """The partition says that what `row` waits for is committed, or never will be."""
+        """Called when the records that `row` waits for are committed, or never will be."""
         assert isinstance(row, tuple)
         incarnation, rows = row
         if incarnation != self._incarnation:
@@ -228,7 +229,7 @@ class ShardRuntime(Generic[S]):
             if effect is not None:
                 effect()
             if incarnation != self._incarnation:
-                return  # The machine broke meanwhile, and everybody was told.
+                return  # The machine broke meanwhile, and all callers were answered.
 
     # -- time -------------------------------------------------------------------------------
 
@@ -258,10 +259,10 @@ class ShardRuntime(Generic[S]):
             return
         self._run(shard, _tick)
 
-    # -- coming and going -------------------------------------------------------------------
+    # -- activating and retiring ------------------------------------------------------------
 
     def activated(self, shard: S) -> None:
-        """A machine that has applied everything in the log takes its place."""
+        """Installs a machine that has applied everything in the log."""
         shard.loaded(self.time.now_ms())
         self.shard = shard
         self._written = self.partition.log.end_offset
@@ -271,23 +272,24 @@ class ShardRuntime(Generic[S]):
         self._arm()
 
     def discard(self, why: str, code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
-        """Throws the machine away; the host is told, to build a new one."""
+        """Discards the machine; the host is notified, to build a new one."""
         if self.shard is None:
             return
         level, told = logging.ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            level, told = logging.INFO, ErrorCode.NOT_COORDINATOR  # Callers look elsewhere.
+            # Callers look for another coordinator.
+            level, told = logging.INFO, ErrorCode.NOT_COORDINATOR
         log.log(level, "%s-%d is given up: %s", self.partition.topic, self.partition.index, why)
         self._vacate(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, told)
         self._broken(self)
 
     def offline(self, refused: Refused) -> None:
-        """The log cannot be read: there will be no machine until that is mended."""
+        """Refuses calls until the unreadable log is repaired."""
         self._vacate(refused.code, refused.code)
         self.refusal_text = refused.message
 
     def retire(self) -> None:
-        """The partition is no longer led here."""
+        """Ends this runtime, because the partition is no longer led here."""
         self._vacate(ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)
 
     def _vacate(self, refusal: ErrorCode, code: ErrorCode) -> None:

@@ -1,8 +1,8 @@
-"""Reads an internal partition from its start to its end, for a machine to apply.
+"""Replay of an internal partition from start to end, for a machine to apply.
 
 Reading, checking and decoding run on workers, one chunk ahead of the loop; applying runs on the
-loop in slices, so that other requests are served while a large partition loads. Control batches
-are skipped: they say nothing to a machine.
+loop in slices, so that other requests are served while a large partition loads. Control batches are
+skipped: they have no meaning for a machine.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from penstock.log.read_span import ReadSpan
 from penstock.wire.records import Column, batches, decode, is_control
 
 APPLIED_AT_ONCE = 1_000
-"""Records between two looks at what else the loop has to do."""
+"""Records between two yields to the loop."""
 EMPTY_READS_MAX = 100
-"""A log may be cut or compacted under the reader; so often in a row it is damage."""
+"""Empty reads in a row that count as damage; the log may be truncated or compacted meanwhile."""
 
 
 async def replay(
@@ -58,7 +58,7 @@ async def _apply_all(
 async def _read_on(
     log: Log, workers: Workers, chunk_bytes: int, offset: int, until_offset: int
 ) -> tuple[list[Record], int]:
-    """The records of the next chunk, and the offset after it."""
+    """Returns the records of the next chunk, and the offset after it."""
     for _ in range(EMPTY_READS_MAX):
         offset = max(offset, log.start_offset)
         if offset >= until_offset:
@@ -73,7 +73,7 @@ async def _read_on(
 
 
 def _decode_all(span: ReadSpan) -> tuple[list[Record], int]:
-    """Blocking, on a worker."""
+    """Decodes a span. Blocks; runs on a worker."""
     view = memoryview(span.read())
     found: list[Record] = []
     following = -1

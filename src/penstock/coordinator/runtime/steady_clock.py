@@ -1,9 +1,9 @@
-"""The one time that coordinators go by: a wall clock that never jumps.
+"""Clock of the coordinators: a wall clock that never jumps.
 
-Sessions and timeouts must not end because somebody set the clock, yet what is kept (when an
-offset was committed, when a transaction began) must outlive the process. So this runs with the
-loop's monotonic time from where the wall clock stood, and is drawn towards the wall clock by at
-most a tenth of the time that passes.
+Sessions and timeouts must not end because an administrator set the clock, yet stored times (when an
+offset was committed, when a transaction began) must outlive the process. So this clock runs with
+the loop's monotonic time from the initial wall-clock time, and approaches the wall clock by at most
+a tenth of the time that passes.
 """
 
 import asyncio
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from penstock.base.ports import WallClock
 
 SLEW = 0.1
-"""How much faster or slower than real time it may run to meet the wall clock."""
+"""Maximum deviation from real time, as a fraction, while it approaches the wall clock."""
 
 
 class SteadyTime:
-    """Milliseconds since the epoch, never going back."""
+    """Milliseconds since the epoch, never decreasing."""
 
     __slots__ = ("_at", "_clock", "_ms", "_now")
 
     def __init__(self, clock: WallClock, now_s: Callable[[], float] | None = None) -> None:
-        """`now_s` is another monotonic time than the loop's, in seconds."""
+        """`now_s` replaces the loop's monotonic time, in seconds."""
         self._clock = clock
         self._now = now_s or asyncio.get_running_loop().time
         self._at = self._now()

@@ -1,4 +1,4 @@
-"""One metric that is read when somebody looks: a row of the tables in `telemetry`."""
+"""One metric that is read at each scrape: a row of the tables in `node_metrics`."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple

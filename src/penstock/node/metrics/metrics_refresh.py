@@ -1,7 +1,7 @@
-"""What a node looks at only while somebody scrapes it: lag of groups, heat of topics, its loop.
+"""Measurements taken only while the node is scraped: group lag, partition skew, loop delay.
 
-Nothing of it runs before the first scrape, nor once nobody has scraped for some minutes
-(`ScrapeActivity`). The first scrape starts it; figures are there with the second.
+None of them runs before the first scrape, nor once scrapes have stopped for some minutes
+(`ScrapeActivity`). The first scrape starts them; values are available at the second.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Watching:
         self._loop_lag = loop_lag
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measures until cancelled."""
         await asyncio.gather(self._look_at_groups(), self._look_at_topics(), self._time_loop())
 
     async def _look_at_groups(self) -> None:

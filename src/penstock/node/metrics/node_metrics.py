@@ -1,7 +1,7 @@
-"""The metrics that are read when somebody looks, instead of being counted when something happens.
+"""Metrics that are read at each scrape, instead of counted at each event.
 
-One table: name, kind, meaning, labels, and how to read it off a running node. What is told by name
-of topic, group or queue is in `telemetry_topics`.
+One table: name, kind, meaning, labels, and how to read it from a running node. Metrics by topic,
+group or queue are in `topic_metrics`.
 """
 
 import os
@@ -178,7 +178,7 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_partitions_leaderless",
         "gauge",
-        "Partitions of the whole cluster that nobody leads: neither written nor read.",
+        "Partitions of the whole cluster without a leader: neither written nor read.",
         lambda node: leaderless(node.ctx.image),
     ),
     GaugeReading(
@@ -268,7 +268,7 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_compactions_total",
         "counter",
-        "Compactions that ended, by how: put in place, given up because nobody needs them any "
+        "Compactions that ended, by how: put in place, given up because they are not needed any "
         "more, or failed and to be tried again.",
         lambda node: [
             (("done",), node.compactor.compactions),
@@ -304,7 +304,7 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_coordinator_calls_waiting",
         "gauge",
-        "Requests to coordinators whose reply is still to come, joins that wait for others too.",
+        "Requests to coordinators not answered yet, including joins that wait for members.",
         calls_waiting,
         ("kind",),
     ),

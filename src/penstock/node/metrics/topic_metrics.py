@@ -1,7 +1,7 @@
-"""The metrics that are told by name: of topics, groups, queues and dead letters.
+"""Metrics by name of topic, group, queue or dead-letter topic.
 
-Labels are bounded: each has at most 200 names and the rest in one; of partitions there are those
-furthest behind. Reading the lag of groups is what tells the node that somebody looks (`watching`).
+Labels are bounded: each has at most 200 names, and one for the rest; partitions are those furthest
+behind. Reading the lag of groups marks the node as being scraped (`metrics_refresh`).
 """
 
 from collections.abc import Callable, Iterable
@@ -160,7 +160,7 @@ TOPIC_READINGS = (
     GaugeReading(
         "penstock_group_partition_lag",
         "gauge",
-        "Records that a group has not read of a partition: the 200 furthest behind, no others.",
+        "Records that a group has not read of a partition: only the 200 furthest behind.",
         partition_lags,
         ("group", "topic", "partition"),
     ),
@@ -244,7 +244,7 @@ TOPIC_READINGS = (
     GaugeReading(
         "penstock_dead_letters_oldest_seconds",
         "gauge",
-        "Age of the oldest of these letters.",
+        "Age of the oldest of these dead letters.",
         dead_letter_ages,
         ("topic",),
     ),

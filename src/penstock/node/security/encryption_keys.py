@@ -1,4 +1,4 @@
-"""The key-encryption keys of a node, read and tried before anything on its disk is touched."""
+"""Key-encryption keys of a node, read and verified before anything on its disk is changed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SOURCE = "encryption.kek.source"
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """The keys of a node that has any, and how to read them again."""
+    """Keys of a node with encryption, and how to reload them."""
 
     keyring: Keyring | None = None
     read_keks: Callable[[], tuple[Kek, ...]] | None = None
@@ -28,7 +28,7 @@ class Unlocked:
 
 
 async def unlock(ports: Ports, configs: BrokerConfigs, data_dir: str) -> Unlocked:
-    """The keys, tried on every log that needs one. Raises CannotJoin, with nothing changed."""
+    """Reads the keys and tries them on every encrypted log. Raises CannotJoin before any change."""
     try:
         if configs.flag("encryption.enable"):
             require_key({"encryption.enable": "true"}, configs)

@@ -1,11 +1,11 @@
-"""How clients of a listener prove who they are, against the users of this cluster.
+"""Authentication of clients on a listener, against the users of this cluster.
 
-Owns: one `Login` for each connection; the keys that sign tokens, fetched when a token names one
-that is not known and when they are old, at most every `REFRESH_SECONDS`; and the secret that nodes
-of one cluster share, by which they know each other. Whoever can read the cluster's metadata is a
-node.
+Owns: one `Login` for each connection; the keys that sign tokens, fetched when a token names an
+unknown one and when they are old, at most every `REFRESH_SECONDS`; and the secret by which the
+nodes of a cluster authenticate to each other. A process that can read the cluster's metadata counts
+as a node.
 
-Leaves to others: whose password is checked when (`passwords`).
+Elsewhere: the order in which passwords are checked (`passwords`).
 """
 
 import asyncio
@@ -53,7 +53,7 @@ NODE_MECHANISM = "SCRAM-SHA-256"
 
 
 async def cluster_secret(store: Store, random: Random) -> bytes:
-    """The secret of this cluster, made by whoever asks first."""
+    """Returns the secret of this cluster; the first caller creates it."""
     fresh = SecretRecord(random.random_bytes(SECRET_BYTES))
 
     def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put]:
@@ -66,7 +66,7 @@ async def cluster_secret(store: Store, random: Random) -> bytes:
 
 
 async def make_admin(store: Store, image: Image, random: Random, path: str) -> None:
-    """Gives the user `admin` the password in the first line of a file."""
+    """Sets the password of user `admin` to the first line of a file."""
     password = _first_line(path)
     if not password:
         raise Refused(ErrorCode.INVALID_CONFIG, f"the first line of {path} is empty")
@@ -84,12 +84,12 @@ def _first_line(path: str) -> str:
 
 
 def node_credentials(secret: bytes) -> Credentials:
-    """What a node says to another one."""
+    """Returns the credentials of a node for other nodes."""
     return Credentials(NODE_MECHANISM, NODE_USER, secret.hex())
 
 
 class Logins:
-    """Makes the login of each connection, and answers other doors' questions about passwords."""
+    """Creates the login of each connection, and verifies passwords for other protocols."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Logins:
         self._fetching: asyncio.Lock = asyncio.Lock()
 
     def login(self) -> Login:
-        """For a connection that has to say who it is."""
+        """Returns the login of a connection that must authenticate."""
         known: dict[str, Callable[[], Exchange]] = {}
         for mechanism in self._configs.items("sasl.enabled.mechanisms"):
             if mechanism == "PLAIN":
@@ -122,13 +122,13 @@ class Logins:
                 known[mechanism] = partial(BearerExchange, self.verify_token)
             else:
                 known[mechanism] = partial(self._scram, mechanism)
-        # Nodes know each other by it, whatever clients may use.
+        # Nodes authenticate with it, whichever mechanisms clients may use.
         known.setdefault(NODE_MECHANISM, partial(self._scram, NODE_MECHANISM, nodes_only=True))
         return Login(known)
 
     def node_login(self) -> Login:
-        """For a connection to a listener that asks nobody, where rights are asked for all the
-        same: what a node may do, whoever else comes that way may not."""
+        """Returns the login of a listener without authentication while ACLs are enforced: it lets a
+        node authenticate as a node, and no other client."""
         make = partial(self._scram, NODE_MECHANISM, nodes_only=True)
         return Login({NODE_MECHANISM: make}, is_optional=True)
 
@@ -155,8 +155,10 @@ class Logins:
         return known
 
     async def verify(self, name: str, password: str, peer: str) -> bool:
-        """Whether a user at an address has this password; refuses when too many ask. An unknown
-        user takes as long as a known one."""
+        """Returns True if the user has this password; refuses when too many checks wait.
+
+        An unknown user takes as long as a known one.
+        """
         image = self._watcher.image
         for mechanism in scram.MECHANISMS:
             credential = users.credential(image, name, mechanism)
@@ -170,11 +172,11 @@ class Logins:
     # -- tokens -----------------------------------------------------------------------------
 
     async def verify_token(self, token: str) -> AuthenticatedIdentity:
-        """Whom a token is about; raises LoginFailed."""
+        """Returns the identity of a token's subject; raises LoginFailed."""
         configs = self._configs
         missing = missing_for_tokens(configs)
         if missing:
-            raise LoginFailed(f"no tokens are taken here: {missing[0]} is not set")
+            raise LoginFailed(f"tokens are not accepted: {missing[0]} is not set")
         wanted = oauth_tokens.key_id(token)
         if wanted not in self._key_set.keys:
             await self._refresh(wanted)
@@ -182,7 +184,7 @@ class Logins:
             try:
                 await self._refresh(wanted)
             except LoginFailed as failed:
-                log.warning("the keys that sign tokens stay as they were: %s", failed)
+                log.warning("the keys that sign tokens were not updated: %s", failed)
         rules = TokenRules(
             configs.text("sasl.oauthbearer.expected.issuer"),
             [name for name in configs.items("sasl.oauthbearer.expected.audience") if name != ANY],
@@ -192,7 +194,7 @@ class Logins:
         return oauth_tokens.verify(token, self._key_set, rules, self._clock.now_ms())
 
     def _is_old(self) -> bool:
-        """Whether a key may have been taken back since they were read."""
+        """True if a key may have been revoked since the keys were fetched."""
         age_ms_max = self._configs.integer("sasl.oauthbearer.jwks.endpoint.refresh.ms")
         now = asyncio.get_running_loop().time()
         return now >= self._fetched_at + age_ms_max / 1000

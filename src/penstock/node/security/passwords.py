@@ -1,13 +1,13 @@
-"""Passwords that come in the clear, checked against what SCRAM keeps of them, for every door.
+"""Verification of plaintext passwords against SCRAM credentials, for every protocol.
 
-Owns: who is checked when (`security.password_check_fairness`), off the loop, since it takes
-milliseconds on purpose; and the memory of passwords that were right, so that whoever has shown one
-lately does not wait behind strangers. What is remembered is a keyed hash of name, password and what
-was kept of it: it means nothing in another process, and nothing any more once the password changes
-or the user goes.
+Owns: the order of checks (`security.password_check_fairness`), which run off the loop, since each
+takes milliseconds by design; and the memory of verified passwords, so that a client that showed one
+lately does not wait behind unknown clients. Remembered is a keyed hash of name, password and stored
+credential: it is useless in another process, and no longer matches once the password changes or the
+user is deleted.
 
-A check that has begun keeps its place until it is through, even if whoever asked hangs up: the
-thread is busy with it all the same.
+A check that has begun keeps its slot until it ends, even if its client disconnects: the thread is
+busy with it all the same.
 
 Bounds: `CHECKS_MAX` at a time, `WAITING_MAX` wait, `PROVEN_MAX` are remembered, for
 `PROVEN_SECONDS`.
@@ -32,7 +32,7 @@ LENGTH_BYTES = 4
 
 
 class Passwords:
-    """Made once for each node."""
+    """One per node."""
 
     def __init__(self, workers: Workers, random: Random) -> None:
         self._workers = workers
@@ -41,21 +41,23 @@ class Passwords:
             CHECKS_MAX, WAITING_MAX
         )
         self._alarm: asyncio.TimerHandle | None = None
-        # Until when, the oldest first.
+        # Expiry times, oldest first.
         self._proven: dict[bytes, float] = {}
 
     async def fits(
         self, mechanism: str, kept: Credential, name: str, password: str, peer: str
     ) -> bool:
-        """Whether somebody at the address `peer` has the password that `kept` is of. Refuses if
-        too many wait already: that says nothing about the password."""
+        """Returns True if the password matches the stored credential `kept`.
+
+        Refuses if too many checks wait: a refusal is not a verdict on the password.
+        """
         proof = self._proof(kept, name, password)
         if self._is_proven(proof):
             return True
         place = place_of(peer)
         await self._turn(place, name)
         if self._is_proven(proof):
-            # By somebody before us; after a restart all clients of a user come at once.
+            # An earlier check verified it; after a restart all clients of a user come at once.
             self._finish(place)
             return True
         began_s = asyncio.get_running_loop().time()
@@ -85,7 +87,7 @@ class Passwords:
             raise
 
     def _call(self) -> None:
-        """Gives a turn to everybody who may have one, and comes back when a rest is over."""
+        """Starts every check that may run, and calls itself again when a pause ends."""
         loop = asyncio.get_running_loop()
         while (called := self._turns.call(loop.time())) is not None:
             place, turn = called

@@ -1,4 +1,4 @@
-"""How this node introduces itself to the others: the client's side of the inter-node listener."""
+"""Authentication of this node to other nodes: the client's side of the inter-node listener."""
 
 import ssl
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ def introduction(
     random: Random,
     certificates: Certificates | None,
 ) -> tuple[ConnectionConfig, Authenticate | None]:
-    """What connections to other nodes need, given the listener that this one has for them."""
+    """Returns connection settings and login for other nodes, for this inter-node listener."""
     authenticate = None
     if secret is not None:
         authenticate = authenticator(node_credentials(secret), random)
@@ -33,7 +33,8 @@ def introduction(
 
 
 def _where_that_is_known(authenticate: Authenticate) -> Authenticate:
-    """At a listener that asks nobody; a node that has no secret yet asks for no rights either."""
+    """Authenticates on a listener without authentication, if the secret is known; a node without a
+    secret needs no permissions either."""
 
     async def attempt(connection: Connection) -> None:
         try:
@@ -46,7 +47,7 @@ def _where_that_is_known(authenticate: Authenticate) -> Authenticate:
 
 
 def node_certificates(configs: BrokerConfigs, endpoint: ListenerEndpoint) -> Certificates | None:
-    """What this node shows to others, and whom it believes; None: it speaks no TLS with them."""
+    """Returns this node's certificate and the CAs it trusts; None: no TLS between nodes."""
     if not endpoint.protocol.has_tls:
         return None
     checks_names = bool(configs.text("ssl.endpoint.identification.algorithm"))
@@ -58,7 +59,7 @@ def node_certificates(configs: BrokerConfigs, endpoint: ListenerEndpoint) -> Cer
 
 def _context(config: TlsConfig, checks_names: bool) -> ssl.SSLContext:
     try:
-        # Its own certificate's issuer is believed too: nodes of one cluster often have the same.
+        # Its own certificate's issuer is trusted too: nodes of one cluster often share it.
         context = ssl.create_default_context(cafile=config.ca_file or config.key_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = checks_names

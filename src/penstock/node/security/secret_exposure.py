@@ -1,9 +1,9 @@
-"""Secrets that other users of the machine, or on the way to it, could read: reported at start.
+"""Checks at start for secrets that other users of the machine or the network could read.
 
-A private key, a password or a config file with passwords that everybody on the machine may read is
-refused; one that its group may read, and secrets on the command line, are warned of. So are
-endpoints beyond loopback that take passwords without TLS: a node cannot tell whether something
-else, such as a proxy or a network of one's own, protects them.
+A private key, a password or a config file with passwords that every user of the machine may read is
+refused; one that its group may read, and secrets on the command line, cause warnings. So do
+endpoints beyond loopback that accept passwords without TLS: a node cannot detect other protection,
+such as a proxy or a private network.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ SECRET_FILES = ("ssl.keystore.location", "admin.password.file")
 KEK_SOURCE = "encryption.kek.source"
 FILE = "file:"
 IN_CLEAR = ("PLAIN", "OAUTHBEARER")
-"""Mechanisms that say what has to stay a secret."""
+"""Mechanisms that send a secret over the connection."""
 ReadersOf = Callable[[str], Readers]
 
 
@@ -40,7 +40,7 @@ def check_config_file(path: str, names: Iterable[str], readers_of: ReadersOf) ->
 
 
 def told_aloud(sets: Mapping[str, str]) -> list[str]:
-    """Warnings of secrets among what the command line sets."""
+    """Warnings about secrets on the command line."""
     return [
         f"{name} is on the command line, where every user of this machine can read it (ps): "
         "write it into a file for --config, with chmod 600"
@@ -69,7 +69,7 @@ def _check_file(name: str, path: str, readers_of: ReadersOf) -> list[str]:
     try:
         readers = readers_of(path)
     except OSError:
-        return []  # Whoever needs it says what is wrong with it.
+        return []  # The code that needs the file reports the error.
     if readers is Readers.EVERYBODY:
         raise InvalidConfig(
             f"{path} ({name}): every user of this machine can read or change it; chmod 600 {path}"
@@ -85,8 +85,8 @@ def _passwords_in_clear(
     taken: Collection[str] = configs.items("sasl.enabled.mechanisms")
     aloud = [mechanism for mechanism in IN_CLEAR if mechanism in taken]
     warnings = [
-        f"listener {one.name} on {one.host or 'every address'} takes {' and '.join(aloud)} without "
-        "TLS: whoever is on the way reads passwords and tokens. Make it SASL_SSL, or leave only "
+        f"listener {one.name} on {one.host or 'every address'} accepts {' and '.join(aloud)} "
+        "without TLS: the network can read passwords and tokens. Make it SASL_SSL, or leave only "
         "SCRAM in sasl.enabled.mechanisms"
         for one in found
         if aloud and one.protocol.has_login and not one.protocol.has_tls
@@ -97,8 +97,8 @@ def _passwords_in_clear(
     has_tls = configs.text("http.security.protocol") == "SSL"
     if (is_guarded or has_login) and not has_tls and not is_loopback(http_host):
         warnings.append(
-            f"HTTP on {http_host or 'every address'} takes passwords without TLS: whoever is on "
-            "the way reads them. Set http.security.protocol=SSL, or listen on 127.0.0.1 behind a "
+            f"HTTP on {http_host or 'every address'} accepts passwords without TLS: the network "
+            "can read them. Set http.security.protocol=SSL, or listen on 127.0.0.1 behind a "
             "proxy that speaks TLS"
         )
     return warnings

@@ -1,7 +1,8 @@
-"""What says who is there, made before the first port opens: listeners, logins, rights.
+"""Security of a node, set up before the first port opens: listeners, logins, permissions.
 
-The cluster's secret is made only where somebody may log in; then the user `admin` is made too,
-if `admin.password.file` says so and there is none: somebody has to be the first.
+The cluster's secret is created only if clients can log in; then the user `admin` is created too, if
+`admin.password.file` is set and there is no such user: the first user cannot be created by another
+one.
 """
 
 from dataclasses import dataclass
@@ -23,15 +24,15 @@ from penstock.node.security.peer_auth import Authenticate, introduction, node_ce
 
 @dataclass(frozen=True, slots=True)
 class NodeSecurity:
-    """What a node's doors share."""
+    """Security objects that all endpoints of a node share."""
 
     endpoints: list[ListenerEndpoint]
     logins: Logins | None
-    """None: nobody is asked who they are, on any door."""
+    """None: no endpoint authenticates clients."""
     introduction: tuple[ConnectionConfig, Authenticate | None]
-    """How this node introduces itself to others."""
+    """Connection settings and login of this node for other nodes."""
     certificates: Certificates | None
-    """What it does so with, where that takes TLS."""
+    """Certificates for it, if it uses TLS."""
     authorizer: Authorizer
 
 
@@ -42,7 +43,7 @@ async def secure(
     watcher: MetadataWatcher,
     ports: Ports,
 ) -> NodeSecurity:
-    """Raises InvalidConfig, saying what does not do."""
+    """Raises InvalidConfig, whose message names the unusable config."""
     check_together(configs)
     found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
     if config.etcd is not None:

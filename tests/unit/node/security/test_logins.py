@@ -111,7 +111,7 @@ def test_no_token_is_good_enough_where_it_is_not_said_whose_are(
     del configs[missing]
 
     async def test(node: Node, logins: Logins) -> None:
-        with pytest.raises(LoginFailed, match="no tokens are taken"):
+        with pytest.raises(LoginFailed, match="tokens are not accepted"):
             await logins.verify_token(token_of(node))
 
     with_logins(test, configs)

@@ -77,7 +77,7 @@ def test_a_secret_on_the_command_line_is_warned_of_without_telling_it() -> None:
 
 def test_passwords_without_tls_beyond_loopback_are_warned_of() -> None:
     (warning,) = said(CLEAR | PLAIN)
-    assert "SASL_PLAINTEXT on 0.0.0.0 takes PLAIN without TLS" in warning
+    assert "SASL_PLAINTEXT on 0.0.0.0 accepts PLAIN without TLS" in warning
     assert "SASL_SSL" in warning
     assert "sasl.enabled.mechanisms" in warning
 
@@ -99,7 +99,7 @@ def test_where_no_password_can_be_read_nothing_is_said(overrides: dict[str, str]
 def test_http_that_takes_passwords_without_tls_is_warned_of() -> None:
     guarded = {"listeners": "SASL_SSL://0.0.0.0:9093", "authorizer.class.name": "acl"}
     (warning,) = said(guarded, host="0.0.0.0")
-    assert "HTTP on 0.0.0.0 takes passwords" in warning
+    assert "HTTP on 0.0.0.0 accepts passwords" in warning
     assert "http.security.protocol=SSL" in warning
     assert said(guarded | HTTPS, host="0.0.0.0") == []
     assert said(guarded) == []
