@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "BufferFull": "penstock.app.publish",
     "Client": "penstock.app.client",
+    "InvalidPayload": "penstock.app.payloads",
     "LogMessage": "penstock.app.message",
     "Message": "penstock.app.message",
     "Outgoing": "penstock.app.outgoing",

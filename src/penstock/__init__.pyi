@@ -2,6 +2,7 @@ from penstock.app.client import Client as Client
 from penstock.app.message import LogMessage as LogMessage
 from penstock.app.message import Message as Message
 from penstock.app.outgoing import Outgoing as Outgoing
+from penstock.app.payloads import InvalidPayload as InvalidPayload
 from penstock.app.publish import BufferFull as BufferFull
 from penstock.app.publish import Published as Published
 from penstock.app.schemas import Registry as Registry

@@ -14,11 +14,23 @@ at once.
 import base64
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from penstock.app.durations import Duration, Moment, moment_ms, ms_of, seconds_of
-from penstock.app.log_reader import LogDelivery, LogReader, LogReaderConfig
+from penstock.app.log_reader import LogReader, LogReaderConfig
 from penstock.app.message import Message
+from penstock.app.options import (
+    ClientOptions,
+    LogDelivery,
+    LogOptions,
+    NoOptions,
+    PublishOptions,
+    QueueDelivery,
+    QueueOptions,
+    Start,
+    default_brokers,
+    refuse_unknown,
+)
 from penstock.app.outgoing import Headers, Key, Outgoing, Payload
 from penstock.app.publish import (
     COMPRESSIONS,
@@ -28,7 +40,7 @@ from penstock.app.publish import (
     Publisher,
     PublishSettings,
 )
-from penstock.app.queue_reader import QueueDelivery, QueueReader, check_delivery
+from penstock.app.queue_reader import QueueReader, check_delivery
 from penstock.app.tracing import tracer_of
 from penstock.app.transaction import Transaction
 from penstock.base.errors import ErrorCode, Refused
@@ -48,12 +60,16 @@ from penstock.runtime.random import SystemRandom
 Topics: TypeAlias = str | Sequence[str]
 Reader = TypeVar("Reader", QueueReader, LogReader)
 
+_TOPIC_OPTIONS = ("partitions", "rf", "retention_ms", "order", "configs", "exist_ok")
 _POLLED_MAX = 100
 """Maximum queues in which `poll` keeps a group member; the oldest is closed beyond it."""
 
 
 class Client:
     """Client of a cluster; use it as `async with Client("host:9092") as client`.
+
+    Without `brokers`, it connects to those of the environment variable `PENSTOCK_BROKERS`, or else
+    to localhost:9092.
 
     `linger_ms`, `batch_bytes` and `compression` shape the batches that are sent. Unsent messages
     are bounded by `buffer_bytes`. When the buffer is full, `on_full` decides: "block" makes publish
@@ -67,7 +83,7 @@ class Client:
 
     def __init__(
         self,
-        brokers: str = "localhost:9092",
+        brokers: str | None = None,
         *,
         client_id: str = "penstock",
         linger_ms: float = 1.0,
@@ -83,13 +99,15 @@ class Client:
         tracing: Any = None,
         clock: WallClock | None = None,
         random: Random | None = None,
+        **unknown: Unpack[NoOptions],
     ) -> None:
+        refuse_unknown("Client()", unknown, ClientOptions.__annotations__)
         self._tracer = tracer_of(tracing)
         if compression not in COMPRESSIONS:
             raise ValueError(
                 f"compression={compression!r}: choose one of {', '.join(COMPRESSIONS)}"
             )
-        self._addresses = parse_brokers(brokers)
+        self._addresses = parse_brokers(default_brokers(brokers))
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
         secured = parse_security(security or {}, self._random)
@@ -184,12 +202,15 @@ class Client:
         expires_in: Duration | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        **unknown: Unpack[NoOptions],
     ) -> Published:
         """Publishes one message and waits until it is on disk (on all in-sync replicas).
 
         >>> await client.publish("mail", {"to": "ann"}, key="ann", delay="15m", priority=5)
         Published(topic='mail', partition=0, offset=17)
         """
+        if unknown:
+            refuse_unknown("publish()", unknown, PublishOptions.__annotations__)
         message = Outgoing(
             payload=payload,
             key=key,
@@ -238,11 +259,13 @@ class Client:
         order: str | None = None,
         configs: Mapping[str, str] | None = None,
         exist_ok: bool = True,
+        **unknown: Unpack[NoOptions],
     ) -> None:
         """Creates a topic; -1 means the broker's default. `order` is the order of its queues.
 
         >>> await client.create_topic("jobs", partitions=6, order="key")
         """
+        refuse_unknown("create_topic()", unknown, _TOPIC_OPTIONS)
         settings = dict(configs or {})
         if retention_ms is not None:
             settings["retention.ms"] = str(retention_ms)
@@ -275,7 +298,8 @@ class Client:
         prefetch: int = 50,
         in_flight_max: int = 10_000,
         renew_for: Duration = 900.0,
-        start: str = "earliest",
+        start: Start = "earliest",
+        **unknown: Unpack[NoOptions],
     ) -> QueueReader:
         """A queue to iterate over; each message goes to one reader of the group.
 
@@ -283,6 +307,7 @@ class Client:
         unacknowledged. Leases are renewed for `renew_for`, then the message is redelivered.
         `start` is the position of a new group: "earliest" or "latest".
         """
+        refuse_unknown("queue()", unknown, QueueOptions.__annotations__)
         check_delivery(delivery)
         if start not in ("earliest", "latest"):
             raise ValueError(f"start={start!r}: choose 'earliest' or 'latest'")
@@ -312,13 +337,15 @@ class Client:
         max: int = 1,
         wait: Duration = 0.0,
         *,
-        start: str = "earliest",
+        start: Start = "earliest",
+        **unknown: Unpack[NoOptions],
     ) -> list[Message]:
         """Returns up to `max` messages of a queue; waits up to `wait` for the first one.
 
         >>> for message in await client.poll("jobs", "workers", max=10, wait="5s"):
         ...     await message.ack()
         """
+        refuse_unknown("poll()", unknown, ("max", "wait", "start"))
         name = (topic, group)
         reader = self._polled.get(name)
         if reader is None:
@@ -336,10 +363,11 @@ class Client:
         group: str | None = None,
         *,
         delivery: LogDelivery = "at-least-once",
-        start: str = "earliest",
+        start: Start = "earliest",
         commit_every: Duration = 1.0,
         auto_commit: bool = True,
         uncommitted: bool = False,
+        **unknown: Unpack[NoOptions],
     ) -> LogReader:
         """A log to iterate over, in order within each partition.
 
@@ -352,6 +380,7 @@ class Client:
         ...     async for order in orders:
         ...         await orders.publish("invoices", bill(order.json()), key=order.key)
         """
+        refuse_unknown("consume()", unknown, LogOptions.__annotations__)
         topics = [topic] if isinstance(topic, str) else list(topic)
         config = LogReaderConfig(
             start, delivery, seconds_of(commit_every), not uncommitted, auto_commit

@@ -14,10 +14,11 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Unpack
 
 from penstock.app.durations import Moment, moment_ms
 from penstock.app.message import LogMessage
+from penstock.app.options import PublishOptions, refuse_unknown
 from penstock.app.outgoing import Outgoing, Payload, encode_headers
 from penstock.app.tracing import MessageTrace, made_from, sending
 from penstock.app.transaction import Transaction
@@ -32,7 +33,6 @@ from penstock.client.consumer.group_member import GroupListener, GroupMember
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from penstock.client.metadata import TopicPartition
 
-LogDelivery: TypeAlias = Literal["at-least-once", "at-most-once", "exactly-once"]
 DELIVERIES = ("at-least-once", "at-most-once", "exactly-once")
 STARTS = {"earliest": EARLIEST, "latest": LATEST}
 _POLL_MS = 500
@@ -345,11 +345,18 @@ class LogReader(AsyncIterator[LogMessage]):
         """Partitions that this reader reads now."""
         return [] if self._is_closed else sorted(self._consumer.positions)
 
-    async def publish(self, topic: str, payload: Payload = None, **options: Any) -> None:
+    async def publish(
+        self, topic: str, payload: Payload = None, **options: Unpack[PublishOptions]
+    ) -> None:
         """Publishes; with "exactly-once", as part of the transaction of the current message.
 
         Takes what `Client.publish` takes.
         """
+        refuse_unknown(
+            "publish()",
+            [name for name in options if name not in PublishOptions.__annotations__],
+            PublishOptions.__annotations__,
+        )
         if self._tracer is not None and self._current is not None:
             headers = encode_headers(options.get("headers"))
             options["headers"] = made_from(self._tracer, self._current.fetched, headers)

@@ -7,11 +7,13 @@ the lease.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import lru_cache
 from traceback import format_exception
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.app.tracing import MessageTrace
     from penstock.client.share.consumer import ShareConsumer
 
+T = TypeVar("T")
+
 DELAY_MS_MAX = 365 * 86_400_000
 _OMITTED = "\n... (omitted) ...\n"
 _SPAN_NAMES = {
@@ -35,6 +39,14 @@ _SPAN_NAMES = {
     AcknowledgementType.REJECT: "reject",
     AcknowledgementType.RENEW: "extend",
 }
+
+
+@lru_cache(maxsize=256)
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    # payloads imports this module: handlers are annotated with Message.
+    from penstock.app.payloads import decoder_of
+
+    return decoder_of(kind)
 
 
 class Received:
@@ -86,9 +98,24 @@ class Received:
     def text(self) -> str:
         return self.payload.decode()
 
-    def json(self) -> Any:
-        """Decodes the payload as JSON. Raises ValueError if it is not valid JSON."""
-        return msgspec.json.decode(self.payload)
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, type: type[T]) -> T: ...
+
+    def json(self, type: Any = None) -> Any:
+        """Decodes the payload as JSON, and validates it as `type` if one is given.
+
+        The type is a Pydantic model, a msgspec.Struct, a dataclass or a TypedDict. Raises
+        ValueError if the payload is not valid JSON, and `InvalidPayload`, a ValueError, if it is
+        not a valid `type`.
+
+        >>> order = message.json(Order)
+        """
+        if type is None:
+            return msgspec.json.decode(self.payload)
+        return _decoder(type)(self.payload)
 
     @property
     def headers(self) -> dict[str, bytes | None]:

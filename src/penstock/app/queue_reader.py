@@ -8,7 +8,6 @@ at-least-once with an idempotent handler (`penstock.app.dedup`).
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias
 
 from penstock.app.durations import Duration, ms_of
 from penstock.app.message import Message
@@ -19,7 +18,6 @@ from penstock.client.cluster import Cluster
 from penstock.client.share.acknowledgements import AcknowledgementType
 from penstock.client.share.consumer import ShareConfig, ShareConsumer
 
-QueueDelivery: TypeAlias = Literal["at-least-once", "at-most-once"]
 _POLL_MS = 60_000
 
 

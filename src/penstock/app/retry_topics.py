@@ -23,6 +23,7 @@ from penstock.app.durations import Duration, ms_of
 from penstock.app.log_reader import LogReader
 from penstock.app.message import LogMessage, show_traceback
 from penstock.app.outgoing import RecordHeaders
+from penstock.app.payloads import InvalidPayload
 from penstock.app.task import Reject
 from penstock.base.ports import WallClock
 from penstock.runtime.clock import SystemClock
@@ -65,7 +66,7 @@ class RetryTopics:
         self.levels = [f"{topic}.retry.{number + 1}" for number in range(len(delays))]
         self._client = client
         self._delays_ms = [ms_of(delay) for delay in delays]
-        self._no_retry: tuple[type[BaseException], ...] = (Reject, *no_retry)
+        self._no_retry: tuple[type[BaseException], ...] = (Reject, InvalidPayload, *no_retry)
         self._partitions = partitions
         self._clock = clock or SystemClock()
 

@@ -12,12 +12,20 @@ client.
 """
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from penstock.app.client import Client, Topics
 from penstock.app.durations import Duration, Moment
 from penstock.app.log_reader import LogReader
 from penstock.app.message import LogMessage, Message, Received
+from penstock.app.options import (
+    ClientOptions,
+    LogOptions,
+    PollOptions,
+    PublishOptions,
+    QueueOptions,
+    TopicOptions,
+)
 from penstock.app.outgoing import Outgoing, Payload
 from penstock.app.publish import Published
 from penstock.app.queue_reader import QueueReader
@@ -133,7 +141,9 @@ class SyncLog(Iterator[LogMessage]):
         """Seeks to an offset, or to the first record at or after a time. Returns the offset."""
         return self._thread.run(self._reader.seek(topic, partition, offset, timestamp=timestamp))
 
-    def publish(self, topic: str, payload: Payload = None, **options: Any) -> None:
+    def publish(
+        self, topic: str, payload: Payload = None, **options: Unpack[PublishOptions]
+    ) -> None:
         """Publishes; with "exactly-once", as part of the transaction of the current message."""
         self._thread.run(self._reader.publish(topic, payload, **options))
 
@@ -144,7 +154,7 @@ class SyncLog(Iterator[LogMessage]):
 class SyncClient:
     """Takes what `penstock.Client` takes; use it as `with SyncClient("host:9092") as client`."""
 
-    def __init__(self, brokers: str = "localhost:9092", **options: Any) -> None:
+    def __init__(self, brokers: str | None = None, **options: Unpack[ClientOptions]) -> None:
         self._client = Client(brokers, **options)
         self._thread: LoopThread | None = None
 
@@ -184,7 +194,9 @@ class SyncClient:
 
     # Publishing.
 
-    def publish(self, topic: str, payload: Payload = None, **options: Any) -> Published:
+    def publish(
+        self, topic: str, payload: Payload = None, **options: Unpack[PublishOptions]
+    ) -> Published:
         """Publishes one message and waits until it is on disk; see `Client.publish`.
 
         >>> client.publish("mail", {"to": "ann"}, key="ann", delay="15m", priority=5)
@@ -211,7 +223,7 @@ class SyncClient:
         partitions: int = -1,
         rf: int = -1,
         retention_ms: int | None = None,
-        **options: Any,
+        **options: Unpack[TopicOptions],
     ) -> None:
         """Creates a topic; see `Client.create_topic`."""
         self._run(self._client.create_topic(name, partitions, rf, retention_ms, **options))
@@ -227,7 +239,7 @@ class SyncClient:
 
     # Reading.
 
-    def queue(self, topic: Topics, group: str, **options: Any) -> SyncQueue:
+    def queue(self, topic: Topics, group: str, **options: Unpack[QueueOptions]) -> SyncQueue:
         """A queue to iterate over; see `Client.queue`."""
 
         async def make() -> QueueReader:
@@ -238,14 +250,21 @@ class SyncClient:
         return SyncQueue(self._thread, reader)
 
     def poll(
-        self, topic: str, group: str, max: int = 1, wait: Duration = 0.0, **options: Any
+        self,
+        topic: str,
+        group: str,
+        max: int = 1,
+        wait: Duration = 0.0,
+        **options: Unpack[PollOptions],
     ) -> list[SyncMessage]:
         """Returns up to `max` messages of a queue; waits up to `wait` for the first one."""
         found = self._run(self._client.poll(topic, group, max, wait, **options))
         assert self._thread is not None
         return [SyncMessage(self._thread, message) for message in found]
 
-    def consume(self, topic: Topics, group: str | None = None, **options: Any) -> SyncLog:
+    def consume(
+        self, topic: Topics, group: str | None = None, **options: Unpack[LogOptions]
+    ) -> SyncLog:
         """A log to iterate over; see `Client.consume`."""
 
         async def make() -> LogReader:

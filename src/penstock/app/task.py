@@ -2,22 +2,29 @@
 
 A message is acknowledged when its handler returns. When the handler raises, the message is
 redelivered after a growing backoff until `retries` are used up; then it moves to the dead-letter
-queue. Exceptions in `no_retry` and `Reject` are not retryable: the message is dead-lettered at
-once. `Retry` retries after a delay of the handler's choice.
+queue. `Reject`, a payload that is not valid for the handler's annotation, and exceptions in
+`no_retry` are not retryable: the message is dead-lettered at once. `Retry` retries after a delay of
+the handler's choice.
 """
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.app.durations import Duration, seconds_of
-from penstock.app.message import Message
+from penstock.app.payloads import Arguments, InvalidPayload, arguments_of
 from penstock.base.ports import Random
 from penstock.base.retry import bound_s
 
-Handler: TypeAlias = Callable[[Message], Any]
-"""`async def` or plain `def`; plain ones run in threads."""
+Handler: TypeAlias = Callable[..., Any]
+"""`async def` or plain `def`; plain ones run in threads.
+
+Takes the message, its payload as the annotated type, or both; see `penstock.app.payloads`.
+"""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Reject(Exception):
@@ -49,8 +56,11 @@ class RetryBackoff:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Declaration made by `@worker.task(...)`."""
+class Task(Generic[T, R]):
+    """Declaration made by `@worker.task(...)`; called like a function, it calls its handler.
+
+    `T` is the type of its payload, `R` that of its result.
+    """
 
     handler: Handler
     topics: tuple[str, ...]
@@ -62,6 +72,7 @@ class Task:
     timeout_s: float | None
     order: str | None
     prefetch: int
+    arguments: Arguments = field(init=False)
 
     def __post_init__(self) -> None:
         if self.retries < 0:
@@ -70,6 +81,10 @@ class Task:
             raise ValueError(f"concurrency={self.concurrency}: pass 1 or more")
         if self.order not in (None, "none", "key", "partition"):
             raise ValueError(f"order={self.order!r}: choose 'none', 'key' or 'partition'")
+        object.__setattr__(self, "arguments", arguments_of(self.handler))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.handler(*args, **kwargs)
 
     @property
     def name(self) -> str:
@@ -86,7 +101,7 @@ class Task:
         """True if the message is dead-lettered after this failure."""
         if isinstance(error, Retry):
             return False
-        return isinstance(error, (Reject, *self.no_retry)) or attempt > self.retries
+        return isinstance(error, (Reject, InvalidPayload, *self.no_retry)) or attempt > self.retries
 
     def delay_s(self, error: BaseException, attempt: int, random: Random) -> float:
         if isinstance(error, Retry) and error.delay_s is not None:

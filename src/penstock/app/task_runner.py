@@ -11,6 +11,7 @@ messages are released for immediate redelivery to another worker.
 import asyncio
 import logging
 from contextvars import copy_context
+from typing import Any
 
 from penstock.app.message import Message
 from penstock.app.queue_reader import QueueReader
@@ -30,7 +31,9 @@ _PAUSE_S = (1.0, 5.0)
 class TaskRunner:
     """`await run()` until `stop()`; then `await finish(grace_s)`."""
 
-    def __init__(self, task: Task, reader: QueueReader, workers: Workers, random: Random) -> None:
+    def __init__(
+        self, task: Task[Any, Any], reader: QueueReader, workers: Workers, random: Random
+    ) -> None:
         self.task = task
         self.handled = 0
         self.failed = 0
@@ -127,13 +130,14 @@ class TaskRunner:
             self._settled(message, message.accept())
 
     async def _call(self, message: Message) -> None:
+        arguments = self.task.arguments(message)
         if self.task.is_async:
-            await self.task.handler(message)
+            await self.task.handler(*arguments)
         elif message.is_traced:
             # The thread inherits the current span.
-            await self._workers.run(copy_context().run, self.task.handler, message)
+            await self._workers.run(copy_context().run, self.task.handler, *arguments)
         else:
-            await self._workers.run(self.task.handler, message)
+            await self._workers.run(self.task.handler, *arguments)
 
     def _fail(self, message: Message, error: Exception) -> None:
         task, attempt = self.task, message.attempt

@@ -15,14 +15,15 @@ handlers may finish within `grace`; all other messages are released. A second si
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar, Unpack, overload
 
 import uvloop
 
 from penstock.app.client import Client
 from penstock.app.durations import Duration, seconds_of
 from penstock.app.message import Message
+from penstock.app.options import ClientOptions, NoOptions, default_brokers, refuse_unknown
 from penstock.app.task import Handler, Reject, Retry, RetryBackoff, Task
 from penstock.app.task_runner import TaskRunner
 from penstock.base.errors import ErrorCode, Refused
@@ -31,13 +32,46 @@ from penstock.client.admin.admin import GROUP_CONFIGS
 from penstock.runtime.random import SystemRandom
 from penstock.runtime.workers import ThreadWorkers
 
-H = TypeVar("H", bound=Handler)
+T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger("penstock.worker")
 
 THREADS_MAX = 256
+_TASK_OPTIONS = (
+    "retries",
+    "backoff",
+    "concurrency",
+    "no_retry",
+    "timeout",
+    "order",
+    "group",
+    "prefetch",
+)
 _LIMIT = "share.delivery.count.limit"
 _LIMIT_MIN = 2
+
+
+class TaskDecorator(Protocol):
+    """Decorator that makes a handler a task."""
+
+    @overload
+    def __call__(self, handler: Callable[[Message], Awaitable[R]], /) -> Task[Any, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[Message], R], /) -> Task[Any, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[T], Awaitable[R]], /) -> Task[T, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[T], R], /) -> Task[T, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[T, Message], Awaitable[R]], /) -> Task[T, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[T, Message], R], /) -> Task[T, R]: ...
 
 
 class Worker:
@@ -48,21 +82,27 @@ class Worker:
 
     def __init__(
         self,
-        brokers: str = "localhost:9092",
+        brokers: str | None = None,
         *,
         group: str,
         grace: Duration = 30.0,
-        random: Random | None = None,
         threads: Workers | None = None,
-        **client_options: Any,
+        **client_options: Unpack[ClientOptions],
     ) -> None:
-        self.brokers = brokers
+        refuse_unknown(
+            "Worker()",
+            [name for name in client_options if name not in ClientOptions.__annotations__],
+            ["group", "grace", "threads", *ClientOptions.__annotations__],
+            dict.fromkeys(_TASK_OPTIONS, "Worker.task()"),
+        )
+        self.brokers = default_brokers(brokers)
         self.group = group
-        self.tasks: list[Task] = []
+        self.tasks: list[Task[Any, Any]] = []
         self._grace_s = seconds_of(grace)
-        self._random = random or SystemRandom()
+        self._random: Random = client_options.get("random") or SystemRandom()
         self._threads = threads
         self.client_options = client_options
+        client_options["random"] = self._random
         self._client: Client | None = None
         self._runners: list[TaskRunner] = []
         self._stopped: asyncio.Event | None = None
@@ -81,31 +121,35 @@ class Worker:
         order: str | None = None,
         group: str | None = None,
         prefetch: int | None = None,
-    ) -> Callable[[H], H]:
+        **unknown: Unpack[NoOptions],
+    ) -> TaskDecorator:
         """Declares the decorated function as the handler of a queue's messages.
+
+        The handler takes the message, or its payload as the type of its annotation, or both.
 
         `backoff` is the first pause between attempts, or a `RetryBackoff`. `no_retry` lists
         exceptions that dead-letter the message at once. `order="key"` handles the messages of one
         key one at a time, in order, across all workers, retries included.
         """
 
-        def declare(handler: H) -> H:
+        refuse_unknown("Worker.task()", unknown, _TASK_OPTIONS)
+
+        def declare(handler: Handler) -> Task[Any, Any]:
             pauses = backoff if isinstance(backoff, RetryBackoff) else RetryBackoff(backoff)
-            self.tasks.append(
-                Task(
-                    handler,
-                    (topic,) if isinstance(topic, str) else tuple(topic),
-                    group or self.group,
-                    retries,
-                    pauses,
-                    concurrency,
-                    tuple(no_retry),
-                    None if timeout is None else seconds_of(timeout),
-                    order,
-                    concurrency if prefetch is None else prefetch,
-                )
+            task: Task[Any, Any] = Task(
+                handler,
+                (topic,) if isinstance(topic, str) else tuple(topic),
+                group or self.group,
+                retries,
+                pauses,
+                concurrency,
+                tuple(no_retry),
+                None if timeout is None else seconds_of(timeout),
+                order,
+                concurrency if prefetch is None else prefetch,
             )
-            return handler
+            self.tasks.append(task)
+            return task
 
         return declare
 
@@ -151,7 +195,7 @@ class Worker:
         self._stop_count = 0
         plain = sum(task.concurrency for task in self.tasks if not task.is_async)
         threads = self._threads or ThreadWorkers(min(THREADS_MAX, max(1, plain)), name="task")
-        async with Client(self.brokers, random=self._random, **self.client_options) as client:
+        async with Client(self.brokers, **self.client_options) as client:
             self._client = client
             try:
                 await self._prepare(client)
@@ -161,7 +205,7 @@ class Worker:
                 await self._finish()
                 self._client, self._runners = None, []
 
-    def _runner(self, client: Client, task: Task, threads: Workers) -> TaskRunner:
+    def _runner(self, client: Client, task: Task[Any, Any], threads: Workers) -> TaskRunner:
         reader = client.queue(
             task.topics,
             task.group,

@@ -1,5 +1,7 @@
 """Task retry policy: retryable errors, backoff, validation of options."""
 
+from typing import Any
+
 import pytest
 
 from penstock.app.message import Message
@@ -7,7 +9,7 @@ from penstock.app.task import Reject, Retry, RetryBackoff, Task
 from simulation.random import SimRandom
 
 
-def task(**changes: object) -> Task:
+def task(**changes: object) -> Task[Any, Any]:
     async def handle(message: Message) -> None: ...
 
     values: dict[str, object] = {

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.app.message import Message
@@ -119,6 +120,34 @@ async def test_failed_messages_are_retried_then_dead_lettered(sim: Sim) -> None:
     first, second = (at for text, at in tries if text == "later")
     assert 20 <= second - first < 21
     assert [text for text, _ in tries].count("good") == 1
+
+
+class Order(msgspec.Struct):
+    id: int
+
+
+@run_with(on_broker)
+async def test_payloads_that_are_not_valid_are_dead_lettered_at_once(sim: Sim) -> None:
+    handled: list[tuple[int, int]] = []
+    worker = new_worker(sim)
+
+    @worker.task("orders", retries=3, backoff=0.1)
+    async def bill(order: Order, message: Message) -> None:
+        handled.append((order.id, message.attempt))
+
+    @worker.task("parcels", retries=3, backoff=0.1)
+    def ship(order: Order) -> None:
+        handled.append((order.id, 0))
+
+    async with sim.client() as client:
+        await client.publish_many("orders", [{"id": 1}, {"id": "x"}])
+        await client.publish_many("parcels", [{"id": 2}, b"no JSON"])
+        await serve(worker, 20)
+        for topic in ("orders", "parcels"):
+            (letter,) = await take(client, f"{topic}.dlq", "look", 1)
+            assert letter.header("penstock-dlq-error-class") == "InvalidPayload"
+            assert letter.header("penstock-dlq-attempts") == "1"
+    assert sorted(handled) == [(1, 1), (2, 0)]
 
 
 @run_with(on_broker)
