@@ -67,7 +67,7 @@ def test_a_user_without_the_right_is_shown_no_users(broker: Secured, tmp_path: P
     command += ["-b", broker.at("SASL_SSL")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
-    assert "DESCRIBE of the cluster" in done.stderr
+    assert "DESCRIBE on the cluster" in done.stderr
     assert not done.stdout
 
 

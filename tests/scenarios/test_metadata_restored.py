@@ -53,7 +53,7 @@ def test_etcd_put_back_to_a_backup_is_refused_and_recovered(tmp_path: Path) -> N
             assert "recover-metadata" in node.log()
 
         cluster.etcd.members[0].end_leases()
-        assert "nothing was done" in recover(cluster, 1)
+        assert "nothing was changed" in recover(cluster, 1)
         for node_id in (3, 1, 2):
             told = recover(cluster, node_id, "--yes")
         assert "topic late is created again" in told

@@ -79,6 +79,11 @@ async def make_plan(
         chosen = {node: racks[node] for node in nodes}
         plan = rebalance_plan.evacuate(layout, chosen, leaving)
     elif factor is not None:
+        if factor > len(racks):
+            raise UserError(
+                f"--factor {factor} needs {factor} nodes that accept replicas; "
+                f"the cluster has {len(racks)}, see `penstock cluster describe`"
+            )
         plan = rebalance_plan.resize(layout, racks, factor)
     else:
         plan = rebalance_plan.spread(layout, racks)

@@ -90,7 +90,7 @@ def reassign(
     goals = (balance, factor, to, file, cancel, status, unthrottle)
     if sum(goal not in (None, False) for goal in goals) != 1:
         raise UserError(
-            "nothing to do: pass one of --balance, --factor, --to, --plan, --cancel, --status, "
+            "pass exactly one of --balance, --factor, --to, --plan, --cancel, --status, "
             "--unthrottle"
         )
     if status:
@@ -312,9 +312,8 @@ def drain(
         plan = rebalance_plan.evacuate(layout, racks, {node})
         if not dry_run:
             confirm(f"Move {len(plan)} partitions off node {node} and keep it empty?", yes)
-            if (
-                node in session.cluster.metadata.brokers
-            ):  # A node that is down gets no new replicas.
+            # A node that is down gets no new replicas.
+            if node in session.cluster.metadata.brokers:
                 await admin.alter_configs(BROKER, str(node), {CORDONED: "*"})
         await carry_out(session, plan, layout, replace(manner, yes=True))
 
