@@ -6,6 +6,7 @@ polls until a deadline, and then raises TimeoutError with the text of the page.
 """
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -13,7 +14,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,11 @@ class Browser:
         exists = f"document.querySelector({json.dumps(selector)}) !== null"
         self.until(lambda: self.run(exists), f"there is no {selector}")
 
+    def lacks(self, selector: str) -> None:
+        """Waits until no element matches."""
+        is_gone = f"document.querySelector({json.dumps(selector)}) === null"
+        self.until(lambda: self.run(is_gone), f"{selector} stays")
+
     # -- acting -----------------------------------------------------------------------------
 
     def go(self, url: str) -> None:
@@ -221,6 +227,16 @@ class Browser:
     def theme(self, name: str) -> None:
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.call("Emulation.setEmulatedMedia", features=features)
+
+    @contextlib.contextmanager
+    def screen(self, width: int, height: int) -> Iterator[None]:
+        """Shows pages at this size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        try:
+            yield
+        finally:
+            self.call("Emulation.clearDeviceMetricsOverride")
 
     def picture(self, path: Path, width: int = 1280, height: int = 860) -> None:
         self.call(

@@ -166,9 +166,7 @@ def test_keyboard_shortcuts_reach_every_page(browser: Browser, scene: Scene) -> 
     browser.press("?")
     browser.shows("Search on this page", "dialog")
     browser.press("Escape")
-    browser.until(
-        lambda: not browser.run("document.querySelector('dialog')"), "the dialog stays open"
-    )
+    browser.lacks("dialog")
     browser.go(f"{scene.console}#/topics")
     browser.shows(ORDERS, "table")
     for _ in range(40):
@@ -192,18 +190,31 @@ def test_theme_follows_the_system_and_can_be_switched(browser: Browser, scene: S
     browser.theme("light")
 
 
-def test_narrow_screen_shows_page_names_and_two_columns_of_figures(
-    browser: Browser, scene: Scene
-) -> None:
-    screen = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.call("Emulation.setDeviceMetricsOverride", **screen)
-    try:
+def test_phone_shows_page_names_figures_and_all_columns(browser: Browser, scene: Scene) -> None:
+    scene.orders(3)
+    with browser.screen(390, 844):
         browser.go(scene.console)
         browser.has(".stats")
-        links = "[...document.querySelectorAll('.nav li a')].map((a) => a.ariaLabel)"
-        assert browser.run(links)[:3] == ["Overview", "Topics", "Groups"]
         columns = "getComputedStyle(document.querySelector('.stats')).gridTemplateColumns"
         assert len(browser.run(columns).split()) == 2
-        assert browser.run("document.documentElement.scrollWidth") <= 400
-    finally:
-        browser.call("Emulation.clearDeviceMetricsOverride")
+        assert browser.run("document.documentElement.scrollWidth") <= 390
+        browser.click("#menu")
+        left = "document.querySelector('.nav').getBoundingClientRect().left"
+        browser.until(lambda: browser.run(left) == 0, "the menu does not open")
+        browser.click(".nav a", "Topics")
+        browser.shows("Topics", "h1")
+        browser.until(
+            lambda: (
+                browser.run("getComputedStyle(document.querySelector('.nav')).visibility")
+                == "hidden"
+            ),
+            "the menu stays open",
+        )
+        browser.shows(ORDERS, "table")
+        cells = """[...document.querySelectorAll('tbody td')].map((e) => [
+          e.dataset.label, e.getBoundingClientRect().right <= innerWidth,
+          getComputedStyle(e, '::before').content])"""
+        for label, is_reachable, shown in browser.run(cells):
+            assert is_reachable, label
+            assert shown in (f'"{label}"', "none"), label
+        assert browser.run("document.querySelector('main').scrollWidth <= innerWidth")

@@ -1,5 +1,10 @@
 """Overview, topics and messages, in a real Chromium."""
 
+import base64
+import csv
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.console.browser import Browser
@@ -101,3 +106,105 @@ def test_message_is_shown_in_hex_copied_and_produced_again(browser: Browser, sce
     browser.shows("offset 1", "#toasts")
     topic = scene.ask("GET", "/topics/again")
     assert sum(row["end_offset"] for row in topic["partitions"]) == 2
+
+
+def test_more_messages_are_added_to_the_list(browser: Browser, scene: Scene) -> None:
+    scene.publish("many", *({"payload": {"at": at}, "partition": 0} for at in range(120)))
+    browser.go(f"{scene.console}#/topics/many/messages")
+    rows = "document.querySelectorAll('tbody tr').length"
+    browser.until(lambda: browser.run(rows) == 50, "the first page")
+    browser.run("window.first = document.querySelector('tbody tr')")
+    browser.click("button", "Load more")
+    browser.until(lambda: browser.run(rows) == 100, "the second page")
+    browser.click("button", "Load more")
+    browser.until(lambda: browser.run(rows) == 120, "the third page")
+    assert browser.run("window.first.isConnected")
+    places = "[...document.querySelectorAll('tbody tr')].map((e) => e.dataset.place)"
+    assert browser.run(places) == [f"0:{at}" for at in reversed(range(120))]
+    browser.go(f"{scene.console}#/topics/many/messages?from=offset&offset=60&partition=0")
+    browser.until(lambda: browser.run(rows) == 50, "a page from an offset")
+    browser.click("button", "Load earlier")
+    browser.until(lambda: browser.run(rows) == 100, "an earlier page")
+    assert browser.run(places) == [f"0:{at}" for at in range(10, 110)]
+
+
+def test_message_search_and_filter_are_opened_by_their_address(
+    browser: Browser, scene: Scene
+) -> None:
+    browser.go(f"{scene.console}#/topics/{ORDERS}/messages?mode=search")
+    browser.fill("input[name=text]", '"order": 12,')
+    browser.click("input[name=headers]")
+    browser.press("Enter")
+    browser.shows("1 found in", ".scan")
+    browser.click("tr.pick")
+    browser.shows('"order": 12', ".drawer")
+    address = browser.run("location.href")
+    browser.go("about:blank")
+    browser.go(address)
+    browser.shows('"order": 12', ".drawer")
+    browser.shows("1 found in", ".scan")
+    assert browser.run("document.querySelector('input[name=headers]').checked") is False
+    browser.press("Escape")
+    browser.lacks(".drawer")
+    assert "message=" not in browser.run("location.hash")
+    browser.go(f"{scene.console}#/topics?find=no-such-name")
+    browser.shows("No matches")
+
+
+@pytest.mark.parametrize("form", ["JSON", "CSV"])
+def test_listed_messages_are_downloaded_whole(
+    browser: Browser, scene: Scene, tmp_path: Path, form: str
+) -> None:
+    long = "long " * 1_000
+    topic = f"saved-{form.lower()}"
+    scene.publish(
+        topic,
+        {"payload_base64": base64.b64encode(b'{"big": 12345678901234567890}').decode(), "key": "k"},
+        {"payload": f'{long}"quoted", and more', "headers": {"trace": "a"}},
+        {"payload_base64": "AP8B"},
+    )
+    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.go(f"{scene.console}#/topics/{topic}/messages?from=earliest")
+    browser.shows("long long", "table")
+    browser.click("button", form)
+    path = tmp_path / f"{topic}.{form.lower()}"
+    scene.wait(path.exists, "the download does not arrive")
+    text = path.read_text()
+    if form == "JSON":
+        rows = json.loads(text)
+        values = {row.get("value_base64") or json.dumps(row["value"]) for row in rows}
+        keys = {row["key"] for row in rows}
+    else:
+        rows = list(csv.DictReader(text.splitlines()))
+        values = {
+            row["value"] if row["value_form"] in ("binary", "json") else json.dumps(row["value"])
+            for row in rows
+        }
+        keys = {row["key"] or None for row in rows}
+    assert values == {
+        '{"big": 12345678901234567890}',
+        json.dumps(f'{long}"quoted", and more'),
+        "AP8B",
+    }
+    assert keys == {"k", None}
+
+
+def test_json_is_coloured_and_keeps_all_digits(browser: Browser, scene: Scene) -> None:
+    value = '{"id": 12345678901234567890, "name": "a \\" b", "tags": [], "on": true}'
+    scene.publish("coloured", {"payload_base64": base64.b64encode(value.encode()).decode()})
+    browser.go(f"{scene.console}#/topics/coloured/messages")
+    browser.click("tr.pick")
+    browser.shows("12345678901234567890", ".drawer pre")
+    parts = """['key', 'number', 'string', 'word'].map((kind) =>
+      [...document.querySelectorAll(`.drawer .json-${kind}`)].map((e) => e.innerText))"""
+    assert browser.run(parts) == [
+        ['"id"', '"name"', '"tags"', '"on"'],
+        ["12345678901234567890"],
+        ['"a \\" b"'],
+        ["true"],
+    ]
+    shown = browser.text(".drawer pre")
+    assert json.loads(shown) == json.loads(value)
+    assert shown.splitlines()[1] == '  "id": 12345678901234567890,'
+    colours = "new Set([...document.querySelectorAll('.drawer pre span')].map((e) => getComputedStyle(e).color)).size"  # noqa: E501
+    assert browser.run(colours) == 4

@@ -1,6 +1,8 @@
 // Requests to the node with fetch: JSON, and server-sent events read from the response body, because
 // EventSource cannot send the console's header.
 
+import { doubt, heard, untilUp } from "./connection.js";
+
 export const session = {};
 const HEADER = "x-penstock-console";
 
@@ -34,8 +36,10 @@ async function ask(path, options = {}) {
     response = await fetch(path, { credentials: "same-origin", ...options, headers: headers(options.headers) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    doubt();
     throw new Problem(0, "The node cannot be reached: check that it is running, and the network.");
   }
+  heard();
   return answer(response);
 }
 
@@ -68,8 +72,10 @@ export async function stream(path, values, on, signal) {
     response = await fetch(query(path, values), { credentials: "same-origin", headers: headers({ accept: "text/event-stream" }), signal });
   } catch (error) {
     if (error.name === "AbortError") return;
+    doubt();
     throw new Problem(0, "The connection to the node was lost.");
   }
+  heard();
   if (!response.ok) await answer(response);
   on.open?.();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -78,6 +84,7 @@ export async function stream(path, values, on, signal) {
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
+      heard();
       rest += value;
       const blocks = rest.split("\n\n");
       rest = blocks.pop();
@@ -85,6 +92,7 @@ export async function stream(path, values, on, signal) {
     }
   } catch (error) {
     if (signal?.aborted) return;
+    doubt();
     throw new Problem(0, "The connection to the node was lost.");
   }
 }
@@ -99,17 +107,15 @@ function deliver(block, on) {
   if (data) on[name]?.(JSON.parse(data));
 }
 
-// Streams events, and reconnects after a pause whenever the stream ends, until aborted.
+// Streams events, and reconnects whenever the stream ends and the node responds, until aborted.
 export async function follow(path, values, on, signal) {
-  let pause = 1000;
   while (!signal.aborted) {
     try {
-      await stream(path, values, { ...on, open: () => { pause = 1000; on.open?.(); } }, signal);
+      await stream(path, values, on, signal);
     } catch (error) {
       if (signal.aborted || error.status === 401) return;
-      on.lost?.(error);
     }
-    await new Promise((done) => setTimeout(done, pause));
-    pause = Math.min(pause * 2, 15000);
+    await new Promise((done) => setTimeout(done, 1000));
+    await untilUp();
   }
 }

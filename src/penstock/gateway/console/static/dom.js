@@ -37,6 +37,40 @@ export function put(element, ...children) {
   return append(element, children);
 }
 
+// Replaces children as `put` does, but keeps elements that did not change: they keep their focus,
+// scroll position and selected text. Controls that changed are replaced whole, with their handlers.
+export function morph(element, ...children) {
+  const next = append(document.createDocumentFragment(), children);
+  return keepingFocus(element, () => sync(element, [...next.childNodes]));
+}
+
+const WHOLE = new Set(["BUTTON", "INPUT", "SELECT", "TEXTAREA"]);
+const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
+
+export function sync(element, next) {
+  next.forEach((node, at) => {
+    const now = element.childNodes[at];
+    if (!now) element.append(node);
+    else if (now.isEqualNode(node)) return;
+    else if (now.nodeName !== node.nodeName || WHOLE.has(now.nodeName)) now.replaceWith(node);
+    else if (now.nodeType === Node.TEXT_NODE) now.data = node.data;
+    else {
+      for (const { name } of [...now.attributes]) if (!node.hasAttribute(name)) now.removeAttribute(name);
+      for (const { name, value } of node.attributes) if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+      sync(now, [...node.childNodes]);
+    }
+  });
+  while (element.childNodes.length > next.length) element.lastChild.remove();
+}
+
+export function keepingFocus(element, act) {
+  const focused = document.activeElement;
+  const at = element.contains(focused) ? [...element.querySelectorAll(FOCUSABLE)].indexOf(focused) : -1;
+  act();
+  if (at >= 0 && document.activeElement !== focused) (focused.isConnected ? focused : element.querySelectorAll(FOCUSABLE)[at])?.focus({ preventScroll: true });
+  return element;
+}
+
 // Invisible characters, and those that change the text direction: shown by their code points.
 const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc]/g;
 
@@ -76,6 +110,10 @@ const ICONS = {
   warn: "M10 3l8 14H2zM10 8v4M10 14.500h.01",
   copy: "M7 7h9v10H7zM4 13V3h9",
   out: "M8 4H4v12h4M12 6l4 4-4 4M16 10H8",
+  menu: "M3 5h14M3 10h14M3 15h14",
+  audit: "M5 2h10v16H5zM8 6h4M8 10h4M8 14h2",
+  download: "M10 3v10M6 9l4 4 4-4M4 17h12",
+  link: "M8 12l4-4M9 5l2-2a3.500 3.500 0 015 5l-2 2M11 15l-2 2a3.500 3.500 0 01-5-5l2-2",
   undo: "M7 5L3 9l4 4M3 9h9a5 5 0 010 10h-2",
 };
 

@@ -47,18 +47,44 @@ export function ago(ms, now = Date.now()) {
   return seconds < 2 ? "just now" : `${duration(seconds).replace(/ (min|h) .*/, " $1")} ago`;
 }
 
+// -- times -------------------------------------------------------------------------------------
+
 const pad = (value, size = 2) => String(value).padStart(size, "0");
+const ZONE = "penstock-zone";
+export const LOCAL_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+export const isUtc = () => localStorage.getItem(ZONE) === "utc";
+export function useUtc(wanted) { localStorage.setItem(ZONE, wanted ? "utc" : "local"); }
+
+// Returns the name of the time zone in which times are shown, with its difference to UTC.
+export function zone() {
+  if (isUtc()) return "UTC";
+  const minutes = -new Date().getTimezoneOffset();
+  const size = Math.abs(minutes);
+  return `UTC${minutes < 0 ? "−" : "+"}${pad(Math.floor(size / 60))}:${pad(size % 60)}`;
+}
+
+// Returns a date whose UTC fields are those of the chosen time zone.
+function shifted(ms) {
+  return new Date(isUtc() ? ms : ms - new Date(ms).getTimezoneOffset() * 60000);
+}
 
 export function clock(ms) {
-  const at = new Date(ms);
-  return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+  return shifted(ms).toISOString().slice(11, 19);
+}
+
+export function minute(ms) {
+  return shifted(ms).toISOString().slice(11, 16);
 }
 
 export function moment(ms) {
-  if (ms === null || ms === undefined || ms < 0) return "–";
-  const at = new Date(ms);
-  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${clock(ms)}.${pad(at.getMilliseconds(), 3)}`;
+  if (ms === null || ms === undefined || ms < 0 || ms > 8.64e15 - 1e8) return "–";
+  return shifted(ms).toISOString().replace("T", " ").slice(0, 23);
 }
+
+// Converts between milliseconds and the text of a datetime-local field.
+export function fieldTime(ms) { return shifted(ms).toISOString().slice(0, 19); }
+export function timeOf(text) { return new Date(isUtc() ? `${text}Z` : text).getTime(); }
 
 export function plural(value, one, many = `${one}s`) {
   return `${count(value)} ${value === 1 ? one : many}`;

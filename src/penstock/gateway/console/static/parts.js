@@ -2,6 +2,7 @@
 
 import { session } from "./api.js";
 import { append, h, icon, put } from "./dom.js";
+export { table } from "./tables.js";
 
 // -- states ------------------------------------------------------------------------------------
 
@@ -45,7 +46,10 @@ export function badge(text, tone = "") {
   return h("span", { class: `badge ${tone}` }, text);
 }
 
-export function button(text, act, { kind = "", name, title, changes = false, disabled = false } = {}) {
+// `changes`: it changes something, so it is off in a read-only console. `may`: false without the
+// permission; then there is no button.
+export function button(text, act, { kind = "", name, title, changes = false, disabled = false, may = true } = {}) {
+  if (!may) return null;
   const barred = changes && session.is_read_only;
   return h("button", {
     class: `button ${kind}`, type: "button", onclick: act, disabled: disabled || barred,
@@ -68,7 +72,7 @@ export function select(options, value, onchange, props) {
 export function tabs(choices, chosen, choose) {
   const root = h("div", { class: "tabs", role: "tablist" });
   const show = (active) => put(root, choices.map(([key, text]) => h("button", {
-    role: "tab", type: "button", "aria-selected": String(key === active), class: key === active ? "active" : "", "data-tab": key,
+    role: "tab", type: "button", "aria-selected": String(key === active), tabindex: key === active ? 0 : -1, class: key === active ? "active" : "", "data-tab": key,
     onclick: () => { show(key); choose(key); root.querySelector('[aria-selected="true"]').focus(); },
   }, text)));
   root.addEventListener("keydown", (event) => {
@@ -81,68 +85,8 @@ export function tabs(choices, chosen, choose) {
   return root;
 }
 
-// -- tables ------------------------------------------------------------------------------------
-
-// columns: [{name, cell(row) -> node or text, right, sort(row), width}]. Rows keep their elements
-// while their key and data stay the same, so that focus and selection survive.
-export function table(columns, { key, order, descending = false, none, onrow, label }) {
-  let rows = [];
-  let by = order;
-  let down = descending;
-  let filter = "";
-  const known = new Map();
-  const body = h("tbody");
-  const head = h("tr");
-  const blank = h("div", { hidden: true });
-  const root = h("div", { class: "table-box" }, h("table", { "aria-label": label }, h("thead", {}, head), body), blank);
-
-  function heads() {
-    put(head, columns.map((column) => {
-      const sorted = by === column.name;
-      const text = column.sort
-        ? h("button", { type: "button", onclick: () => { down = sorted ? !down : Boolean(column.right); by = column.name; draw(); } }, column.name, sorted ? (down ? " ↓" : " ↑") : "")
-        : column.name;
-      return h("th", { scope: "col", class: column.right ? "right" : "", "aria-sort": sorted ? (down ? "descending" : "ascending") : undefined }, text);
-    }));
-  }
-
-  function draw() {
-    heads();
-    const column = columns.find((one) => one.name === by);
-    const shown = rows.filter((row) => !filter || JSON.stringify(row).toLowerCase().includes(filter));
-    if (column?.sort) shown.sort((a, b) => compare(column.sort(a), column.sort(b)) * (down ? -1 : 1));
-    const kept = new Set();
-    const elements = shown.map((row) => {
-      const name = String(key(row));
-      const state = JSON.stringify(row);
-      kept.add(name);
-      let entry = known.get(name);
-      if (!entry || entry.state !== state) {
-        const cells = columns.map((one) => append(h("td", { class: one.right ? "right" : one.class ?? "" }), [one.cell(row)]));
-        if (entry && entry.element.contains(document.activeElement)) return entry.element;
-        const element = h("tr", onrow ? { class: "pick", onclick: (event) => { if (!event.target.closest("a,button,input")) onrow(row); } } : {}, cells);
-        entry = { state, element };
-        known.set(name, entry);
-      }
-      return entry.element;
-    });
-    for (const name of known.keys()) if (!kept.has(name)) known.delete(name);
-    elements.forEach((element, at) => { if (body.children[at] !== element) body.insertBefore(element, body.children[at] ?? null); });
-    while (body.children.length > elements.length) body.lastChild.remove();
-    blank.hidden = elements.length > 0;
-    root.classList.toggle("is-empty", !elements.length);
-    if (!elements.length) put(blank, rows.length ? empty("No matches", "No row contains the search text.") : none ?? empty("No entries yet"));
-  }
-  heads();
-  return { root, update(next) { rows = [...next]; draw(); }, filter(text) { filter = text.trim().toLowerCase(); draw(); } };
-}
-
-function compare(a, b) {
-  return typeof a === "number" ? a - b : String(a).localeCompare(String(b));
-}
-
-export function searchBox(placeholder, act) {
-  const input = h("input", { type: "search", placeholder, "data-search": true, "aria-label": placeholder, oninput: () => act(input.value) });
+export function searchBox(placeholder, act, value = "") {
+  const input = h("input", { type: "search", placeholder, value, "data-search": true, "aria-label": placeholder, oninput: () => act(input.value) });
   return h("div", { class: "searchbox" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/"));
 }
 
@@ -153,6 +97,8 @@ export function toast(text, tone = "good") {
   const one = h("div", { class: `toast ${tone}`, role: tone === "bad" ? "alert" : "status" }, icon(tone === "good" ? "check" : "warn"), h("span", {}, text),
     h("button", { class: "ghost icon-button", "aria-label": "Close", onclick: () => one.remove() }, icon("close")));
   box.append(one);
+  if (box.matches(":popover-open")) box.hidePopover();
+  box.showPopover();  // Again, so that it is above a dialog opened since.
   while (box.children.length > 4) box.firstChild.remove();
   setTimeout(() => one.remove(), tone === "bad" ? 12000 : 5000);
 }
@@ -187,22 +133,62 @@ export function dialog(title, build, { wide = false } = {}) {
   return close;
 }
 
-export function confirm(title, text, verb, act, { kind = "danger", changes = true } = {}) {
-  dialog(title, (close) => h("div", { class: "dialog-body" }, typeof text === "string" ? h("p", {}, text) : text,
-    h("footer", {}, button("Cancel", close, { kind: "ghost" }), button(verb, async () => {
-      try { await act(); close(); } catch (error) { showError(error); }
-    }, { kind, changes }))));
+// Place for an error beside what caused it; read out by screen readers.
+export function problemBox() {
+  const root = h("div", { role: "alert", class: "problem-box" });
+  return {
+    root,
+    clear() { put(root); },
+    show(error) {
+      put(root, h("p", { class: "note bad" }, icon("warn"), h("span", {}, error.message)));
+      root.scrollIntoView({ block: "nearest" });
+    },
+  };
+}
+
+// Runs `act` while the button is busy; shows its error in `problem`. Returns true if it succeeded.
+export async function attempt(button, problem, act) {
+  problem.clear();
+  button.disabled = true;
+  try {
+    await act();
+    return true;
+  } catch (error) {
+    problem.show(error);
+    return false;
+  } finally {
+    button.disabled = false;
+  }
+}
+
+// Opens a dialog with a form. An error of `act` is shown inside the dialog, which stays open.
+// `ready()` false: the form cannot be sent yet.
+export function formDialog(title, fields, verb, act, { wide = false, kind = "primary", name, more = [], ready = () => true } = {}) {
+  const problem = problemBox();
+  const submit = h("button", { class: `button ${kind}`, type: "submit", name, disabled: !ready() }, verb);
+  const close = dialog(title, (shut) => h("form", { class: "dialog-body", oninput: () => { submit.disabled = !ready(); }, onsubmit: async (event) => {
+    event.preventDefault();
+    if (await attempt(submit, problem, act)) shut();
+  } }, fields, problem.root, h("footer", {}, button("Cancel", shut, { kind: "ghost" }), more, submit)), { wide });
+  return { close, problem, submit };
+}
+
+// Asks before a loss. With `typed`, the button works once that name was typed.
+export function confirm(title, text, verb, act, { kind = "danger", typed = null } = {}) {
+  const input = typed !== null && h("input", { class: "mono", name: "typed", autocomplete: "off", spellcheck: "false", autofocus: true });
+  const fields = [typeof text === "string" ? h("p", {}, text) : text, input && field(h("span", {}, "Type ", h("code", { class: "typed" }, typed), " to confirm"), input)];
+  formDialog(title, fields, verb, act, { kind, name: "confirm", ready: () => !input || input.value === typed });
 }
 
 // Opens a panel at the right, one at a time. Escape closes it.
 let openDrawer = null;
-export function drawer(title, build) {
+export function drawer(title, build, closed = () => {}) {
   closeDrawer();
   const before = document.activeElement;
   const root = h("aside", { class: "drawer", role: "dialog", "aria-label": title, tabindex: "-1" });
-  const close = () => { if (openDrawer === close) openDrawer = null; root.remove(); before?.focus?.({ preventScroll: true }); };
+  const close = () => { if (openDrawer === close) openDrawer = null; root.remove(); closed(); before?.focus?.({ preventScroll: true }); };
   append(root, [h("header", {}, h("h2", {}, title), h("button", { class: "ghost icon-button", "aria-label": "Close", onclick: close }, icon("close"))), build(close)]);
-  root.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
+  root.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.stopPropagation(); close(); } });
   document.getElementById("main").append(root);
   root.focus({ preventScroll: true });
   openDrawer = close;

@@ -2,9 +2,9 @@
 
 import { own, ownPost, part, send } from "../api.js";
 import { areaChart, bars } from "../charts.js";
-import { h, put } from "../dom.js";
-import { count, duration, plural, rate, short } from "../format.js";
-import { badge, button, card, confirm, dialog, empty, field, heading, loading, select, stat, table, toast, showError } from "../parts.js";
+import { h, morph, put } from "../dom.js";
+import { count, duration, plural, rate, short, timeOf, zone } from "../format.js";
+import { badge, button, card, confirm, dialog, empty, field, heading, loading, problemBox, attempt, select, stat, table, toast } from "../parts.js";
 import { trendText } from "./overview.js";
 
 export async function show(page) {
@@ -37,7 +37,7 @@ export async function show(page) {
     const now = Date.now();
     chart.update(seen.trend.recent.map((_, at) => now - (seen.trend.recent.length - 1 - at) * 2000), [{ name: "lag", tone: "lag", values: seen.trend.recent }]);
     const furthest = seen.places.filter((row) => row.lag).sort((a, b) => b.lag - a.lag).slice(0, 8);
-    put(hot, furthest.length ? bars(furthest.map((row) => ({ name: `${row.topic}-${row.partition}`, value: row.lag })), { tone: "lag" }) : empty("No lag", "The group has read all records."));
+    morph(hot, furthest.length ? bars(furthest.map((row) => ({ name: `${row.topic}-${row.partition}`, value: row.lag })), { tone: "lag" }) : empty("No lag", "The group has read all records."));
     places.update(seen.places);
     members.update(seen.members);
     return seen;
@@ -48,7 +48,7 @@ export async function show(page) {
       button("Reset…", () => move(path, group, seen, refresh), { changes: true, title: "Reset the group's offsets" }),
       button("Delete", () => confirm(`Delete group ${group}?`, "Its committed offsets are deleted, too: a new group of this name starts from the beginning or end.", "Delete group", async () => {
         await send("DELETE", path); toast(`Group ${group} was deleted`); location.hash = "#/groups";
-      }), { kind: "ghost danger", changes: true })),
+      }, { typed: group }), { kind: "ghost danger", changes: true })),
     h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
     h("div", { class: "grid two" }, h("section", { class: "card" }, chart.root), card("Largest lag", hot)),
     h("section", { class: "card flush" }, places.root), card("Members", members.root));
@@ -74,12 +74,12 @@ function move(path, group, seen, refresh) {
   let turn = 0;
 
   function fields() {
-    put(more, kind.value === "time" ? field("Time", time, "the first record at or after this time") : ["-", "offset"].includes(kind.value) ? field(kind.value === "-" ? "Number of records" : "Offset", number) : null);
+    put(more, kind.value === "time" ? field(`Time (${zone()})`, time, "the first record at or after this time") : ["-", "offset"].includes(kind.value) ? field(kind.value === "-" ? "Number of records" : "Offset", number) : null);
   }
   function to() {
     if (kind.value === "-") return `-${number.value || 0}`;
     if (kind.value === "offset") return number.value || "0";
-    if (kind.value === "time") return `@${new Date(time.value || Date.now() - 3600000).getTime()}`;
+    if (kind.value === "time") return `@${time.value ? timeOf(time.value) : Date.now() - 3600000}`;
     return kind.value;
   }
   async function look() {
@@ -106,17 +106,18 @@ function move(path, group, seen, refresh) {
       go.disabled = plan.members > 0 || !changed.length;
     } catch (error) { if (mine === turn) put(preview, h("p", { class: "note bad" }, error.message)); }
   }
+  const problem = problemBox();
   async function apply() {
-    try {
-      const done = await ownPost(`${path}/reset`, { to: to(), topics: topic.value ? [topic.value] : [] });
-      close();
-      toast(`Offsets of ${group} were reset in ${plural(done.moves.length, "partition")}`);
+    const done = await attempt(go, problem, async () => {
+      const { moves } = await ownPost(`${path}/reset`, { to: to(), topics: topic.value ? [topic.value] : [] });
+      toast(`Offsets of ${group} were reset in ${plural(moves.length, "partition")}`);
       await refresh();
-    } catch (error) { showError(error); }
+    });
+    if (done) close();
   }
   dialog(`Reset offsets of ${group}`, (shut) => {
     close = shut;
-    return h("div", { class: "dialog-body" }, h("div", { class: "columns" }, field("Topic", topic), field("New offset", kind)), more, preview, h("footer", {}, button("Cancel", shut, { kind: "ghost" }), go));
+    return h("div", { class: "dialog-body" }, h("div", { class: "columns" }, field("Topic", topic), field("New offset", kind)), more, preview, problem.root, h("footer", {}, button("Cancel", shut, { kind: "ghost" }), go));
   }, { wide: true });
   fields();
   look();

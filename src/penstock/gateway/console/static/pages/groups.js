@@ -4,7 +4,7 @@ import { own, part } from "../api.js";
 import { spark } from "../charts.js";
 import { h } from "../dom.js";
 import { rate, short } from "../format.js";
-import { badge, code, empty, heading, searchBox, table } from "../parts.js";
+import { badge, code, empty, heading, table } from "../parts.js";
 import { trendText } from "./overview.js";
 
 const TONES = { Stable: "good", Empty: "", Dead: "bad" };
@@ -22,6 +22,6 @@ export async function show(page) {
     code(`curl '${location.origin}/topics/orders/poll?group=workers'`)) });
   const refresh = async () => list.update((await own("/groups")).groups);
   await refresh();
-  page.show(heading("Groups", "Consumer and share groups with their lag"), h("div", { class: "toolbar" }, searchBox("Find a group", list.filter)), h("section", { class: "card flush" }, list.root));
+  page.show(heading("Groups", "Consumer and share groups with their lag"), h("div", { class: "toolbar" }, page.finder("Find a group", list)), h("section", { class: "card flush" }, list.root));
   page.every(3000, refresh);
 }

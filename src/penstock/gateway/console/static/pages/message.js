@@ -2,15 +2,17 @@
 
 import { own, part, session } from "../api.js";
 import { h, payload, put } from "../dom.js";
-import { bytes, moment } from "../format.js";
+import { coloured, indent } from "../json_view.js";
+import { bytes, moment, zone } from "../format.js";
 import { badge, button, code, copyText, drawer, failed, loading, tabs } from "../parts.js";
 
 const HEX_MAX = 16 * 1024;
 
-export function open(topic, message, again) {
-  const body = h("div", { class: "drawer-body" }, loading());
-  drawer(`${topic} · ${message.partition}:${message.offset}`, () => body);
-  own(`/topics/${part(topic)}/messages/${message.partition}/${message.offset}`)
+// `again`: called with what to produce; null without the permission.
+export function open(topic, partition, offset, again, closed) {
+  const body = h("div", { class: "drawer-body", tabindex: "0" }, loading());
+  drawer(`${topic} · ${partition}:${offset}`, () => body, closed);
+  own(`/topics/${part(topic)}/messages/${partition}/${offset}`)
     .then((whole) => put(body, inside(topic, whole, again)))
     .catch((error) => put(body, failed(error)));
 }
@@ -21,9 +23,9 @@ function inside(topic, message, again) {
   const text = () => (value.base64 === undefined || value.base64 === null ? value.text : decode(value.base64));
   const views = {
     decoded: () => value.form === "null" ? h("p", { class: "muted" }, "No value: in a compacted topic this is a tombstone, which deletes the key.")
-      : [value.trouble && h("p", { class: "note warn" }, value.trouble), h("pre", { class: "payload big", dir: "auto", "data-view": "decoded" }, payload(pretty(value))), value.is_cut && h("p", { class: "muted" }, "The value is truncated.")],
-    raw: () => h("pre", { class: "payload big", dir: "auto", "data-view": "raw" }, payload(text().slice(0, 262144))),
-    hex: () => h("pre", { class: "payload big hex", "data-view": "hex" }, value.base64 ? hex(raw(value.base64)) : "The value is too large to show as hex."),
+      : [value.trouble && h("p", { class: "note warn" }, value.trouble), h("pre", { class: "payload big", dir: "auto", tabindex: "0", "data-view": "decoded" }, form(value)), value.is_cut && h("p", { class: "muted" }, "The value is truncated.")],
+    raw: () => h("pre", { class: "payload big", dir: "auto", tabindex: "0", "data-view": "raw" }, payload(text().slice(0, 262144))),
+    hex: () => h("pre", { class: "payload big hex", tabindex: "0", "data-view": "hex" }, value.base64 ? hex(raw(value.base64)) : "The value is too large to show as hex."),
     headers: () => message.headers.length ? h("table", { class: "plain" }, h("tbody", {}, message.headers.map((one) => h("tr", {}, h("th", { scope: "row", class: "mono" }, payload(one.name)), h("td", { class: "mono payload", dir: "auto" }, one.value.form === "null" ? h("i", {}, "null") : payload(one.value.text))))))
       : h("p", { class: "muted" }, "No headers."),
     copy: () => copies(topic, message),
@@ -33,13 +35,13 @@ function inside(topic, message, again) {
   const key = message.key.form === "null" ? undefined : message.key.text;
   return [
     h("dl", { class: "facts" },
-      fact("Written", moment(message.timestamp_ms) + (message.is_append_time ? " (by the broker)" : "")),
+      fact(`Written (${zone()})`, moment(message.timestamp_ms) + (message.is_append_time ? " (by the broker)" : "")),
       fact("Key", message.key.form === "null" ? h("i", { class: "muted" }, "none") : h("span", { class: "mono payload", dir: "auto" }, payload(message.key.text))),
       fact("Value", h("span", {}, badge(value.form, "accent"), ` ${bytes(value.size)} `, value.schema_id !== null && value.schema_id !== undefined && `schema ${value.schema_id}`))),
     tabs([["decoded", "Decoded"], ["raw", "Text"], ["hex", "Hex"], ["headers", `Headers (${message.headers.length})`], ["copy", "Copy as…"]], first, (name) => put(view, views[name]())),
     view,
-    h("footer", {}, button("Copy value", () => copyText(pretty(value)), { kind: "ghost" }),
-      button("Produce again…", () => again({ key, value: ["text", "json"].includes(value.form) ? text() : value.text, headers: message.headers.map((one) => [one.name, one.value.text]) }), { kind: "primary", changes: true })),
+    h("footer", {}, button("Copy link", () => copyText(location.href), { kind: "ghost", name: "link", title: "Link to this message" }), button("Copy value", () => copyText(pretty(value)), { kind: "ghost" }),
+      button("Produce again…", () => again({ key, value: ["text", "json"].includes(value.form) ? text() : value.text, headers: message.headers.map((one) => [one.name, one.value.text]) }), { kind: "primary", changes: true, may: Boolean(again) })),
   ];
 }
 
@@ -47,10 +49,13 @@ function fact(name, value) {
   return h("div", {}, h("dt", {}, name), h("dd", {}, value));
 }
 
+const COLOURED = ["json", "avro", "protobuf", "json schema"];
+function form(value) {
+  return COLOURED.includes(value.form) && !value.is_cut ? coloured(pretty(value)) : payload(pretty(value));
+}
+
 export function pretty(value) {
-  if (value.form === "json" && !value.is_cut && value.text.length < 200000) {
-    try { return JSON.stringify(JSON.parse(value.text), null, 2); } catch { return value.text; }
-  }
+  if (value.form === "json" && !value.is_cut && value.text.length < 200000) return indent(value.text);
   if (value.form === "binary" && value.base64) return hex(raw(value.base64));
   return value.text;
 }

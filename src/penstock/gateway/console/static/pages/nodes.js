@@ -2,9 +2,9 @@
 
 import { own, part } from "../api.js";
 import { bars, shareBar } from "../charts.js";
-import { h, put } from "../dom.js";
+import { h, morph } from "../dom.js";
 import { bytes, count, plural } from "../format.js";
-import { badge, card, empty, heading, searchBox, select, table } from "../parts.js";
+import { badge, card, empty, heading, select, table } from "../parts.js";
 
 const FILTERS = { all: () => true, behind: (row) => row.is_behind, leaderless: (row) => row.is_leaderless };
 
@@ -24,14 +24,14 @@ export async function show(page) {
   const refresh = async () => {
     seen = await own("/nodes");
     sub.textContent = `${plural(seen.nodes.length, "node")}, ${plural(seen.partition_count, "partition")}, controller is node ${seen.controller}`;
-    put(nodes, seen.nodes.map(node), seen.missing.map((one) => h("section", { class: "card node-card" }, h("h2", {}, `Node ${one} `, badge("missing", "bad")), h("p", { class: "muted" }, "This node has replicas, but is not in the cluster."))));
-    put(balance, bars(seen.nodes.map((one) => ({ name: `node ${one.node_id}`, value: one.leads }))));
+    morph(nodes, seen.nodes.map(node), seen.missing.map((one) => h("section", { class: "card node-card" }, h("h2", {}, `Node ${one} `, badge("missing", "bad")), h("p", { class: "muted" }, "This node has replicas, but is not in the cluster."))));
+    morph(balance, bars(seen.nodes.map((one) => ({ name: `node ${one.node_id}`, value: one.leads }))));
     draw();
   };
   await refresh();
   page.show(heading("Nodes", sub), nodes,
     seen.nodes.length > 1 && card("Partitions led by each node", balance),
-    h("div", { class: "toolbar" }, searchBox("Find a partition", list.filter), select([["all", "all partitions"], ["behind", "with out-of-sync replicas"], ["leaderless", "without a leader"]], filter, (value) => { filter = value; draw(); }, { "aria-label": "Partition filter" })),
+    h("div", { class: "toolbar" }, page.finder("Find a partition", list), select([["all", "all partitions"], ["behind", "with out-of-sync replicas"], ["leaderless", "without a leader"]], filter, (value) => { filter = value; page.remember({ show: value === "all" ? "" : value }); draw(); }, { "aria-label": "Partition filter" })),
     h("section", { class: "card flush" }, list.root));
   page.every(5000, refresh);
 }

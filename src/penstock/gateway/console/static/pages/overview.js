@@ -1,9 +1,8 @@
 // Overview of the cluster, updated live.
 
 import { follow, part } from "../api.js";
-import { setConnected } from "../app.js";
 import { areaChart, spark } from "../charts.js";
-import { h, icon, put } from "../dom.js";
+import { h, icon, morph } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
 import { card, empty, heading, loading, stat } from "../parts.js";
 
@@ -31,8 +30,6 @@ export async function show(page) {
       card("Largest lag", groups)));
 
   follow("/console/api/live", {}, {
-    open: () => setConnected(true),
-    lost: () => setConnected(false),
     overview: (seen) => {
       const { series, totals, node } = seen;
       const last = (values) => values.at(-1) ?? 0;
@@ -46,17 +43,17 @@ export async function show(page) {
       flow.update(series.at_ms, [{ name: "in", tone: "in", values: series.records_in }, { name: "out", tone: "out", values: series.records_out }]);
       lag.update(series.at_ms, [{ name: "lag", tone: "lag", values: series.lag }, { name: "in queues", tone: "queue", values: series.waiting }]);
       traffic.update(series.at_ms, [{ name: "in", tone: "in", values: series.bytes_in }, { name: "out", tone: "out", values: series.bytes_out }]);
-      put(health, seen.problems.length
+      morph(health, seen.problems.length
         ? h("ul", { class: "problems" }, seen.problems.map((one) => h("li", { class: one.level }, icon("warn"), h("a", { href: one.link }, one.text))))
         : h("div", { class: "well" }, icon("check"), h("span", {}, "No problems")),
       h("dl", { class: "facts" },
         fact("Disk free", node.penstock_disk_free_bytes === undefined ? "–" : `${bytes(node.penstock_disk_free_bytes)} (${Math.round(node.penstock_disk_used_percent)} % used)`),
         fact("Memory", node.penstock_process_resident_bytes === undefined ? "–" : bytes(node.penstock_process_resident_bytes)),
         fact("Kafka connections", count(node.penstock_connections))));
-      put(topics, seen.topics.length ? seen.topics.map((one) => h("a", { class: "line", href: `#/topics/${part(one.name)}` },
+      morph(topics, seen.topics.length ? seen.topics.map((one) => h("a", { class: "line", href: `#/topics/${part(one.name)}` },
         h("span", { class: "line-name" }, one.name), spark(one.recent, "in"), h("span", { class: "line-value" }, rate(one.per_s))))
         : empty("No topics yet", "Create one on the Topics page, or publish to a new one."));
-      put(groups, seen.groups.length ? seen.groups.map((one) => h("a", { class: "line", href: `#/groups/${part(one.name)}` },
+      morph(groups, seen.groups.length ? seen.groups.map((one) => h("a", { class: "line", href: `#/groups/${part(one.name)}` },
         h("span", { class: "line-name" }, one.name), spark(one.trend.recent, "lag"),
         h("span", { class: "line-value" }, short(one.trend.lag), h("small", {}, trendText(one.trend)))))
         : empty("No groups yet", "A group exists once a consumer reads with its name."));

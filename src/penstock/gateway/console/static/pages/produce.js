@@ -2,7 +2,7 @@
 
 import { part, post } from "../api.js";
 import { h } from "../dom.js";
-import { button, dialog, field, toast, showError } from "../parts.js";
+import { field, formDialog, toast } from "../parts.js";
 
 export function encode(text) {
   return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
@@ -29,26 +29,23 @@ export function produce(topic, given = {}, done = () => {}) {
   };
   value.addEventListener("input", look);
   look();
-  dialog(given.value === undefined ? `Produce to ${topic}` : "Produce again with changes", (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
-    event.preventDefault();
+  const fields = [
+    h("div", { class: "columns" }, field("Topic", to), field("Key", key)),
+    field(h("span", {}, "Value ", hint), value),
+    field("Headers", headers, "one per line, as name: value"),
+    h("div", { class: "columns three" }, field("Partition", partition), field("Delay, ms", delay, "only for queues"), field("Priority", priority, "only for queues; 9 is first")),
+  ];
+  formDialog(given.value === undefined ? `Produce to ${topic}` : "Produce again with changes", fields, "Send", async () => {
     const body = { payload_base64: encode(value.value), headers: {} };
     if (key.value) body.key = key.value;
     for (const [name, input] of [["partition", partition], ["delay_ms", delay], ["priority", priority]]) if (input.value) body[name] = Number(input.value);
     for (const line of headers.value.split("\n").filter((one) => one.trim())) {
       const at = line.indexOf(":");
-      if (at < 1) return showError(new Error(`Invalid header ${line}: write it as name: value`));
+      if (at < 1) throw new Error(`Invalid header ${line}: write it as name: value`);
       body.headers[line.slice(0, at).trim()] = line.slice(at + 1).trim();
     }
-    try {
-      const placed = await post(`/topics/${part(to.value)}/messages`, body);
-      close();
-      toast(`Written to ${to.value}, partition ${placed.partition}, offset ${placed.offset}`);
-      done(placed);
-    } catch (error) { showError(error); }
-  } },
-  h("div", { class: "columns" }, field("Topic", to), field("Key", key)),
-  field(h("span", {}, "Value ", hint), value),
-  field("Headers", headers, "one per line, as name: value"),
-  h("div", { class: "columns three" }, field("Partition", partition), field("Delay, ms", delay, "only for queues"), field("Priority", priority, "only for queues; 9 is first")),
-  h("footer", {}, button("Cancel", close, { kind: "ghost" }), h("button", { class: "button primary", type: "submit", name: "send" }, "Send"))), { wide: true });
+    const placed = await post(`/topics/${part(to.value)}/messages`, body);
+    toast(`Written to ${to.value}, partition ${placed.partition}, offset ${placed.offset}`);
+    done(placed);
+  }, { wide: true, name: "send" });
 }

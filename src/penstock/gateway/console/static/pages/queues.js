@@ -4,7 +4,7 @@ import { own, part } from "../api.js";
 import { bars, shareBar, spark } from "../charts.js";
 import { h } from "../dom.js";
 import { count, duration, rate, short } from "../format.js";
-import { badge, card, code, drawer, empty, heading, searchBox, stat, table } from "../parts.js";
+import { badge, card, code, drawer, empty, heading, stat, table } from "../parts.js";
 
 export async function show(page) {
   const stats = { ready: stat("Ready", "in"), leased: stat("In flight", "out"), delayed: stat("Delayed", "lag"), dead: stat("Dead letters", "dead"), oldest: stat("Oldest") };
@@ -34,7 +34,7 @@ export async function show(page) {
   await refresh();
   page.show(heading("Queues", "Topics read by share groups: each message goes to one consumer"),
     h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
-    h("div", { class: "toolbar" }, searchBox("Find a queue", list.filter), h("span", { class: "legend" }, LEGEND.map(([name, tone]) => h("span", {}, h("i", { class: `dot ${tone}` }), name)))),
+    h("div", { class: "toolbar" }, page.finder("Find a queue", list), h("span", { class: "legend" }, LEGEND.map(([name, tone]) => h("span", {}, h("i", { class: `dot ${tone}` }), name)))),
     h("section", { class: "card flush" }, list.root));
   page.every(2500, refresh);
 }

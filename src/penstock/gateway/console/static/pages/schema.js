@@ -44,7 +44,7 @@ export async function show(page) {
     button("New version…", () => register(subject, () => { location.hash = `#/schemas/${part(subject)}?v=${Date.now()}`; }, { ...last, schema: pretty(last) }), { kind: "primary", changes: false }),
     button("Delete", () => confirm(`Delete ${subject}?`, "Its versions are marked as deleted. Schemas can still be read by id, so existing records stay readable.", "Delete subject", async () => {
       await send("DELETE", path); toast(`Subject ${subject} was deleted`); location.hash = "#/schemas";
-    }), { kind: "ghost danger", changes: true })),
+    }, { typed: subject }), { kind: "ghost danger", changes: true })),
   h("div", { class: "toolbar" }, h("span", { class: "muted" }, "Compatibility"), levels(config.compatibilityLevel, (value) => setLevel(`/config/${part(subject)}`, value))),
   tabs([["schema", "Schema"], ["diff", "Differences"]], "schema", choose), body);
 }

@@ -2,7 +2,7 @@
 
 import { get, part, post, send } from "../api.js";
 import { h } from "../dom.js";
-import { badge, button, dialog, empty, field, heading, searchBox, select, table, toast, showError } from "../parts.js";
+import { badge, button, empty, field, formDialog, heading, select, table, toast, showError } from "../parts.js";
 
 const LEVELS = ["BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"];
 
@@ -20,7 +20,7 @@ export async function show(page) {
   };
   await refresh();
   page.show(heading("Schemas", "Schemas of keys and values, with their compatibility", button("Register", () => register("", refresh), { kind: "primary", name: "plus", changes: true })),
-    h("div", { class: "toolbar" }, searchBox("Find a subject", list.filter), h("span", { class: "grow" }), h("span", { class: "muted" }, "Default compatibility"), levels(level, (value) => setLevel("/config", value))),
+    h("div", { class: "toolbar" }, page.finder("Find a subject", list), h("span", { class: "grow" }), h("span", { class: "muted" }, "Default compatibility"), levels(level, (value) => setLevel("/config", value))),
     h("section", { class: "card flush" }, list.root));
   page.every(8000, refresh);
 }
@@ -50,14 +50,10 @@ export function register(subject, done, given) {
       return seen.is_compatible;
     } catch (error) { result.replaceChildren(h("p", { class: error.status === 404 ? "note good" : "note bad" }, error.status === 404 ? "This will be the first version of the subject." : error.message)); }
   };
-  dialog(subject ? `New version of ${subject}` : "Register a schema", (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
-    event.preventDefault();
-    try {
-      const { id } = await post(`/subjects/${part(name.value)}/versions`, body());
-      close();
-      toast(`Registered with id ${id}`);
-      await done();
-    } catch (error) { showError(error); }
-  } }, h("div", { class: "columns" }, field("Subject", name), field("Format", type)), field("Schema", text), result,
-  h("footer", {}, button("Cancel", close, { kind: "ghost" }), button("Check", check), h("button", { class: "button primary", type: "submit", disabled: false }, "Register"))), { wide: true });
+  const fields = [h("div", { class: "columns" }, field("Subject", name), field("Format", type)), field("Schema", text), result];
+  formDialog(subject ? `New version of ${subject}` : "Register a schema", fields, "Register", async () => {
+    const { id } = await post(`/subjects/${part(name.value)}/versions`, body());
+    toast(`Registered with id ${id}`);
+    await done();
+  }, { wide: true, more: [button("Check", check)] });
 }

@@ -3,7 +3,7 @@
 import { own, send } from "../api.js";
 import { h, put } from "../dom.js";
 import { bytes, count } from "../format.js";
-import { badge, button, confirm, dialog, empty, field, heading, select, table, tabs, toast, showError } from "../parts.js";
+import { badge, button, confirm, empty, field, formDialog, heading, select, table, tabs, toast } from "../parts.js";
 
 const HIDDEN = empty("Permission denied", "This needs DESCRIBE permission on the cluster.");
 const QUOTAS = { producer_byte_rate: bytes, consumer_byte_rate: bytes, request_percentage: (value) => `${value} %`, controller_mutation_rate: count, connection_creation_rate: count };
@@ -18,7 +18,7 @@ export async function show(page) {
     { name: "User", sort: (row) => row.name, cell: (row) => h("span", { class: "strong" }, row.name) },
     { name: "Login mechanisms", cell: (row) => row.mechanisms.map((one) => badge(one)) },
     { name: "", cell: (row) => h("span", { class: "row-actions" }, button("New password", () => password(row.name), { kind: "small ghost", changes: true }),
-      button("Delete", () => confirm(`Delete user ${row.name}?`, "The user cannot log in any more. Open connections stay open; console sessions end.", "Delete user", () => change("DELETE", "/security/users", { name: row.name }, `User ${row.name} was deleted`)), { kind: "small ghost danger", changes: true })) },
+      button("Delete", () => confirm(`Delete user ${row.name}?`, "The user cannot log in any more. Open connections stay open; console sessions end.", "Delete user", () => change("DELETE", "/security/users", { name: row.name }, `User ${row.name} was deleted`), { typed: row.name }), { kind: "small ghost danger", changes: true })) },
   ], { key: (row) => row.name, order: "User", label: "Users", none: empty("No users", "No user with a password exists yet.") });
   const acls = table([
     { name: "Principal", sort: (row) => row.principal, cell: (row) => h("span", { class: "strong" }, row.principal) },
@@ -90,8 +90,5 @@ export async function show(page) {
 }
 
 function form(title, fields, act) {
-  dialog(title, (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
-    event.preventDefault();
-    try { await act(); close(); } catch (error) { showError(error); }
-  } }, fields, h("footer", {}, button("Cancel", close, { kind: "ghost" }), h("button", { class: "button primary", type: "submit" }, "Save"))));
+  formDialog(title, fields, "Save", act);
 }

@@ -2,9 +2,9 @@
 
 import { own, part, send } from "../api.js";
 import { bars, spark } from "../charts.js";
-import { h, put } from "../dom.js";
+import { h, morph, put } from "../dom.js";
 import { ago, bytes, count, rate, short } from "../format.js";
-import { badge, button, card, confirm, dialog, empty, field, heading, stat, table, tabs, toast, showError } from "../parts.js";
+import { badge, button, card, confirm, empty, field, formDialog, heading, stat, table, tabs, toast, showError } from "../parts.js";
 import { trendText } from "./overview.js";
 import { remove } from "./topics.js";
 import { produce } from "./produce.js";
@@ -28,7 +28,7 @@ export async function show(page) {
     { name: "Value", cell: (row) => h("span", { class: "mono" }, row.value ?? "–", " ", row.is_set && badge("set here", "accent"), row.source === "broker" && badge("broker")) },
     { name: "Default", cell: (row) => h("span", { class: "mono muted" }, row.default ?? "–") },
     { name: "", cell: (row) => h("span", { class: "row-actions" }, button("Change", () => change(path, row, refresh), { kind: "small ghost", changes: true }),
-      row.is_set && button("Reset", () => alter(path, row.name, null, refresh), { kind: "small ghost", changes: true })) },
+      row.is_set && button("Reset", () => set(path, row.name, null, refresh).catch(showError), { kind: "small ghost", changes: true })) },
   ], { key: (row) => row.name, order: "Config", label: "Configs", none: empty("Permission denied", "This needs DESCRIBE_CONFIGS permission on the topic.") });
   const readers = table([
     { name: "Group", sort: (row) => row.group, cell: (row) => h("a", { href: `#/groups/${part(row.group)}`, class: "strong" }, row.group) },
@@ -54,7 +54,7 @@ export async function show(page) {
     stats.size.set(bytes(seen.partitions.reduce((sum, row) => sum + (row.size_bytes ?? 0), 0)), `${seen.partitions.length} partitions`);
     stats.rate.set(rate(seen.per_s), "over the last minute");
     stats.skew.set(seen.skew === null ? "–" : `× ${seen.skew}`, seen.skew === null ? "not enough records" : seen.skew > 2 ? "the largest partition is much larger" : seen.skew > 1.25 ? "somewhat uneven" : "even");
-    put(places, bars(seen.partitions.slice(0, 40).map((row) => ({ name: String(row.partition), value: records(row) })), { tone: seen.skew > 2 ? "lag" : "in", show: short }));
+    morph(places, bars(seen.partitions.slice(0, 40).map((row) => ({ name: String(row.partition), value: records(row) })), { tone: seen.skew > 2 ? "lag" : "in", show: short }));
     list.update(seen.partitions);
     readers.update(seen.readers);
     producers.update(seen.producers);
@@ -70,7 +70,7 @@ export async function show(page) {
       button("Produce", () => produce(name), { changes: true }),
       button("Delete", () => confirm(`Delete ${name}?`, `All ${count(seen.partitions.reduce((sum, row) => sum + records(row), 0))} records are deleted. This cannot be undone.`, "Delete topic", async () => {
         await remove(name); toast(`Topic ${name} was deleted`); location.hash = "#/topics";
-      }), { kind: "ghost danger", changes: true, disabled: seen.is_internal })),
+      }, { typed: name }), { kind: "ghost danger", changes: true, disabled: seen.is_internal })),
     h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
     tabs([["partitions", "Partitions"], ["configs", "Configs"], ["readers", "Readers and producers"]], "partitions", (key) => put(body, views[key]())),
     body);
@@ -81,20 +81,13 @@ function records(row) {
   return Math.max(0, (row.end_offset ?? 0) - (row.start_offset ?? 0));
 }
 
-async function alter(path, name, value, refresh) {
-  try {
-    await send("PATCH", `${path}/configs`, { [name]: value });
-    toast(value === null ? `${name} was reset to its default` : `${name} was set to ${value}`);
-    await refresh();
-  } catch (error) { showError(error); }
+async function set(path, name, value, refresh) {
+  await send("PATCH", `${path}/configs`, { [name]: value });
+  toast(value === null ? `${name} was reset to its default` : `${name} was set to ${value}`);
+  await refresh();
 }
 
 function change(path, row, refresh) {
-  const input = h("input", { value: row.value ?? "", class: "mono" });
-  dialog(row.name, (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
-    event.preventDefault();
-    await alter(path, row.name, input.value, refresh);
-    close();
-  } }, h("p", {}, row.doc), field("Value", input, `default: ${row.default ?? "none"}`),
-  h("footer", {}, button("Cancel", close, { kind: "ghost" }), h("button", { class: "button primary", type: "submit" }, "Set"))));
+  const input = h("input", { value: row.value ?? "", class: "mono", name: "value" });
+  formDialog(row.name, [h("p", {}, row.doc), field("Value", input, `default: ${row.default ?? "none"}`)], "Set", () => set(path, row.name, input.value, refresh));
 }

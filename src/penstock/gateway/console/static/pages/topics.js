@@ -4,7 +4,7 @@ import { own, part, post, send } from "../api.js";
 import { spark } from "../charts.js";
 import { h } from "../dom.js";
 import { bytes, count, rate, short } from "../format.js";
-import { badge, button, code, dialog, empty, field, heading, searchBox, table, toast, showError } from "../parts.js";
+import { badge, button, code, empty, field, formDialog, heading, table, toast, showError } from "../parts.js";
 
 export async function show(page) {
   let internal = false;
@@ -25,30 +25,26 @@ export async function show(page) {
   await refresh();
   page.show(
     heading("Topics", "Records, sizes and rates of all visible topics", button("New topic", () => create(refresh), { kind: "primary", name: "plus", changes: true })),
-    h("div", { class: "toolbar" }, searchBox("Find a topic", list.filter),
+    h("div", { class: "toolbar" }, page.finder("Find a topic", list),
       h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => { internal = event.target.checked; refresh().catch(showError); } }), "show internal topics")),
     h("section", { class: "card flush" }, list.root));
   page.every(3000, refresh);
 }
 
 function create(refresh) {
-  const name = h("input", { required: true, pattern: "[a-zA-Z0-9._-]+", maxlength: 249, placeholder: "orders" });
+  // Browsers compile patterns with the flag v, where - must be escaped.
+  const name = h("input", { required: true, pattern: "[a-zA-Z0-9._\\-]+", maxlength: 249, placeholder: "orders", name: "name", class: "mono" });
   const partitions = h("input", { type: "number", min: 1, max: 10000, value: 3 });
   const replicas = h("input", { type: "number", min: 1, max: 32, placeholder: "broker's default" });
   const days = h("input", { type: "number", min: 0, step: "any", placeholder: "broker's default" });
-  dialog("New topic", (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
-    event.preventDefault();
+  formDialog("New topic", [field("Name", name, "a-z A-Z 0-9 . _ -"), field("Partitions", partitions), field("Replicas", replicas), field("Retention in days", days)], "Create", async () => {
     const body = { name: name.value, partitions: Number(partitions.value) };
     if (replicas.value) body.replication_factor = Number(replicas.value);
     if (days.value) body.retention_ms = Math.round(Number(days.value) * 86400000);
-    try {
-      await post("/topics", body);
-      close();
-      toast(`Topic ${body.name} was created`);
-      await refresh();
-    } catch (error) { showError(error); }
-  } }, field("Name", name, "a-z A-Z 0-9 . _ -"), field("Partitions", partitions), field("Replicas", replicas), field("Retention in days", days),
-  h("footer", {}, button("Cancel", close, { kind: "ghost" }), h("button", { class: "button primary", type: "submit" }, "Create"))));
+    await post("/topics", body);
+    toast(`Topic ${body.name} was created`);
+    await refresh();
+  });
 }
 
 export async function remove(name) {
