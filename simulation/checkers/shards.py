@@ -10,8 +10,7 @@ Inspects the nodes' internals after every callback that changed the disk. Violat
 States are compared as `durable_state()` gives them.
 """
 
-import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.runtime.shard_host import ShardHost
@@ -19,12 +18,15 @@ from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.log.log import Log
 from penstock.node.node import Node
 from penstock.state.groups.consumer.group import ConsumerGroup
-from penstock.state.groups.consumer.ownership import flat
+from penstock.state.groups.consumer.reconciliation import flat
 from penstock.state.groups.shard import GroupShard
 from penstock.state.transactions.records import TxnState
 from penstock.state.transactions.shard import TxnShard
 from penstock.wire.records import Column, batches, decode, is_control
 from simulation.host import SimHost
+
+if TYPE_CHECKING:
+    import random
 
 READ_BYTES = 1 << 20
 STATES_MAX = 5_000

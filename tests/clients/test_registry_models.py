@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from penstock.app.schemas import Registry
 from penstock.state.registry.errors import RegistryErrorCode, Rejected
-from penstock.state.registry.naming_strategies import Strategy
+from penstock.state.registry.subject_names import Strategy
 from tests.brokers import QUICK, PenstockProcess
 
 pytestmark = pytest.mark.clients

@@ -7,8 +7,7 @@ from typing import Any, Final
 import pytest
 
 from penstock.state.registry import records, requests
-from penstock.state.registry.compatibility_levels import Level, SubjectMode
-from penstock.state.registry.naming_strategies import Strategy
+from penstock.state.registry.compatibility_check import Level, SubjectMode
 from penstock.state.registry.records import (
     KeptConfig,
     KeptContext,
@@ -18,6 +17,7 @@ from penstock.state.registry.records import (
     KeptSchema,
     RegistryKey,
 )
+from penstock.state.registry.subject_names import Strategy
 from tests.golden.book import Book, Sample
 from tests.golden.filling import full, minimal
 from tests.golden.structs import structs_of

@@ -14,15 +14,10 @@ from penstock.state.groups import fencing, offset_commits, queries
 from penstock.state.groups.classic import sync_heartbeat_leave
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.member import ClassicMember
-from penstock.state.groups.consumer import (
-    classic_members,
-    heartbeat,
-    member_removal,
-    reconciliation,
-)
+from penstock.state.groups.consumer import classic_members, heartbeat, reconciliation
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.pending_change import PendingChange
-from penstock.state.groups.offsets import GroupOffsets
+from penstock.state.groups.offset_commits import GroupOffsets
 from penstock.state.groups.records import CurrentValue
 from tests.sim.seeds import STALE, tell_if_stale
 from tests.unit.state.groups.world import run
@@ -46,7 +41,7 @@ def _keep_silent_members(patch: pytest.MonkeyPatch) -> None:
         group.timers.take_due(now_ms)
         return []
 
-    patch.setattr(member_removal, "due_members", due)
+    patch.setattr(heartbeat, "due_members", due)
 
 
 def _keep_silent_classic_members(patch: pytest.MonkeyPatch) -> None:
@@ -147,7 +142,7 @@ def _skip_the_epoch_bump_on_leave(patch: pytest.MonkeyPatch) -> None:
         for member_id in member_ids:
             draft.remove(member_id)
 
-    patch.setattr(member_removal, "remove", remove)
+    patch.setattr(heartbeat, "remove", remove)
 
 
 def _lose_track_of_an_owner(patch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,18 @@
 """Bugs put into the delivery machine on purpose: the model must find each within 200 seeds."""
 
-from array import array
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.state.queues import delivery, delivery_state, key_order
+from penstock.state.queues import backlog, delivery, delivery_state
 from penstock.state.queues.delivery import Arrival, Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_state import DeliveryFailure, LeaseState, Op, QueueState
 from penstock.state.queues.policy import Order, QueuePolicy
 from tests.property.queue_world import Anomaly, World
+
+if TYPE_CHECKING:
+    from array import array
 
 SEEDS = 200
 Patch = pytest.MonkeyPatch
@@ -96,7 +99,7 @@ def test_a_delay_that_is_ignored_is_found() -> None:
 
 
 def test_a_second_record_of_a_busy_key_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(key_order.KeyQueues, "join", lambda self, key, offset: True)
+    monkeypatch.setattr(backlog.KeyQueues, "join", lambda self, key, offset: True)
     find(orders=(Order.KEY,))
 
 

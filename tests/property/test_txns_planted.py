@@ -16,8 +16,7 @@ from penstock.state.transactions.records import (
     TxnState,
     encode_record,
 )
-from penstock.state.transactions.shard import TxnShard
-from penstock.state.transactions.timers import Timeouts
+from penstock.state.transactions.shard import Timeouts, TxnShard
 from penstock.state.transactions.transaction import Txn
 from tests.unit.state.transactions.building import Host, Waiting
 from tests.unit.state.transactions.walk import walk

@@ -19,8 +19,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.transactions import add_partitions
-from penstock.state.transactions.markers import WriteMarkers
 from penstock.state.transactions.records import STATE_NAMES, Partition, ProducerEpoch
+from penstock.state.transactions.shard import WriteMarkers
 from tests.unit.state.transactions.building import Host, add, add_offsets, end, init
 
 SCENARIOS = sorted(Path(__file__).parent.glob("txns_*.txt"))

@@ -23,12 +23,11 @@ from penstock.log.log import Log
 from penstock.log.producers import Producers
 from penstock.state.groups import fencing, queries
 from penstock.state.groups.classic import sync_heartbeat_leave
-from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.members import Roster
-from penstock.state.groups.consumer import member_removal, reconciliation
+from penstock.state.groups.classic.group import ClassicGroup, Roster
+from penstock.state.groups.consumer import heartbeat, reconciliation
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.pending_change import PendingChange
-from penstock.state.groups.offsets import GroupOffsets
+from penstock.state.groups.offset_commits import GroupOffsets
 from penstock.state.groups.timers import Timers
 from penstock.state.transactions import transaction
 from penstock.state.transactions.records import TRANSACTIONS_V0, TxnRecord, TxnState
@@ -155,7 +154,7 @@ def an_expired_member_is_kept(patch: Patch) -> None:
         group.timers.take_due(now_ms)
         return []
 
-    patch.setattr(member_removal, "due_members", planted)
+    patch.setattr(heartbeat, "due_members", planted)
 
 
 def an_expired_classic_member_is_kept(patch: Patch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from penstock.base.state_machine import Record
 from penstock.state.groups import offset_commits
 from penstock.state.groups.config import TopicCatalogue
-from penstock.state.groups.offsets import GroupOffsets
+from penstock.state.groups.offset_commits import GroupOffsets
 from penstock.state.groups.records import OffsetValue
 from simulation.coordinator_run import Options, run_seed
 from simulation.results import Violation

@@ -55,7 +55,7 @@ def show(path: Path) -> str:
 
 
 def module_name(path: Path) -> str:
-    """`src/penstock/log/index.py` is `penstock.log.index`; a package is named without __init__."""
+    """`src/penstock/log/log.py` is `penstock.log.log`; a package is named without __init__."""
     root = ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT
     parts = list(path.relative_to(root).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -22,8 +22,8 @@ import msgspec
 from penstock.client.registry_client import Registered, RegistryApi
 from penstock.runtime.http_request import ask_web
 from penstock.state.registry.json_text import write_json
-from penstock.state.registry.naming_strategies import Strategy, subject_of
 from penstock.state.registry.parsed_schemas import AVRO, JSON, Reference
+from penstock.state.registry.subject_names import Strategy, subject_of
 
 MAGIC = b"\0"
 PREFIX_BYTES = 5

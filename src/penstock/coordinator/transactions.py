@@ -25,9 +25,8 @@ from penstock.coordinator.runtime.shard_host import HostContext, ShardHost
 from penstock.coordinator.runtime.shard_runtime import Effect, ShardRuntime
 from penstock.coordinator.txn_markers import MarkerWriter
 from penstock.coordinator.txn_verification import Guards
-from penstock.state.transactions.config import TransactionCaller, TxnConfig
 from penstock.state.transactions.records import Partition, ProducerEpoch
-from penstock.state.transactions.shard import TxnShard
+from penstock.state.transactions.shard import TransactionCaller, TxnConfig, TxnShard
 
 STOCK_RETRY_SECONDS = (0.1, 1.0)
 PAUSE_SECONDS = 0.001

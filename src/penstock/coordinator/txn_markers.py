@@ -25,8 +25,7 @@ from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.coordinator.txn_verification import Guards
 from penstock.state.groups.shard import GroupShard
-from penstock.state.transactions.markers import WriteMarkers
-from penstock.state.transactions.shard import TxnShard
+from penstock.state.transactions.shard import TxnShard, WriteMarkers
 from penstock.wire.control_batches import encode_marker
 from penstock.wire.records import read_header
 

@@ -19,8 +19,7 @@ An offline log refuses every call with KAFKA_STORAGE_ERROR.
 """
 
 import errno
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Disk
@@ -39,6 +38,9 @@ from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.security.keyring import Keyring
 from penstock.wire.control_batches import ControlMarker, decode_marker
 from penstock.wire.records import CONTROL, BatchHeader, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "AbortedTxn",

@@ -27,11 +27,12 @@ need no search in the file. Only the active segment has one.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Buffer, Disk, File
 from penstock.log import files, index_files
-from penstock.log import index as indexes
+from penstock.log import index_files as indexes
 from penstock.log.encryption.log_encryption import (
     PLAIN,
     SEALED_OVERHEAD,
@@ -40,9 +41,7 @@ from penstock.log.encryption.log_encryption import (
     seal_batches,
 )
 from penstock.log.expected_batches import EVERYWHERE, ExpectedBatches
-from penstock.log.index import Index
-from penstock.log.index_files import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Summary
-from penstock.security.data_keys import Incarnation
+from penstock.log.index_files import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Index, Summary
 from penstock.wire.records import (
     BATCH_OVERHEAD,
     LENGTH_OVERHEAD,
@@ -51,6 +50,9 @@ from penstock.wire.records import (
     is_control,
     read_header,
 )
+
+if TYPE_CHECKING:
+    from penstock.security.data_keys import Incarnation
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 TAIL_BATCHES_MAX = 1024

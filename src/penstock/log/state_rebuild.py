@@ -15,7 +15,7 @@ from penstock.log.index_files import AbortedTxn
 from penstock.log.leader_epochs import Epochs
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment
-from penstock.log.segments import Segments
+from penstock.log.segment_scan import Segments
 from penstock.wire.control_batches import ControlMarker, decode_marker
 from penstock.wire.records import BatchHeader, is_control
 

@@ -21,7 +21,7 @@ from penstock.base.ports import COMMIT_CHANGES_MAX, Delete, Disk, Put, Store, St
 from penstock.cluster.metadata import known_metadata_file, recovery, store_keys
 from penstock.cluster.metadata.image import load
 from penstock.cluster.metadata.recovery import LogReport, NodeReport, RecoveryPlan
-from penstock.log.end_probe import survey
+from penstock.log.recovery import survey
 from penstock.node import data_directory
 from penstock.node.config import NodeConfig
 from penstock.node.join import open_store

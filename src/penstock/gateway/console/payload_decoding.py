@@ -138,8 +138,7 @@ def _decode_value(schema: Parsed, data: bytes) -> str:
     elif schema.type == JSON:
         value = json.loads(data[FRAME_BYTES:].decode())
     else:
-        from penstock.state.registry.protobuf.schema import ProtobufSchema
-        from penstock.state.registry.protobuf.values import read_value
+        from penstock.state.registry.protobuf.schema import ProtobufSchema, read_value
 
         assert isinstance(schema, ProtobufSchema)
         value = read_value(schema.linked, data, FRAME_BYTES)

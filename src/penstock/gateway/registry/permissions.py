@@ -22,7 +22,7 @@ from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.core.permissions import Principal, may
 from penstock.state.registry import requests
-from penstock.state.registry.compatibility_levels import SubjectMode
+from penstock.state.registry.compatibility_check import SubjectMode
 from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.queries import no_schema, no_subject
 from penstock.state.registry.subject_names import (

@@ -29,16 +29,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Buffer, Disk
 from penstock.log import files, state_rebuild
-from penstock.log import index as indexes
+from penstock.log import index_files as indexes
 from penstock.log.cleanup.compaction_filter import KEYS_MAX, Cleaner, OffsetMap, Transactions
 from penstock.log.cleanup.retention import Removal, set_aside
 from penstock.log.config import LogConfig
 from penstock.log.expected_batches import write_gaps
-from penstock.log.index import Index
-from penstock.log.index_files import AbortedTxn
+from penstock.log.index_files import AbortedTxn, Index
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
-from penstock.log.segment_scan import scan_all
-from penstock.log.segments import Segments
+from penstock.log.segment_scan import Segments, scan_all
 from penstock.wire.records import CONTROL, BatchHeader, read_header
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 
 from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.format import Decode, Encode, Malformed, reason_of
-from penstock.state.registry.avro.model import AvroType
+from penstock.state.registry.avro.parser import AvroType
 from penstock.state.registry.avro.schema import AvroSchema
 from penstock.state.registry.parsed_schemas import Parsed
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.states import DEAD, STABLE
+from penstock.state.groups.classic.member import DEAD, STABLE
 from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
 from penstock.state.groups.consumer.pending_change import PendingChange

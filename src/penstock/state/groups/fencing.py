@@ -8,7 +8,7 @@ partitions to themselves, commit this way.
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.states import COMPLETING, EMPTY
+from penstock.state.groups.classic.member import COMPLETING, EMPTY
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.reconciliation import JOINING
 from penstock.state.groups.consumer_protocol import CONSUMER

@@ -17,13 +17,12 @@ from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic import join as joining
 from penstock.state.groups.classic import sync_heartbeat_leave
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.states import EMPTY
+from penstock.state.groups.classic.member import EMPTY
 from penstock.state.groups.config import GroupCaller
-from penstock.state.groups.consumer import classic_members, heartbeat, member_removal
+from penstock.state.groups.consumer import classic_members, heartbeat
 from penstock.state.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
 from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.consumer_protocol import CONSUMER
-from penstock.state.groups.fencing import Group
 from penstock.state.groups.migration import check_upgrade, downgraded, finish_upgrade, upgraded
 from penstock.state.groups.queries import check_groups_max
 from penstock.state.groups.share import heartbeat as share
@@ -37,11 +36,12 @@ from penstock.wire.messages.classic_groups import (
     MemberIdentity,
     SyncGroupRequest,
 )
-from penstock.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from penstock.wire.messages.share import ShareGroupHeartbeatRequest
 
 if TYPE_CHECKING:
+    from penstock.state.groups.fencing import Group
     from penstock.state.groups.shard import GroupShard
+    from penstock.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+    from penstock.wire.messages.share import ShareGroupHeartbeatRequest
 
 LEAVE_SEVERAL_SINCE = 3
 SYNC_PROTOCOL_SINCE = 5
@@ -101,7 +101,7 @@ def _join_consumer_group(
     response = classic_members.join(draft, request, caller, now_ms)
     if response.error_code == ErrorCode.NONE:
         replaced = [m for m in group.members if m not in draft.members]
-        if member_removal.must_downgrade(draft):
+        if heartbeat.must_downgrade(draft):
             _downgrade(shard, draft, outcome, now_ms)
         else:
             outcome.records += draft.records()
@@ -187,7 +187,7 @@ def leave(
         rows = sync_heartbeat_leave.leave(group, ids, outcome, now_ms)
     else:
         draft = PendingChange(group, shard.topics, shard.patterns)
-        rows = member_removal.leave_classic(draft, ids)
+        rows = heartbeat.leave_classic(draft, ids)
         _finish_leaving(shard, draft, outcome, now_ms)
     code = ErrorCode.NONE if is_batch else rows[0].error_code
     outcome.reply(token, LeaveGroupResponse(error_code=int(code), members=rows))
@@ -205,7 +205,7 @@ def _finish_leaving(
     shard: GroupShard, draft: PendingChange, outcome: CallResult, now_ms: int
 ) -> None:
     group = draft.group
-    if member_removal.must_downgrade(draft):
+    if heartbeat.must_downgrade(draft):
         _downgrade(shard, draft, outcome, now_ms)
         return
     outcome.records += draft.records()
@@ -228,7 +228,7 @@ def consumer_beat(
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, message)
     if request.member_epoch in (heartbeat.LEAVE, LEFT_FOR_NOW):
         draft = PendingChange(_consumer(group, request), shard.topics, shard.patterns)
-        response = member_removal.leave(draft, request)
+        response = heartbeat.leave(draft, request)
         _finish_leaving(shard, draft, outcome, now_ms)
         outcome.reply(token, response)
         return
@@ -312,10 +312,10 @@ def tick(shard: GroupShard, group: Group, outcome: CallResult, now_ms: int) -> N
     if isinstance(group, ShareGroup):
         share.tick(group, shard.topics, outcome, now_ms)
         return
-    late = member_removal.due_members(group, now_ms)
+    late = heartbeat.due_members(group, now_ms)
     if late:
         draft = PendingChange(group, shard.topics, shard.patterns)
-        member_removal.remove(draft, late)
+        heartbeat.remove(draft, late)
         _finish_leaving(shard, draft, outcome, now_ms)
 
 

@@ -12,13 +12,24 @@ The number that fences old members, generation or epoch, only grows through eith
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.member import ClassicMember, join_error, sync_error
-from penstock.state.groups.classic.states import EMPTY, STABLE
+from penstock.state.groups.classic.member import (
+    EMPTY,
+    STABLE,
+    ClassicMember,
+    join_error,
+    sync_error,
+)
 from penstock.state.groups.config import GroupConfig, TopicCatalogue
 from penstock.state.groups.consumer.group import ConsumerGroup
-from penstock.state.groups.consumer.ownership import Slot, flat, from_names, packed, to_names
 from penstock.state.groups.consumer.pending_change import PendingChange
-from penstock.state.groups.consumer.reconciliation import MEMBER_STABLE
+from penstock.state.groups.consumer.reconciliation import (
+    MEMBER_STABLE,
+    Slot,
+    flat,
+    from_names,
+    packed,
+    to_names,
+)
 from penstock.state.groups.consumer_protocol import (
     CONSUMER,
     Assignment,

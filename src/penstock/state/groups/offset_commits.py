@@ -3,8 +3,25 @@ OffsetDelete, and the end of a transaction.
 
 The caller's generation, epoch and instance id were checked against its group before. An offset
 belongs to a topic id. An offset of another topic than the one that has the name now (deleted while
-the group had no coordinator) is ignored; `expiry` removes it. Metadata longer than
+the group had no coordinator) is ignored, and removed when offsets expire. Metadata longer than
 `offset.metadata.max.bytes` refuses its own partition only, as in Kafka.
+
+Committed offsets of one shard's groups. Owns: committed offsets by group; offsets pending on a
+transaction, by producer; the epoch with which each producer last ended a transaction. Only
+`apply_*` changes them. Every commit has a sequence number. When a transaction commits, its
+pending offset takes effect only if no later commit has replaced it meanwhile; until then the
+partition is unstable.
+
+Expiry of committed offsets, and of groups that have none left. Kafka's rules since 2.1 (KIP-211).
+A group without members loses all its offsets once it has been empty for
+`offsets.retention.minutes`. A group that only ever committed loses each offset that long after
+its commit. A group with members loses the offsets of topics that no member subscribes to, that
+long after their commit. An offset that waits for a transaction stays. An offset of a topic that
+was deleted while the group had no coordinator expires at once, even if another topic has the name
+now.
+
+A sweep handles a bounded number of offsets per tick, so that a million of them do not delay
+heartbeats.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +32,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.state_machine import Record
 from penstock.state.groups.call_result import CallResult
+from penstock.state.groups.classic.group import ClassicGroup
+from penstock.state.groups.classic.member import EMPTY, STABLE
 from penstock.state.groups.config import TopicCatalogue
-from penstock.state.groups.offsets import GroupOffsets, OffsetKey
+from penstock.state.groups.consumer_protocol import CONSUMER
+from penstock.state.groups.fencing import Group, is_subscribed
 from penstock.state.groups.records import (
     OffsetValue,
     PendingValue,
@@ -26,7 +46,14 @@ from penstock.state.groups.records import (
     offset_key_start,
     pending_key,
     producer_key,
+    read_offset,
+    read_offset_key,
+    read_pending,
+    read_pending_key,
+    read_producer,
+    read_producer_key,
 )
+from penstock.wire.encodable import INT64_MAX
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -45,6 +72,118 @@ from penstock.wire.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+
+OffsetKey = tuple[str, int]
+"""Topic and partition."""
+
+NO_OFFSETS: Final[dict[OffsetKey, OffsetValue]] = {}
+
+
+class GroupOffsets:
+    """Committed offsets by group, and pending ones by producer."""
+
+    __slots__ = ("committed", "pending", "producers", "sequence", "waiting")
+
+    def __init__(self) -> None:
+        self.committed: dict[str, dict[OffsetKey, OffsetValue]] = {}
+        self.pending: dict[int, dict[tuple[str, str, int], PendingValue]] = {}
+        # Producers with a pending offset, by group and partition. The inner dict is an ordered set.
+        self.waiting: dict[str, dict[OffsetKey, dict[int, None]]] = {}
+        self.producers: dict[int, ProducerValue] = {}
+        # At least the highest sequence number in the records that still exist.
+        self.sequence = 0
+
+    def apply_offset(self, key: bytes, value: bytes | None) -> None:
+        _, _, group, topic, partition = read_offset_key(key)
+        place = (topic, partition)
+        if value is None:
+            places = self.committed.get(group)
+            if places is not None:
+                places.pop(place, None)
+                if not places:
+                    del self.committed[group]
+            return
+        offset = read_offset(value)
+        if offset.offset > INT64_MAX:
+            return  # Once accepted over HTTP; no response could carry it.
+        places = self.committed.get(group)
+        if places is None:
+            places = self.committed[group] = {}
+        places[place] = offset
+        if offset.sequence > self.sequence:
+            self.sequence = offset.sequence
+
+    def apply_offsets(
+        self, group: str, positions: dict[OffsetKey, OffsetValue], sequence: int
+    ) -> None:
+        """Applies all records of one commit, as `apply_offset` would; keeps the passed dict."""
+        places = self.committed.get(group)
+        if places is None:
+            self.committed[group] = positions
+        else:
+            places.update(positions)
+        if sequence > self.sequence:
+            self.sequence = sequence
+
+    def apply_pending(self, key: bytes, value: bytes | None) -> None:
+        _, _, producer_id, group, topic, partition = read_pending_key(key)
+        place = (topic, partition)
+        if value is None:
+            self._forget_pending(producer_id, group, place)
+            return
+        pending = read_pending(value)
+        self.pending.setdefault(producer_id, {})[group, topic, partition] = pending
+        self.waiting.setdefault(group, {}).setdefault(place, {})[producer_id] = None
+        self.sequence = max(self.sequence, pending.sequence)
+
+    def apply_producer(self, key: bytes, value: bytes | None) -> None:
+        producer_id = read_producer_key(key)[2]
+        if value is None:
+            self.producers.pop(producer_id, None)
+        else:
+            self.producers[producer_id] = read_producer(value)
+
+    def _forget_pending(self, producer_id: int, group: str, place: OffsetKey) -> None:
+        held = self.pending.get(producer_id)
+        if held is None or held.pop((group, *place), None) is None:
+            return
+        if not held:
+            del self.pending[producer_id]
+        places = self.waiting[group]
+        del places[place][producer_id]
+        if not places[place]:
+            del places[place]
+        if not places:
+            del self.waiting[group]
+
+    def has(self, group: str) -> bool:
+        return group in self.committed or group in self.waiting
+
+    def of(self, group: str) -> dict[OffsetKey, OffsetValue]:
+        return self.committed.get(group, NO_OFFSETS)
+
+    def places(self, group: str) -> set[OffsetKey]:
+        """Partitions with a committed or pending offset; sort them before use."""
+        return self.of(group).keys() | self.waiting.get(group, {}).keys()
+
+    def is_unstable(self, group: str, place: OffsetKey) -> bool:
+        return group in self.waiting and place in self.waiting[group]
+
+    def group_ids(self) -> set[str]:
+        """Ids of groups with offsets; only for counting and sorting: a set has no order."""
+        return self.committed.keys() | self.waiting.keys()
+
+    def durable_state(self) -> dict[str, Any]:
+        return {
+            "committed": {group: dict(places) for group, places in self.committed.items()},
+            "pending": {producer_id: dict(held) for producer_id, held in self.pending.items()},
+            "waiting": {
+                group: {place: sorted(who) for place, who in places.items()}
+                for group, places in self.waiting.items()
+            },
+            "producers": dict(self.producers),
+        }
+
 
 _NONE: Final = int(ErrorCode.NONE)
 _TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -295,3 +434,92 @@ def _row(partition: int, value: OffsetValue | None, code: int) -> OffsetFetchRes
         metadata="" if value is None else value.metadata,
         error_code=code,
     )
+
+
+POSITIONS_PER_TICK: Final = 2_000
+PAUSE_MS: Final = 20
+
+
+class Sweep:
+    """One pass over all groups, in bounded steps."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self.interval_ms = interval_ms
+        self.at_ms: int | None = None
+        self._left: list[str] = []
+
+    def start(self, now_ms: int) -> None:
+        self._left = []
+        self.at_ms = now_ms + self.interval_ms
+
+    def is_due(self, now_ms: int) -> bool:
+        return self.at_ms is not None and self.at_ms <= now_ms
+
+    def next_groups(self, group_ids: set[str], offsets: GroupOffsets, now_ms: int) -> list[str]:
+        """Groups of the next step; a new pass begins after the last one has ended."""
+        if not self._left:
+            self._left = sorted(group_ids, reverse=True)
+        stretch: list[str] = []
+        seen = 0
+        while self._left and seen < POSITIONS_PER_TICK:
+            group_id = self._left.pop()
+            stretch.append(group_id)
+            seen += 1 + len(offsets.of(group_id))
+        self.at_ms = now_ms + (PAUSE_MS if self._left else self.interval_ms)
+        return stretch
+
+    @property
+    def is_round_over(self) -> bool:
+        return not self._left
+
+
+def expired(
+    offsets: GroupOffsets,
+    group_id: str,
+    group: Group,
+    subscribed: frozenset[str],
+    topics: TopicCatalogue,
+    retention_ms: int,
+    now_ms: int,
+) -> tuple[list[Record], bool]:
+    """Tombstones for expired offsets, and True if the group has no offsets left after them."""
+    base = _base(group)
+    records: list[Record] = []
+    is_all = group_id not in offsets.waiting
+    for place, value in offsets.of(group_id).items():
+        if not value.is_in(topics.id_of(place[0])):
+            # The pending offset that will replace it may belong to the topic that has the name now.
+            records.append((offset_key(group_id, *place), None))
+            continue
+        is_old = base is not None and _is_old(value, base, retention_ms, now_ms)
+        is_kept = is_subscribed(group, place[0], subscribed)
+        if is_old and not is_kept and not offsets.is_unstable(group_id, place):
+            records += forget(offsets, group_id, place)
+        else:
+            is_all = False
+    return records, is_all
+
+
+def _base(group: Group) -> int | None:
+    """Start of the retention time: a timestamp, -1 for each commit's own time, None for never."""
+    if not isinstance(group, ClassicGroup) or group.protocol_type is None:
+        return -1
+    if group.state == EMPTY:
+        return group.since_ms
+    if group.protocol_type == CONSUMER and group.subscribed is not None and group.state == STABLE:
+        return -1
+    return None
+
+
+def _is_old(value: OffsetValue, base: int, retention_ms: int, now_ms: int) -> bool:
+    if value.expires_ms >= 0:
+        return now_ms >= value.expires_ms
+    return now_ms - (value.committed_ms if base < 0 else base) >= retention_ms
+
+
+def expired_producers(offsets: GroupOffsets, expiration_ms: int, now_ms: int) -> list[Record]:
+    return [
+        (producer_key(producer_id), None)
+        for producer_id, value in sorted(offsets.producers.items())
+        if now_ms - value.ended_ms >= expiration_ms and producer_id not in offsets.pending
+    ]

@@ -13,7 +13,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups import offset_commits
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.states import EMPTY, PREPARING, STABLE
+from penstock.state.groups.classic.member import EMPTY, PREPARING, STABLE
 from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.descriptions import (
@@ -57,10 +57,10 @@ from penstock.wire.messages.offset_commit import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from penstock.wire.messages.transactions import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from penstock.state.groups.shard import GroupShard
+    from penstock.wire.messages.transactions import TxnOffsetCommitRequest
 
 
 def find(shard: GroupShard, group_id: str) -> Group | None:

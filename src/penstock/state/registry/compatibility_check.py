@@ -2,17 +2,61 @@
 
 This may take a while, so a worker does it, on a `CheckPlan` that holds all it needs. The result
 returns to the state machine as a `CompatibilityVerdict`.
+
+Compatibility levels and modes, by Confluent's names.
 """
 
 import hashlib
 import uuid
+from enum import StrEnum
 from typing import Any, NamedTuple
 
-from penstock.state.registry.compatibility_levels import Level
 from penstock.state.registry.formats import parse, unreadable
 from penstock.state.registry.json_text import write_sorted_json
 from penstock.state.registry.parsed_schemas import Parsed, Reference, SchemaSource
 from penstock.state.registry.subject_names import DEFAULT_CONTEXT, short_for
+
+
+class Level(StrEnum):
+    """Directions in which the schemas of a subject must be able to read each other's data."""
+
+    NONE = "NONE"
+    BACKWARD = "BACKWARD"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD = "FORWARD"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL = "FULL"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+    @property
+    def is_transitive(self) -> bool:
+        """True if the level applies to every version that is not deleted, not just the last one."""
+        return self.name.endswith("_TRANSITIVE")
+
+    @property
+    def is_backward(self) -> bool:
+        """True if the new schema must read data written with the old ones."""
+        return self.name.startswith(("BACKWARD", "FULL"))
+
+    @property
+    def is_forward(self) -> bool:
+        """True if the old schemas must read data written with the new one."""
+        return self.name.startswith(("FORWARD", "FULL"))
+
+
+class SubjectMode(StrEnum):
+    """Operations allowed on a subject."""
+
+    READWRITE = "READWRITE"
+    READONLY = "READONLY"
+    READONLY_OVERRIDE = "READONLY_OVERRIDE"
+    """Only for the whole registry: read-only regardless of the modes of subjects."""
+    IMPORT = "IMPORT"
+    """Schemas are imported with the ids and versions of another registry; unchecked."""
+
+
+DEFAULT_LEVEL = Level.BACKWARD
+DEFAULT_MODE = SubjectMode.READWRITE
 
 
 class CheckPlan(NamedTuple):

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.base.state_machine import Record
 from penstock.state.registry import limits, requests
-from penstock.state.registry.compatibility_levels import (
+from penstock.state.registry.compatibility_check import (
     DEFAULT_LEVEL,
     DEFAULT_MODE,
     Level,

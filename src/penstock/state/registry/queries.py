@@ -9,9 +9,8 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from penstock.state.registry import requests
-from penstock.state.registry.compatibility_levels import DEFAULT_LEVEL, DEFAULT_MODE
+from penstock.state.registry.compatibility_check import DEFAULT_LEVEL, DEFAULT_MODE
 from penstock.state.registry.errors import RegistryErrorCode, Rejected
-from penstock.state.registry.naming_strategies import strategy_of, subject_of
 from penstock.state.registry.parsed_schemas import AVRO
 from penstock.state.registry.records import KeptConfig, KeptSchema
 from penstock.state.registry.state import RegistryState, SubjectVersion
@@ -21,6 +20,8 @@ from penstock.state.registry.subject_names import (
     context_of,
     join_subject,
     split_subject,
+    strategy_of,
+    subject_of,
 )
 
 T = TypeVar("T")

@@ -3,6 +3,11 @@
 `plan_for` collects what a worker needs to check the schema. With its verdict, `register`,
 `look_up` and `check` decide on the registry's current state. A plan made from an older state is
 rejected and made again: see `Outdated`.
+
+Metadata and rules of a schema: its own, the previous version's, and the config's. A schema
+without any inherits those of the last version of its subject. The config's defaults are then
+merged below them and its overrides above. So the same text with and without them is one schema,
+as in Confluent's registry.
 """
 
 from collections.abc import Iterable
@@ -12,10 +17,13 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Record
 from penstock.state.registry import limits, requests
-from penstock.state.registry.compatibility_check import CheckPlan, CompatibilityVerdict
-from penstock.state.registry.compatibility_levels import Level, SubjectMode
+from penstock.state.registry.compatibility_check import (
+    CheckPlan,
+    CompatibilityVerdict,
+    Level,
+    SubjectMode,
+)
 from penstock.state.registry.config_changes import ChangeOutcome, require_writable
-from penstock.state.registry.descriptions import described
 from penstock.state.registry.errors import RegistryErrorCode, Rejected, invalid
 from penstock.state.registry.json_text import write_sorted_json
 from penstock.state.registry.parsed_schemas import SCHEMA_TYPES, Dependency, Reference, SchemaSource
@@ -28,6 +36,7 @@ from penstock.state.registry.queries import (
     show_version,
 )
 from penstock.state.registry.records import (
+    KeptConfig,
     KeptReference,
     KeptSchema,
     context_record,
@@ -37,6 +46,65 @@ from penstock.state.registry.records import (
 )
 from penstock.state.registry.state import RegistryState
 from penstock.state.registry.subject_names import check_subject, context_of, seen_from, short_for
+
+Table = dict[str, Any]
+RULE_LISTS = ("migrationRules", "domainRules", "encodingRules")
+
+
+def merged_metadata(below: Table | None, above: Table | None) -> Table | None:
+    """Merges tags and properties by name; `above` wins."""
+    if below is None or above is None:
+        return above if below is None else below
+    merged: Table = {}
+    for name in ("tags", "properties"):
+        table = _table(below.get(name)) | _table(above.get(name))
+        if table:
+            merged[name] = table
+    sensitive = {*_list(below.get("sensitive")), *_list(above.get("sensitive"))}
+    return merged | ({"sensitive": sorted(sensitive)} if sensitive else {})
+
+
+def merged_rules(below: Table | None, above: Table | None) -> Table | None:
+    """Merges rules by name; `above` wins."""
+    if below is None or above is None:
+        return above if below is None else below
+    merged = {**below, **above}
+    for name in RULE_LISTS:
+        uppermost = _list(above.get(name))
+        names = {rule.get("name") for rule in uppermost if isinstance(rule, dict)}
+        kept = [
+            rule
+            for rule in _list(below.get(name))
+            if not (isinstance(rule, dict) and rule.get("name") in names)
+        ]
+        if kept or uppermost:
+            merged[name] = [*kept, *uppermost]
+    return merged
+
+
+def described(
+    own: tuple[Table | None, Table | None],
+    before: tuple[Table | None, Table | None],
+    config: KeptConfig | None,
+) -> tuple[Table | None, Table | None]:
+    """Metadata and rules with which a schema is registered."""
+    metadata = own[0] if own[0] is not None else before[0]
+    rules = own[1] if own[1] is not None else before[1]
+    if config is None:
+        return metadata, rules
+    return (
+        merged_metadata(merged_metadata(config.defaultMetadata, metadata), config.overrideMetadata),
+        merged_rules(merged_rules(config.defaultRuleSet, rules), config.overrideRuleSet),
+    )
+
+
+def _table(value: object) -> Table:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
 
 ID_MAX = 2**31 - 1
 

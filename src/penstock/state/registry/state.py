@@ -7,7 +7,7 @@ schemas separately; subjects, configs and modes have their context as a prefix.
 
 from collections.abc import Iterator
 
-from penstock.state.registry.compatibility_levels import (
+from penstock.state.registry.compatibility_check import (
     DEFAULT_LEVEL,
     DEFAULT_MODE,
     Level,

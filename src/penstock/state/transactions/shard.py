@@ -9,20 +9,36 @@ Bounds: `ids_max` ids, `partitions_max` partitions each, `TICK_MAX` records per 
 
 Left to the host: committing records before it sends replies and markers, writing markers,
 reserving producer ids, mapping ids to shards, and authorization.
+
+Transaction markers as data: the host writes them to partitions and reports back. The host takes
+`WriteMarkers` from the shard right after it applied a decision's records. It writes them once
+these records are committed, never before: an outcome that may still be lost must not be visible
+anywhere. It may write them late, twice, or again after a crash; the log accepts a repeated marker
+of the same epoch. Partitions whose marker is committed in their log (or that no longer exist) are
+reported back with the same `WriteMarkers`.
+
+Descriptions of transactions: ListTransactions v0-2, DescribeTransactions v0. Reads only.
+ListTransactions spans every shard of a broker: this returns the rows of one, and the handler
+joins them. The pattern of v2 (KIP-1152) is RE2 syntax; the handler compiles it and passes the
+matcher.
+
+Timeouts of open transactions: nearly every transaction ends long before its deadline.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import NOTHING, Decision, Token
 from penstock.state.transactions import add_partitions
-from penstock.state.transactions.config import TransactionCaller, TxnConfig
-from penstock.state.transactions.listing import describe_row, list_rows
-from penstock.state.transactions.markers import WriteMarkers, markers_for
 from penstock.state.transactions.records import (
+    NO_EPOCH,
+    NO_ID,
     NO_PRODUCER,
+    NO_TIME,
     PREPARED,
+    STATE_NAMES,
     TRANSACTIONS_V0,
     TRANSACTIONS_V2,
     Partition,
@@ -33,12 +49,12 @@ from penstock.state.transactions.records import (
     decode_value,
     encode_record,
 )
-from penstock.state.transactions.timers import Timeouts
 from penstock.state.transactions.transaction import TakeId, Txn, begin
 from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnTransaction,
+    DescribeTransactionsTopicData,
     DescribeTransactionsTransactionState,
     EndTxnRequest,
     EndTxnResponse,
@@ -47,6 +63,175 @@ from penstock.wire.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsTransactionState,
 )
+
+
+class Timeouts:
+    """Deadlines by transactional id.
+
+    Invariant: `floor_ms` is never later than the earliest deadline, and may be earlier. Starting
+    and ending a transaction costs a dict write each; the true minimum is searched for when the
+    floor is reached.
+    """
+
+    __slots__ = ("at_ms", "floor_ms")
+
+    def __init__(self) -> None:
+        self.at_ms: dict[str, int] = {}
+        self.floor_ms: int | None = None
+
+    def set(self, transactional_id: str, at_ms: int | None) -> None:
+        """Moves the deadline, or removes it."""
+        if at_ms is None:
+            self.at_ms.pop(transactional_id, None)
+            return
+        self.at_ms[transactional_id] = at_ms
+        if self.floor_ms is None or at_ms < self.floor_ms:
+            self.floor_ms = at_ms
+
+    def due(self, now_ms: int, count_max: int) -> list[str]:
+        """Transactions whose deadline has passed, earliest first. They stay until moved."""
+        if self.floor_ms is None or self.floor_ms > now_ms:
+            return []
+        found = sorted((at_ms, name) for name, at_ms in self.at_ms.items() if at_ms <= now_ms)
+        if not found:
+            self.floor_ms = min(self.at_ms.values(), default=None)
+        return [name for _, name in found[:count_max]]
+
+
+_PASSING_STATES = ("Dead", "PrepareEpochFence")
+"""Kafka's names for states that never occur here: accepted in filters, never found."""
+
+
+def unknown_states(request: ListTransactionsRequest) -> list[str]:
+    """State filters that name an unknown state, in request order."""
+    known = (*STATE_NAMES.values(), *_PASSING_STATES)
+    return [name for name in dict.fromkeys(request.state_filters) if name not in known]
+
+
+def list_rows(
+    txns: Iterable[tuple[str, Txn]],
+    request: ListTransactionsRequest,
+    now_ms: int,
+    matches: Callable[[str], bool] | None,
+) -> list[ListTransactionsTransactionState]:
+    states = frozenset(request.state_filters)
+    producer_ids = frozenset(request.producer_id_filters)
+    duration_ms = request.duration_filter
+    rows = []
+    for transactional_id, txn in txns:
+        record = txn.record
+        state = STATE_NAMES[record.state]
+        if states and state not in states:
+            continue
+        if producer_ids and record.producer_id not in producer_ids:
+            continue
+        if duration_ms >= 0 and now_ms - record.start_ms <= duration_ms:
+            continue
+        if matches is not None and not matches(transactional_id):
+            continue
+        rows.append(
+            ListTransactionsTransactionState(
+                transactional_id=transactional_id,
+                producer_id=record.producer_id,
+                transaction_state=state,
+            )
+        )
+    return rows
+
+
+def describe_row(
+    txns: Mapping[str, Txn], transactional_id: str
+) -> DescribeTransactionsTransactionState:
+    txn = txns.get(transactional_id)
+    if txn is None:
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        return refused_row(
+            transactional_id, code if transactional_id else ErrorCode.INVALID_REQUEST
+        )
+    record = txn.record
+    return DescribeTransactionsTransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=STATE_NAMES[record.state],
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_start_time_ms=record.start_ms,
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        topics=[
+            DescribeTransactionsTopicData(topic=topic, partitions=list(partitions))
+            for topic, partitions in record.partitions
+        ],
+    )
+
+
+def refused_row(transactional_id: str, code: ErrorCode) -> DescribeTransactionsTransactionState:
+    """Row of a transactional id that cannot be described."""
+    return DescribeTransactionsTransactionState(
+        error_code=code,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=NO_TIME,
+        producer_id=NO_ID,
+        producer_epoch=NO_EPOCH,
+        topics=(),
+    )
+
+
+class WriteMarkers(NamedTuple):
+    """Order to end one transaction on these partitions."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    number: int
+    """Number of the transaction within its id: clients before KIP-890 keep their epoch from one
+    to the next, so a late report could otherwise be attributed to the next transaction."""
+    committed: bool
+    transaction_version: int
+    """For WriteTxnMarkers v2 and the log's check: 2 needs an epoch above the data's (KIP-1228)."""
+    partitions: tuple[Partition, ...]
+
+
+def markers_for(
+    transactional_id: str, record: TxnRecord, partitions: tuple[Partition, ...]
+) -> WriteMarkers:
+    return WriteMarkers(
+        transactional_id,
+        record.producer_id,
+        record.producer_epoch,
+        record.number,
+        record.state is TxnState.PREPARE_COMMIT,
+        record.version,
+        partitions,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TxnConfig:
+    """Kafka's transaction settings, named by their meaning."""
+
+    timeout_ms_max: int = 900_000
+    """transaction.max.timeout.ms: upper bound for producers."""
+    expiration_ms: int = 7 * 24 * 3_600_000
+    """transactional.id.expiration.ms: an id that is idle for this time is deleted."""
+    expiration_check_interval_ms: int = 3_600_000
+    """transaction.remove.expired.transaction.cleanup.interval.ms."""
+    ids_max: int = 1_000_000
+    """Maximum transactional ids in one shard; further ones are refused with POLICY_VIOLATION."""
+    partitions_max: int = 20_000
+    """Maximum partitions in one transaction; further ones are refused with INVALID_REQUEST.
+
+    Every record of a transaction contains the whole list, and must fit one batch.
+    """
+
+
+class TransactionCaller(Protocol):
+    """The caller; only its API version matters here."""
+
+    @property
+    def api_version(self) -> int: ...
+
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TICK_MAX: Final = 1_000

@@ -17,14 +17,14 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.states import COMPLETING, STABLE
+from penstock.state.groups.classic.member import COMPLETING, STABLE
 from penstock.state.groups.config import ConsumerGroupConfig, GroupConfig
 from penstock.state.groups.consumer.group import ConsumerGroup
-from penstock.state.groups.consumer.ownership import flat
+from penstock.state.groups.consumer.reconciliation import flat
 from penstock.state.groups.shard import GroupShard
 from tests.unit.state.groups.clients import ClassicClient, Client, ConsumerClient
 from tests.unit.state.groups.driver import Driver
-from tests.unit.state.groups.test_offsets import end_txn, txn_commit
+from tests.unit.state.groups.test_offset_commits import end_txn, txn_commit
 
 GROUP = "g"
 WAIT_MS_MAX = ClassicClient.rebalance_ms + 1_000

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.state.registry.compatibility_check import CheckPlan, judge
-from penstock.state.registry.compatibility_levels import Level
+from penstock.state.registry.compatibility_check import CheckPlan, Level, judge
 from penstock.state.registry.json_text import write_json
 from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, SchemaSource
 from tests.unit.state.registry import pairs_avro, pairs_json, pairs_protobuf

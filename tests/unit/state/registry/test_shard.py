@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.state.registry import limits, requests
-from penstock.state.registry.compatibility_check import judge
-from penstock.state.registry.compatibility_levels import SubjectMode
+from penstock.state.registry.compatibility_check import SubjectMode, judge
 from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.registration import Outdated
 from tests.unit.state.registry.driver import ONE, OTHER, TWO, Driver, contents

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Record
-from penstock.state.transactions.config import TxnConfig
-from penstock.state.transactions.markers import WriteMarkers
 from penstock.state.transactions.records import ProducerEpoch, TxnRecord
-from penstock.state.transactions.shard import TxnShard
+from penstock.state.transactions.shard import TxnConfig, TxnShard, WriteMarkers
 from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnTopic,

@@ -1,4 +1,4 @@
-"""`penstock.state.transactions.listing`: ListTransactions v0-2 and DescribeTransactions."""
+"""`penstock.state.transactions.shard`: ListTransactions v0-2 and DescribeTransactions."""
 
 import re
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.state.transactions.listing import describe_row, list_rows, unknown_states
 from penstock.state.transactions.records import STATE_NAMES, TxnRecord, TxnState
+from penstock.state.transactions.shard import describe_row, list_rows, unknown_states
 from penstock.state.transactions.transaction import Txn
 from penstock.wire.messages.transactions import ListTransactionsRequest
 

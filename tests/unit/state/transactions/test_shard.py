@@ -7,7 +7,6 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import NOTHING, Decision
 from penstock.state.transactions import shard as shard_module
-from penstock.state.transactions.config import TxnConfig
 from penstock.state.transactions.records import (
     EPOCH_MAX,
     ProducerEpoch,
@@ -15,6 +14,7 @@ from penstock.state.transactions.records import (
     TxnState,
     encode_record,
 )
+from penstock.state.transactions.shard import TxnConfig
 from penstock.wire.messages.transactions import ListTransactionsRequest
 from tests.unit.state.transactions.building import (
     NOW_MS,

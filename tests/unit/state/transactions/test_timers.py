@@ -1,6 +1,6 @@
-"""`penstock.state.transactions.timers`."""
+"""`penstock.state.transactions.shard`."""
 
-from penstock.state.transactions.timers import Timeouts
+from penstock.state.transactions.shard import Timeouts
 
 
 def test_what_is_due_comes_earliest_first_and_stays_until_moved() -> None:

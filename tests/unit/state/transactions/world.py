@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.log.producers import Producers
-from penstock.state.transactions.markers import WriteMarkers
 from penstock.state.transactions.records import (
     EPOCH_MAX,
     NO_PRODUCER,
@@ -25,6 +24,7 @@ from penstock.state.transactions.records import (
     decode_value,
     encode_record,
 )
+from penstock.state.transactions.shard import WriteMarkers
 from penstock.wire.control_batches import ControlMarker
 from penstock.wire.records import CONTROL, TRANSACTIONAL, BatchHeader
 from tests.unit.state.transactions.building import NOW_MS, Host, add, end, init

@@ -9,7 +9,7 @@ a broker, and from v5 on EndTxn returns the next epoch (KIP-890). TxnOffsetCommi
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
@@ -22,9 +22,7 @@ from penstock.coordinator.runtime.shard_host import ask
 from penstock.coordinator.topic_patterns import compile_pattern
 from penstock.coordinator.txn_markers import PartitionMarker
 from penstock.state.transactions import add_partitions
-from penstock.state.transactions.listing import refused_row, unknown_states
-from penstock.state.transactions.records import Partition
-from penstock.state.transactions.shard import TxnShard
+from penstock.state.transactions.shard import TxnShard, refused_row, unknown_states
 from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -46,6 +44,9 @@ from penstock.wire.messages.txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+if TYPE_CHECKING:
+    from penstock.state.transactions.records import Partition
 
 ROWS_MAX = 10_000
 """Limits the transactional ids in one request."""

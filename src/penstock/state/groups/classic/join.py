@@ -16,15 +16,19 @@ from penstock.base.state_machine import Token
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.member import (
+    COMPLETING,
+    EMPTY,
+    PREPARING,
+    STABLE,
     ClassicMember,
     Wait,
     for_version,
     join_error,
     protocols_of,
     rebalance_timeout_of,
+    session_timer,
     sync_error,
 )
-from penstock.state.groups.classic.states import COMPLETING, EMPTY, PREPARING, STABLE, session_timer
 from penstock.state.groups.config import GroupCaller, GroupConfig
 from penstock.state.groups.records import ClassicMemberValue
 from penstock.wire.messages.classic_groups import JoinGroupRequest

@@ -2,9 +2,12 @@
 
 `join` and `sync` hold the member's waiting JoinGroup or SyncGroup. A `Wait` without a token has
 lost its connection: the member still counts as joined or synced.
+
+States of a classic group, by Kafka's names, and the names of its timers.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.base.errors import ErrorCode
 from penstock.base.state_machine import Token
@@ -16,6 +19,19 @@ from penstock.wire.messages.classic_groups import (
     JoinGroupResponseMember,
     SyncGroupResponse,
 )
+
+EMPTY: Final = "Empty"
+PREPARING: Final = "PreparingRebalance"
+COMPLETING: Final = "CompletingRebalance"
+STABLE: Final = "Stable"
+DEAD: Final = "Dead"
+
+JOIN_TIMER: Final = ("join", "")
+SYNC_TIMER: Final = ("sync", "")
+
+
+def session_timer(member_id: str) -> tuple[str, str]:
+    return ("session", member_id)
 
 
 @dataclass(slots=True)

@@ -9,14 +9,16 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Token
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.classic.member import ClassicMember, Wait, sync_error
-from penstock.state.groups.classic.states import (
+from penstock.state.groups.classic.member import (
     COMPLETING,
     EMPTY,
     JOIN_TIMER,
     PREPARING,
     STABLE,
     SYNC_TIMER,
+    ClassicMember,
+    Wait,
+    sync_error,
 )
 from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.records import ClassicMemberValue

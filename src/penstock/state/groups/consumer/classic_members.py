@@ -22,9 +22,15 @@ from penstock.state.groups.classic.member import (
 from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
 from penstock.state.groups.consumer.heartbeat import UNKNOWN, check_capacity
-from penstock.state.groups.consumer.ownership import flat, from_names, to_names
 from penstock.state.groups.consumer.pending_change import PendingChange
-from penstock.state.groups.consumer.reconciliation import JOINING, UNRELEASED, UNREVOKED
+from penstock.state.groups.consumer.reconciliation import (
+    JOINING,
+    UNRELEASED,
+    UNREVOKED,
+    flat,
+    from_names,
+    to_names,
+)
 from penstock.state.groups.consumer_protocol import (
     CONSUMER,
     Assignment,

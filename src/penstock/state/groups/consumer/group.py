@@ -5,16 +5,20 @@ Persisted: the group's epochs, and per member its subscription, target and curre
 the static members. Soft: session, rebalance, join and sync deadlines, the time of the last target
 (unknown after loading), and `is_stale`, which makes the next heartbeat check the topics again.
 
-Decisions are drafted in `pending_change` and made in `heartbeat`, `classic_members` and
-`member_removal`.
+Decisions are drafted in `pending_change` and made in `heartbeat` and `classic_members`.
 """
 
 from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.state.groups.config import ConsumerGroupConfig, GroupConfig
-from penstock.state.groups.consumer.ownership import Slot, flat
-from penstock.state.groups.consumer.reconciliation import JOINING, MEMBER_STABLE, UNREVOKED
+from penstock.state.groups.consumer.reconciliation import (
+    JOINING,
+    MEMBER_STABLE,
+    UNREVOKED,
+    Slot,
+    flat,
+)
 from penstock.state.groups.member_lookup import find_member
 from penstock.state.groups.records import (
     ConsumerGroupValue,

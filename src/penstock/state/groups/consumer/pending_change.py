@@ -16,8 +16,7 @@ from penstock.base.state_machine import Record
 from penstock.state.groups.assignors import ASSIGNORS, Spec
 from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
-from penstock.state.groups.consumer.ownership import Slot, flat, packed
-from penstock.state.groups.consumer.reconciliation import JOINING, reconcile
+from penstock.state.groups.consumer.reconciliation import JOINING, Slot, flat, packed, reconcile
 from penstock.state.groups.records import (
     ConsumerGroupValue,
     ConsumerMemberValue,

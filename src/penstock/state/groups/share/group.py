@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups.assignors import assign_simple
 from penstock.state.groups.config import GroupConfig, ShareGroupConfig, TopicCatalogue
-from penstock.state.groups.consumer.ownership import packed
+from penstock.state.groups.consumer.reconciliation import packed
 from penstock.state.groups.records import (
     Owned,
     RecordKind,

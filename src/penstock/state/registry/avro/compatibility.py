@@ -11,7 +11,7 @@ repeated with that knowledge.
 
 from typing import Final
 
-from penstock.state.registry.avro.model import MISSING, AvroType
+from penstock.state.registry.avro.parser import MISSING, AvroType
 from penstock.state.registry.limits import StepBudget
 
 WIDER: Final = {

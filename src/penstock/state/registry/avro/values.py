@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from penstock.state.registry.avro.model import AvroType
+from penstock.state.registry.avro.parser import AvroType
 from penstock.state.registry.limits import DEPTH_MAX
 
 ITEMS_MAX = 100_000

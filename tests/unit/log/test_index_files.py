@@ -1,8 +1,8 @@
-"""`penstock.log.index`."""
+"""`penstock.log.index_files`."""
 
 import pytest
 
-from penstock.log.index import OFFSET_KINDS, TIME_KINDS, Index, decode
+from penstock.log.index_files import OFFSET_KINDS, TIME_KINDS, Index, decode
 
 
 def index_of(*pairs: tuple[int, int], kinds: tuple[str, str] = OFFSET_KINDS) -> Index:

@@ -1,7 +1,7 @@
 """Metadata and rules of a schema: its own, those of the version before, defaults and overrides."""
 
-from penstock.state.registry.descriptions import described, merged_metadata, merged_rules
 from penstock.state.registry.records import KeptConfig
+from penstock.state.registry.registration import described, merged_metadata, merged_rules
 
 
 def test_of_one_name_that_above_counts() -> None:

@@ -1,11 +1,10 @@
 """Committed offsets: commit, fetch, delete, transactions, retention."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.base.state_machine import Token
 from penstock.state.groups.config import GroupConfig
 from penstock.state.groups.records import OffsetValue, encode, offset_key
 from penstock.wire.messages.classic_groups import (
@@ -30,6 +29,9 @@ from penstock.wire.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.unit.state.groups.driver import Driver
+
+if TYPE_CHECKING:
+    from penstock.base.state_machine import Token
 
 DAY_MS = 24 * 3_600_000
 T = ("t",)

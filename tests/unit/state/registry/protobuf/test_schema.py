@@ -2,8 +2,7 @@
 
 import pytest
 
-from penstock.state.registry.protobuf.schema import ProtobufFormat
-from penstock.state.registry.protobuf.values import read_value
+from penstock.state.registry.protobuf.schema import ProtobufFormat, read_value
 
 PROTO = """
 syntax = "proto3";

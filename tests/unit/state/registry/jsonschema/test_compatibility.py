@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state.registry.jsonschema.bipartite_matching import matching_size
+from penstock.state.registry.jsonschema.compatibility import matching_size
 from penstock.state.registry.limits import StepBudget
 
 EDGES = st.integers(1, 5).flatmap(
