@@ -29,6 +29,7 @@ from penstock.app.options import (
     QueueOptions,
     Start,
     default_brokers,
+    refuse_in_tests,
     refuse_unknown,
 )
 from penstock.app.outgoing import Headers, Key, Outgoing, Payload
@@ -140,6 +141,7 @@ class Client:
     async def connect(self) -> None:
         """Connects to a broker. Raises `Unreachable`, with a remedy, if no address answers."""
         if self._cluster is None:
+            refuse_in_tests(self._addresses)
             cluster = self._new_cluster()
             await cluster.bootstrap()
             self._cluster = cluster

@@ -14,7 +14,9 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from penstock.app.durations import Duration, Moment
 from penstock.app.outgoing import Headers, Key
 from penstock.app.publish import OnFull, Partitioner
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
+from penstock.client.connection import Address
 
 QueueDelivery: TypeAlias = Literal["at-least-once", "at-most-once"]
 LogDelivery: TypeAlias = Literal["at-least-once", "at-most-once", "exactly-once"]
@@ -22,6 +24,9 @@ Start: TypeAlias = Literal["earliest", "latest"]
 
 BROKERS_VARIABLE = "PENSTOCK_BROKERS"
 BROKERS = "localhost:9092"
+GUARD_VARIABLE = "PENSTOCK_TEST_GUARD"
+_DEFAULT_PORT = 9092
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class NoOptions(TypedDict):
@@ -93,6 +98,23 @@ class LogOptions(TypedDict, total=False):
     commit_every: Duration
     auto_commit: bool
     uncommitted: bool
+
+
+def refuse_in_tests(addresses: Iterable[Address]) -> None:
+    """Refuses the default broker's address in a test, whose author forgot to name a broker.
+
+    Penstock's pytest plugin sets the variable; its option `penstock_guard` turns that off.
+    """
+    if not os.environ.get(GUARD_VARIABLE):
+        return
+    for address in addresses:
+        if address.port == _DEFAULT_PORT and address.host in _LOOPBACK:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"a test would connect to {address}, where a real broker may be: use the fixture "
+                "`penstock` (penstock.run_worker(worker), penstock.bootstrap), name another "
+                "address, or set `penstock_guard = false` in pytest's configuration",
+            )
 
 
 def default_brokers(brokers: str | None) -> str:

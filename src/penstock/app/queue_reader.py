@@ -59,6 +59,15 @@ class QueueReader(AsyncIterator[Message]):
     def is_closed(self) -> bool:
         return self._is_closed
 
+    def silent_s(self) -> float:
+        """Seconds since which no broker has answered this reader; 0.0 while one does."""
+        return self._consumer.silent_s()
+
+    @property
+    def last_error(self) -> Exception | None:
+        """Error of the connection that failed last."""
+        return self._consumer.last_error
+
     def __aiter__(self) -> "QueueReader":
         return self
 

@@ -45,6 +45,10 @@ class TaskRunner:
         self._slot_freed = asyncio.Event()
         self._running: dict[asyncio.Task[None], Message] = {}
 
+    @property
+    def reader(self) -> QueueReader:
+        return self._reader
+
     def stop(self) -> None:
         self._stopping.set()
         self._slot_freed.set()

@@ -48,6 +48,9 @@ _TASK_OPTIONS = (
     "group",
     "prefetch",
 )
+_LOOK_S = 0.25
+_SILENT_S = 1.0
+"""Silence of all brokers, in seconds, after which the worker says that they are unreachable."""
 _LIMIT = "share.delivery.count.limit"
 _LIMIT_MIN = 2
 
@@ -95,7 +98,8 @@ class Worker:
             ["group", "grace", "threads", *ClientOptions.__annotations__],
             dict.fromkeys(_TASK_OPTIONS, "Worker.task()"),
         )
-        self.brokers = default_brokers(brokers)
+        self.brokers = brokers
+        """None: those of `PENSTOCK_BROKERS` when it starts, or else localhost:9092."""
         self.group = group
         self.tasks: list[Task[Any, Any]] = []
         self._grace_s = seconds_of(grace)
@@ -186,8 +190,11 @@ class Worker:
         if self._stop_count > 1 and self._grace_over is not None:
             self._grace_over.set()
 
-    async def serve(self) -> None:
-        """Serves until `stop()`, or until a task fails with a permanent error."""
+    async def serve(self, *, started: Callable[[], object] | None = None) -> None:
+        """Serves until `stop()`, or until a task fails with a permanent error.
+
+        Calls `started` once messages are received.
+        """
         if not self.tasks:
             raise ValueError("worker has no tasks: decorate a handler with @worker.task(...)")
         self._stopped = asyncio.Event()
@@ -200,6 +207,9 @@ class Worker:
             try:
                 await self._prepare(client)
                 self._runners = [self._runner(client, task, threads) for task in self.tasks]
+                await asyncio.gather(*(runner.reader.start() for runner in self._runners))
+                if started is not None:
+                    started()
                 await self._run_tasks()
             finally:
                 await self._finish()
@@ -221,16 +231,35 @@ class Worker:
         loop = asyncio.get_running_loop()
         running = [loop.create_task(runner.run()) for runner in self._runners]
         stopped = loop.create_task(self._stopped.wait())
+        watching = loop.create_task(self._watch_brokers())
         try:
             await asyncio.wait((*running, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for runner in self._runners:
                 runner.stop()
             stopped.cancel()
+            watching.cancel()
             outcomes = await asyncio.gather(*running, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def _watch_brokers(self) -> None:
+        """Logs when no broker answers any task, and when one does again."""
+        loop = asyncio.get_running_loop()
+        brokers = default_brokers(self.brokers)
+        gone_at: float | None = None
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            silent_s = min(runner.reader.silent_s() for runner in self._runners)
+            if gone_at is None and silent_s >= _SILENT_S:
+                gone_at = loop.time() - silent_s
+                errors = (runner.reader.last_error for runner in self._runners)
+                error = next((one for one in errors if one is not None), "no reply")
+                log.warning("broker %s is unreachable, retrying: %s", brokers, error)
+            elif gone_at is not None and not silent_s:
+                gone_s, gone_at = loop.time() - gone_at, None
+                log.warning("broker %s is reachable again, after %.1f s", brokers, gone_s)
 
     async def _finish(self) -> None:
         """Waits for running handlers until the grace period or a second `stop()` ends it."""

@@ -19,13 +19,16 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
 from penstock.app.durations import Duration, Moment
 from penstock.app.outgoing import Headers, Key, Outgoing, Payload
+from penstock.app.worker import Worker
 from penstock.base.ports import Store
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
@@ -38,6 +41,7 @@ from penstock.log.flusher import SYNC_JOBS
 from penstock.node.config import NodeConfig, load
 from penstock.node.node import Node
 from penstock.node.ports import Ports, real_ports
+from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.workers import ThreadWorkers
 from penstock.testing.clock import CountedStore, CountedWorkers, SkewedLoop, VirtualClock
 from penstock.testing.fixture_api import Hand
@@ -236,6 +240,40 @@ class Broker:
         )
         return self.run(self._hands().publish(topic, message))
 
+    @contextmanager
+    def run_worker(self, worker: Worker, timeout_s: float = PATIENCE_S) -> Iterator[Worker]:
+        """Runs a worker against this broker, on a thread of its own, for the length of the block.
+
+        Begins when the worker receives messages. At the end of the block the worker stops as on
+        SIGTERM; an error that ended it before is raised there.
+        """
+        named, worker.brokers = worker.brokers, self.bootstrap
+        started: Future[None] = Future()
+        thread = LoopThread("penstock-worker")
+
+        async def serve() -> None:
+            try:
+                await worker.serve(started=lambda: started.set_result(None))
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
+
+        async def stop() -> None:
+            worker.stop()
+            await serving
+
+        try:
+            serving = thread.run(_begun(serve()))
+            started.result(timeout_s)
+            try:
+                yield worker
+            finally:
+                thread.run(stop(), timeout_s)
+        finally:
+            thread.close()
+            worker.brokers = named
+
     def messages(self, topic: str, *, committed: bool = True) -> list[FetchedRecord]:
         """Returns all messages in a topic's log, by partition and offset; none without a topic.
 
@@ -275,6 +313,10 @@ def _drive(loop: SkewedLoop) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+async def _begun(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    return asyncio.get_running_loop().create_task(work)
 
 
 async def _end_tasks() -> None:

@@ -145,7 +145,7 @@ def test_option_types_match_the_signatures_they_stand_for() -> None:
 
 def test_brokers_come_from_the_environment_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_BROKERS", "queue.example:9093")
-    assert Worker(group="x").brokers == "queue.example:9093"
-    assert Worker("here:1", group="x").brokers == "here:1"
+    assert options.default_brokers(None) == "queue.example:9093"
+    assert options.default_brokers("here:1") == "here:1"
     monkeypatch.delenv("PENSTOCK_BROKERS")
-    assert Worker(group="x").brokers == "localhost:9092"
+    assert options.default_brokers(None) == "localhost:9092"

@@ -313,12 +313,38 @@ async def test_worker_survives_broker_outage(sim: Sim) -> None:
         await client.create_topic("jobs", 1)
         serving = asyncio.ensure_future(worker.serve())
         await asyncio.sleep(5)
-        await sim.cluster.hosts[1].stop()
-        await asyncio.sleep(100)
-        await sim.cluster.hosts[1].start()
+        with recorded("penstock.worker") as records:
+            await sim.cluster.hosts[1].stop()
+            await asyncio.sleep(2)
+            assert "is unreachable, retrying" in records[-1].getMessage()
+            await asyncio.sleep(50)
+            assert len(records) == 1
+            await asyncio.sleep(48)
+            await sim.cluster.hosts[1].start()
+            await asyncio.sleep(5)
+            assert "is reachable again, after 10" in records[-1].getMessage()
         await client.publish("jobs", "after")
         await asyncio.sleep(20)
         assert seen == ["after"]
+        worker.stop()
+        await serving
+
+
+@run_with(on_broker, nodes=3)
+async def test_worker_does_not_call_the_cluster_unreachable_for_one_broker(sim: Sim) -> None:
+    worker = new_worker(sim)
+
+    @worker.task("jobs")
+    async def handle(message: Message) -> None: ...
+
+    async with sim.client() as client:
+        await client.create_topic("jobs", 6, rf=3)
+        serving = asyncio.ensure_future(worker.serve())
+        await asyncio.sleep(5)
+        with recorded("penstock.worker") as records:
+            await sim.cluster.hosts[2].stop()
+            await asyncio.sleep(30)
+        assert not any("unreachable" in one.getMessage() for one in records)
         worker.stop()
         await serving
 

@@ -106,6 +106,7 @@ class ShareConsumer:
         """True once the group removed this member: the failure is permanent."""
         self._failing_since: float | None = None
         self._failures = 0
+        self._last_error: Exception | None = None
         self._lock_s = 30.0
         self._can_renew = True
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -134,6 +135,20 @@ class ShareConsumer:
     def held(self) -> int:
         """Number of records that are leased to this member, as far as it knows."""
         return len(self._held_records)
+
+    @property
+    def last_error(self) -> Exception | None:
+        """Error of the connection that failed last."""
+        return self._last_error
+
+    def silent_s(self) -> float:
+        """Seconds since which no node has answered; 0.0 while one does."""
+        now = self._loop.time()
+        used = [session for session in self._sessions.values() if session.wanted]
+        since = [session.silent_since(now) for session in used]
+        if not since:
+            return 0.0 if self._failing_since is None else now - self._failing_since
+        return min(0.0 if one is None else now - one for one in since)
 
     # Receive.
 
@@ -398,6 +413,7 @@ class ShareConsumer:
 
     def session_ended(self, session: ClientShareSession, error: Exception, asked: int) -> None:
         self._reserved -= asked
+        self._last_error = error
         is_passing = isinstance(error, NETWORK) or (
             isinstance(error, Refused) and (error.code in RETRIABLE or error.code in _SESSION_OVER)
         )

@@ -114,6 +114,28 @@ class ClientShareSession:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting = False
         self._is_closed = False
+        self._lost_at: float | None = None
+        """Time since which there is no connection, as far as `silent_since` was asked."""
+
+    def silent_since(self, now: float) -> float | None:
+        """Returns since when the node is unreachable or owes a reply; None: it answers.
+
+        Reconnects if the connection was lost while there was nothing to send.
+        """
+        connection = self._connection
+        if connection is None or connection.is_closed:
+            if self._lost_at is None:
+                self._lost_at = now
+                self.pump()
+            return self._lost_at
+        self._lost_at = None
+        due: list[float] = []
+        if self._fetching:
+            due.append(self._fetched_at + self._wait_ms / 1000)
+        if self._acking:
+            due.append(self._acked_at)
+        since = min(due, default=now)
+        return since if since < now else None
 
     @property
     def is_fetching(self) -> bool:
