@@ -1,6 +1,6 @@
 """Results of simulated runs: the first violation, and counts of operations, faults and points.
 
-Results are no evidence without the number of faults, so `Results` counts seeds, simulated time,
+Results mean nothing without the number of faults, so `Results` counts seeds, simulated time,
 requests by name, faults by kind, and points: rare situations that runs should reach. A point that
 many seeds never reach is a gap in the workload.
 """

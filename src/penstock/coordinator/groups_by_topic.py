@@ -90,7 +90,9 @@ class Positions:
                     continue  # It has moved: its new leader reports it, if there is one.
                 heard.append(index)
         if len(listing.positions) > ROWS_MAX:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} positions: name topics")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} offsets to list: name topics"
+            )
         return listing
 
     def _share_positions(
@@ -132,7 +134,8 @@ class Positions:
         missing = set(range(len(topic.partitions) if topic is not None else 0)) - set(heard)
         if missing:
             raise Refused(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}-{min(missing)} was not heard of"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{name}-{min(missing)} did not answer; retry later",
             )
 
     async def _ask(self, node_id: int, topics: Collection[str] | None) -> Listing:

@@ -98,7 +98,10 @@ class RegistryCoordinator:
     async def ask(self, call: AnyCall) -> bytes:
         """Returns the answer as JSON; raises Rejected, or Refused without a registry."""
         if self._calls >= CALLS_MAX:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "too many calls wait for the registry: retry later",
+            )
         self._calls += 1
         try:
             return await self._ask_until_led(call)
@@ -146,7 +149,8 @@ class RegistryCoordinator:
         except (OSError, PeerError) as error:
             if isinstance(call, ONCE):
                 raise Rejected(
-                    RegistryErrorCode.FORWARDING, f"it is not known whether this was done: {error}"
+                    RegistryErrorCode.FORWARDING,
+                    f"the outcome of the change is unknown ({error}): read it back, then retry",
                 ) from error
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         if response.number:
@@ -180,7 +184,8 @@ class RegistryCoordinator:
                 return await self._answer(call)
         except TimeoutError:
             raise Refused(
-                ErrorCode.REQUEST_TIMED_OUT, "the registry's topic takes no writes at the moment"
+                ErrorCode.REQUEST_TIMED_OUT,
+                "the registry's topic does not accept writes at the moment: retry later",
             ) from None
 
     async def _answer(self, call: AnyCall) -> Any:
@@ -212,7 +217,9 @@ class RegistryCoordinator:
                     return await self._conclude(call, plan, verdict)
                 except Outdated:
                     continue
-        raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the registry changes too fast")
+        raise Refused(
+            ErrorCode.REQUEST_TIMED_OUT, "the registry changed during each attempt: retry later"
+        )
 
     async def _conclude(
         self, call: Proposal, plan: CheckPlan, verdict: CompatibilityVerdict

@@ -46,7 +46,10 @@ class KnownMarks:
         if not asked:
             return []
         if len(asked) > ASKED_MAX:
-            raise Refused(ErrorCode.INVALID_RECORD, "a batch has records of too many schemas")
+            raise Refused(
+                ErrorCode.INVALID_RECORD,
+                f"a batch refers to more than {ASKED_MAX} schemas: send smaller batches",
+            )
         answer = await self._ask(
             Vouch(
                 topic,

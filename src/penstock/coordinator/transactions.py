@@ -201,7 +201,10 @@ class TxnCoordinator:
         producer_id = self._producer_ids.take()
         if producer_id is None:
             self._out_of_ids.set()
-            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "out of producer ids for now")
+            raise Refused(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                "no producer id is available at the moment: retry later",
+            )
         return producer_id
 
     async def _keep_stock(self) -> None:

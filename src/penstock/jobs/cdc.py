@@ -34,7 +34,7 @@ from penstock.spark.topics import known_topic_ids, partitions_to_read
 
 VERSIONS_KEPT: Final = 3
 DELETED_KEPT_MS: Final = 7 * 86_400_000
-"""How much older than the newest event a deletion gets before its key is forgotten: one week."""
+"""Age of a deletion, relative to the newest event, at which its key is forgotten: one week."""
 KEY: Final = "_key"
 SAMPLES_MAX: Final = 3
 _CURRENT: Final = "_current"

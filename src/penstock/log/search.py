@@ -116,7 +116,7 @@ def _first_at(segment: Segment, timestamp: int, start_offset: int) -> tuple[int,
     indexed = segment.peek()
     assert indexed.index is not None
     assert indexed.times is not None
-    # Records before an entry of the time index are no newer than its timestamp.
+    # Records before an entry of the time index are not newer than its timestamp.
     from_offset = indexed.times.floor(timestamp)
     relative, start = indexed.index.entry(from_offset)
     for position, header in segment.headers(start, segment.base_offset + relative):

@@ -77,7 +77,7 @@ async def _either(stop: asyncio.Event, other: "asyncio.Future[T]") -> None:
     stopping.cancel()
 
 
-def refuse_strangers(config: NodeConfig) -> None:
+def refuse_open_access(config: NodeConfig) -> None:
     """Raises InvalidConfig unless every client that can reach the node has to authenticate."""
     if not config.is_insecure:
         configs = BrokerConfigs(config.overrides)
@@ -95,7 +95,7 @@ def run(config: NodeConfig, ready: Ready) -> None:
     """Runs `serve` on its own loop. Refuses -O, because assertions must stay on."""
     if sys.flags.optimize:
         raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
-    refuse_strangers(config)
+    refuse_open_access(config)
     warn_of_exposures(config)
     keep_freed()
     # A core file would contain every secret that requests brought along.

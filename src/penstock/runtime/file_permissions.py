@@ -14,7 +14,7 @@ class Readers(IntEnum):
 
     OWNER = 0
     GROUP = 1
-    EVERYBODY = 2
+    EVERY_USER = 2
 
 
 def readers_of(path: str, within: str = "/") -> Readers:
@@ -31,8 +31,8 @@ def readers_of(path: str, within: str = "/") -> Readers:
     return found
 
 
-def _allowed(path: Path, group: int, everybody: int) -> Readers:
+def _allowed(path: Path, group: int, other: int) -> Readers:
     mode = path.stat().st_mode
-    if mode & everybody:
-        return Readers.EVERYBODY
+    if mode & other:
+        return Readers.EVERY_USER
     return Readers.GROUP if mode & group else Readers.OWNER

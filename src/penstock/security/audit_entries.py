@@ -4,7 +4,7 @@ An entry records the principal, its address, the protocol endpoint, the action, 
 its outcome. It never contains values: no passwords, no config values, no records.
 
 Bounds: at most `WAITING_MAX` entries wait to be written. Further ones are counted, and the count
-becomes an entry as soon as there is room. Frequent events (denials, and commits without group
+becomes an entry as soon as there is capacity. Frequent events (denials, and commits without group
 membership) are written once in `WINDOW_MS` for each endpoint, principal, address, action and
 resources. The next such entry, or one at the end of the window, has the number of suppressed ones.
 
@@ -86,7 +86,7 @@ class Trail:
         self._waiting: deque[AuditEntry] = deque()
         self._windows: dict[tuple[str, ...], _Window] = {}
         self.lost = 0
-        """Entries that were dropped for lack of room and are not reported yet."""
+        """Entries that were dropped for lack of capacity and are not reported yet."""
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -66,7 +66,9 @@ class PlainExchange:
         try:
             authorization, name, password = message.decode().split("\0")
         except ValueError as error:
-            raise LoginFailed("not a PLAIN message") from error
+            raise LoginFailed(
+                "malformed PLAIN message: must be [authzid] NUL user NUL password"
+            ) from error
         if authorization not in ("", name):
             raise LoginFailed(f"{name!r} may not act for {authorization!r}")
         if not name or not password or not await self._verify(name, password, peer):
@@ -105,7 +107,7 @@ class BearerExchange:
         header, *fields = text.split("\x01")
         found = [field for field in fields if field.lower().startswith("auth=bearer ")]
         if not header.startswith(("n,", "y,")) or len(found) != 1:
-            raise LoginFailed("not an OAUTHBEARER message")
+            raise LoginFailed("malformed OAUTHBEARER message (RFC 7628)")
         return LoginStep(b"", await self._verify(found[0][len("auth=bearer ") :].strip()))
 
 
@@ -149,7 +151,10 @@ class Login:
         """Handles one message; raises LoginFailed, or Refused if no mechanism was chosen or
         too many clients authenticate."""
         if self._exchange is None:
-            raise Refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate before SaslHandshake")
+            raise Refused(
+                ErrorCode.ILLEGAL_SASL_STATE,
+                "SaslAuthenticate without SaslHandshake: send SaslHandshake first",
+            )
         try:
             step = await self._exchange.step(message, peer)
         except ScramFailed as failed:

@@ -73,7 +73,7 @@ def parse_keys(document: bytes) -> KeySet:
         TypeError,
         AssertionError,
     ) as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, "not a JSON Web Key Set") from error
+        raise Refused(ErrorCode.INVALID_CONFIG, "the document is not a JSON Web Key Set") from error
     keys: dict[str, Key] = {}
     for row in rows[:KEYS_MAX]:
         key = _key(row) if isinstance(row, dict) else None
@@ -126,7 +126,7 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Authenti
     try:
         claims = jwt.decode(token, key, registry=_registry()).claims
     except BadSignatureError as error:
-        raise LoginFailed("a token's signature is wrong") from error
+        raise LoginFailed("the token's signature does not match its key") from error
     except (JoseError, *MALFORMED) as error:
         raise LoginFailed(f"not a valid token: {error}") from error
     return judge(claims, rules, now_ms)
@@ -168,7 +168,7 @@ def _header(token: str) -> Mapping[str, Any]:
     try:
         header: object = extract_compact(token.encode("ascii"), registry=_registry()).headers()
     except (JoseError, *MALFORMED) as error:
-        raise LoginFailed("not a signed token") from error
+        raise LoginFailed("the token is not a signed JWT (JWS)") from error
     if not isinstance(header, dict):
         raise LoginFailed("the header of a token is not an object")
     return header

@@ -4,13 +4,13 @@ A check takes milliseconds of CPU time, on purpose, and any client may cause one
 one check at a time, and waiting checks are scheduled round robin: first by address, then by the
 given user name, whether or not the user exists. A client that floods the node therefore mostly
 delays itself. After a wrong password the address pauses for `REST_FACTOR` times the duration of
-the check, so that strangers cannot keep a CPU busy. The pause is at most `PATIENCE_S` divided by
-the number of checks waiting there, since legitimate clients may share a stranger's address.
+the check, so that attackers cannot keep a CPU busy. The pause is at most `PATIENCE_S` divided by
+the number of checks waiting there, since legitimate clients may share an attacker's address.
 
 Pure: waiters are any hashable values, and the time is a parameter.
 
 Bounds: `waiting_max` checks in all. The more of them share an address and a name, the sooner its
-next one is refused, so that other clients always find room.
+next one is refused, so that other clients can always wait.
 """
 
 from collections import OrderedDict

@@ -384,7 +384,7 @@ cdef inline Py_ssize_t field_bytes(bytes content) noexcept:
 
 
 cdef class _Buffer:
-    """A bytearray that grows by doubling; `room` reserves space before raw writes."""
+    """A bytearray that grows by doubling; `reserve` makes space for raw writes."""
 
     cdef bytearray content
     cdef Py_ssize_t used
@@ -395,7 +395,7 @@ cdef class _Buffer:
         self.content = bytearray(self.size)
         self.used = reserve
 
-    cdef uint8_t *room(self, Py_ssize_t more) except NULL:
+    cdef uint8_t *reserve(self, Py_ssize_t more) except NULL:
         if more > self.size - self.used:
             if self.used + more > INT32_MAX:
                 raise ValueError(_twin.BAD_RECORD_LENGTH)
@@ -454,7 +454,7 @@ def encode(
             fields = header_fields(headers)
             for content in fields:
                 body += field_bytes(<bytes>content)
-        out = buffer.room(body + 5)
+        out = buffer.reserve(body + 5)
         out = write_varint(out, body)
         out[0] = 0
         out = write_varint(out + 1, timestamp_delta)

@@ -280,7 +280,7 @@ def encode_rows(
 
 
 cdef class _Growing:
-    """A bytearray that grows by doubling; `room` reserves space before raw writes."""
+    """A bytearray that grows by doubling; `reserve` makes space for raw writes."""
 
     cdef bytearray content
     cdef Py_ssize_t used
@@ -291,7 +291,7 @@ cdef class _Growing:
         self.used = 0
         self.content = bytearray()
 
-    cdef uint8_t *room(self, Py_ssize_t more) except NULL:
+    cdef uint8_t *reserve(self, Py_ssize_t more) except NULL:
         if more > self.size - self.used:
             self.size = max(self.size * 2, self.used + more, 4096)
             PyByteArray_Resize(self.content, self.size)
@@ -317,7 +317,7 @@ cdef class _Cells:
         self.data = _Growing()
         self.rows = 0
         self.nulls = 0
-        (<int32_t *>self.ends.room(4))[0] = 0
+        (<int32_t *>self.ends.reserve(4))[0] = 0
         self.ends.used = 4
 
     cdef Py_ssize_t measure(
@@ -342,13 +342,13 @@ cdef class _Cells:
         Py_ssize_t high,
     ) except -1:
         cdef Py_ssize_t count = high - low, row, need, length
-        cdef uint8_t *out = self.data.room(total)
-        cdef int32_t *end = <int32_t *>self.ends.room(4 * count)
+        cdef uint8_t *out = self.data.reserve(total)
+        cdef int32_t *end = <int32_t *>self.ends.reserve(4 * count)
         cdef uint8_t *bits
         cdef int32_t at = <int32_t>self.data.used
         need = (self.rows + count + 7) // 8 - self.bits.used
         if need > 0:
-            memset(self.bits.room(need), 0, need)
+            memset(self.bits.reserve(need), 0, need)
             self.bits.used += need
         bits = <uint8_t *>PyByteArray_AS_STRING(self.bits.content)
         for row in range(low, high):
@@ -466,6 +466,6 @@ cdef int copy_numbers(
     _Growing target, array.array numbers, Py_ssize_t low, Py_ssize_t high
 ) except -1:
     if len(numbers) and high > low:
-        memcpy(target.room(8 * (high - low)), numbers.data.as_longlongs + low, 8 * (high - low))
+        memcpy(target.reserve(8 * (high - low)), numbers.data.as_longlongs + low, 8 * (high - low))
         target.used += 8 * (high - low)
     return 0

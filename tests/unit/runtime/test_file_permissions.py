@@ -16,10 +16,10 @@ from penstock.runtime.file_permissions import Readers, readers_of
         (0o440, Readers.GROUP),
         (0o660, Readers.GROUP),
         (0o620, Readers.GROUP),
-        (0o644, Readers.EVERYBODY),
-        (0o604, Readers.EVERYBODY),
-        (0o602, Readers.EVERYBODY),
-        (0o666, Readers.EVERYBODY),
+        (0o644, Readers.EVERY_USER),
+        (0o604, Readers.EVERY_USER),
+        (0o602, Readers.EVERY_USER),
+        (0o666, Readers.EVERY_USER),
     ],
 )
 def test_the_mode_says_who(tmp_path: Path, mode: int, readers: Readers) -> None:
@@ -32,8 +32,8 @@ def test_the_mode_says_who(tmp_path: Path, mode: int, readers: Readers) -> None:
 @pytest.mark.parametrize(
     ("mode", "readers"),
     [
-        (0o755, Readers.EVERYBODY),
-        (0o711, Readers.EVERYBODY),
+        (0o755, Readers.EVERY_USER),
+        (0o711, Readers.EVERY_USER),
         (0o750, Readers.GROUP),
         (0o700, Readers.OWNER),
     ],

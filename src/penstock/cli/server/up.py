@@ -128,7 +128,7 @@ def _up_cluster(
 
     from penstock.cli.server.local_cluster import ClusterPlan, LocalCluster
     from penstock.node.config import ALIASES, load
-    from penstock.node.process import refuse_strangers
+    from penstock.node.process import refuse_open_access
     from penstock.node.security.secret_exposure import told_aloud
 
     flags = {"host": host, "kafka_port": kafka_port, "http_port": http_port}
@@ -137,7 +137,7 @@ def _up_cluster(
     for name in ALIASES:
         if name in sets:
             raise UserError(f"{name} is for a single node; leave it out with --nodes {nodes}")
-    refuse_strangers(checked)
+    refuse_open_access(checked)
     _warn(told_aloud(sets))
     plan = ClusterPlan(
         Path(data or "./penstock-cluster"),

@@ -107,7 +107,7 @@ class QueueAdmin:
                 case ChangeKind.WAKE:
                     await self._queues.open(key, creates=False)
                 case _:
-                    raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {call.kind}")
+                    raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind of call {call.kind}")
         except Refused as refused:
             return refused
         except (Corrupt, OSError) as error:

@@ -183,14 +183,17 @@ def _finished_before(kept: QueueState) -> int:
 
 def _check_runs(partition: Partition, runs: Sequence[tuple[int, int]]) -> None:
     if len(runs) > RUNS_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"more than {RUNS_MAX} runs")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"too many offset ranges: send at most {RUNS_MAX} per request",
+        )
     for first, last in runs:
         if not 0 <= first <= last:
             raise Refused(ErrorCode.INVALID_REQUEST, f"invalid offset range {first}..{last}")
         if last >= partition.high_watermark:
             raise Refused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {last} is not below the end, {partition.high_watermark}",
+                f"offset {last} is not committed: must be below {partition.high_watermark}",
             )
 
 

@@ -190,7 +190,10 @@ class OpenQueue:
         """Hands out records now or as soon as there are any; `forget` ends the wait."""
         self._require_open()
         if len(self._takers) >= WAITING_MAX:
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait for this queue")
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                "too many consumers wait for this queue: retry later",
+            )
         self._takers[taker] = None
         self._serve()
 

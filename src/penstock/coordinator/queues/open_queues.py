@@ -146,7 +146,10 @@ class QueueCoordinator:
         if task is None:
             self.led_partition(key)
             if len(self._open) + len(self._opening) >= QUEUES_MAX:
-                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many queues are open")
+                raise Refused(
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                    "too many queues are open on this node: retry later",
+                )
             task = asyncio.get_running_loop().create_task(self._open_now(key, creates, reset))
             task.add_done_callback(lambda done: self._opened(key, done))
             self._opening[key] = task
@@ -186,7 +189,9 @@ class QueueCoordinator:
         settings = self.settings(key.group, self.topic_of(key))
         kept, loaded = await self._load(key, partition)
         if kept is None and not creates:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{key.group} has no position there")
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"share group {key.group} has not read this partition"
+            )
         if kept is None:
             begins = settings if reset is None else replace(settings, reset=reset)
             start = await self._resolve_start(partition, begins)
@@ -376,7 +381,9 @@ class QueueCoordinator:
         elif default is not None:
             snapshot = default
         else:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{key.group} has no position there")
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"share group {key.group} has not read this partition"
+            )
         payload = delivery_state.encode_snapshot(snapshot)
         await self.keeping.write(key, partition.leader_epoch, found.number, payload, True)
 

@@ -92,13 +92,13 @@ class QueueRouter:
                 await asyncio.sleep(min(self._backoff.delay_s(tries), wait_ms / 1000))
                 tries += 1
                 wait_ms = min(wait_ms, SLICE_MS)
-            by_node, nobody = self._by_leader(keys)
+            by_node, leaderless = self._by_leader(keys)
             if by_node:
                 taken = await self._wait_for_first(by_node, replace(wanted, wait_ms=wait_ms))
-            elif not any(refused.code in MOVING for refused in nobody.refused.values()):
-                taken = nobody  # The topic is gone.
+            elif not any(refused.code in MOVING for refused in leaderless.refused.values()):
+                taken = leaderless  # The topic is gone.
                 break
-            taken.refused |= nobody.refused
+            taken.refused |= leaderless.refused
         if wanted.wait_ms and 0 < len(taken.refused) < len(keys) and not taken.found:
             # The first refusal ended the wait at all nodes: further ones may refuse, too.
             taken = await self._look(keys, replace(wanted, wait_ms=0), on_wait)
@@ -140,13 +140,13 @@ class QueueRouter:
 
     def _by_leader(self, keys: Sequence[QueueKey]) -> tuple[dict[int, list[QueueKey]], Taken]:
         by_node: dict[int, list[QueueKey]] = {}
-        nobody = Taken()
+        leaderless = Taken()
         for key in keys:
             try:
                 by_node.setdefault(self._leader_of(key), []).append(key)
             except Refused as refused:
-                nobody.refused[key] = refused
-        return by_node, nobody
+                leaderless.refused[key] = refused
+        return by_node, leaderless
 
     def _leader_of(self, key: QueueKey) -> int:
         return leader_of(self._around.watcher.image, TopicId(key.topic_id), key.partition)

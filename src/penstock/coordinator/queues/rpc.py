@@ -234,7 +234,7 @@ def _refusal_in(answer: RulingAnswer) -> Refused | None:
 def ruling_received(sent: LeaseRuling) -> SettleCommand:
     """Decodes a command; refuses an invalid action."""
     if sent.verdict not in SettleAction.__members__.values():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown verdict {sent.verdict}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown action {sent.verdict}")
     return SettleCommand(
         QueueKey(sent.group_id, sent.topic_id, sent.partition),
         sent.member_id,

@@ -94,7 +94,7 @@ class QueueStateStore:
         self._rpc: BatchedRpc[_Waiting] = BatchedRpc(
             CHANNEL, self._send, channels=1, size_of=lambda one: one.size, bytes_max=REQUEST_BYTES
         )
-        self._loaded: Callable[[], None] = _nobody
+        self._loaded: Callable[[], None] = _ignore
         self.host: ShardHost[StateShard] = ShardHost(
             STATES.name,
             around,
@@ -162,7 +162,10 @@ class QueueStateStore:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         waiting = _Waiting(call, asyncio.get_running_loop().create_future())
         if not self._rpc.send(record.leader, waiting):
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "too many calls wait for queue state: retry later",
+            )
         return waiting.future
 
     async def _send(self, node_id: int, channel: str, sent: "list[_Waiting]") -> None:
@@ -189,7 +192,7 @@ class QueueStateStore:
         key = QueueKey(call.group_id, call.topic_id, call.partition)
         try:
             if call.kind not in list(StateRequestKind):
-                raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {call.kind}")
+                raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind of call {call.kind}")
             self.host.runtime_of(shard_key(key)).call(decision_of(call), told)
         except Refused as refused:
             told(refused)
@@ -234,7 +237,7 @@ class QueueStateStore:
             asyncio.get_running_loop().call_soon(self._forget, runtime, topics)
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     pass
 
 

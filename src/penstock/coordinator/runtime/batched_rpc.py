@@ -221,4 +221,4 @@ async def ask_for_each(
 def check_count(answers: Sequence[object], items: Sequence[object]) -> None:
     """Raises PeerError unless there is one answer for each item."""
     if len(answers) != len(items):
-        raise PeerError(f"{len(answers)} answers to {len(items)} questions")
+        raise PeerError(f"{len(answers)} answers to {len(items)} items")

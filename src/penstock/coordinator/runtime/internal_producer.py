@@ -49,7 +49,7 @@ class InternalProducer:
             if code is not ErrorCode.NONE:
                 raise Refused(code, row.error_message)
             return row.base_offset
-        raise PeerError("a produce without an answer")
+        raise PeerError("the produce response has no answer for the partition")
 
     async def send(
         self,

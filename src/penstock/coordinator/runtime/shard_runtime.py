@@ -101,7 +101,10 @@ class ShardRuntime(Generic[S]):
         if not self.partition.is_valid():
             raise Refused(ErrorCode.NOT_COORDINATOR)
         if len(self._waiting) >= WAITING_MAX:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "too many calls wait for this coordinator: retry later",
+            )
         token = self._token = self._token + 1
         self._waiting[token] = answer
         try:

@@ -24,7 +24,7 @@ ReadersOf = Callable[[str], Readers]
 
 
 def exposures(config: NodeConfig, readers_of: ReadersOf) -> list[str]:
-    """Warnings about exposed secrets. Raises InvalidConfig for files that everybody may read."""
+    """Warnings about exposed secrets. Raises InvalidConfig for files that every user may read."""
     configs = BrokerConfigs(config.overrides)
     found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
     warnings: list[str] = []
@@ -70,7 +70,7 @@ def _check_file(name: str, path: str, readers_of: ReadersOf) -> list[str]:
         readers = readers_of(path)
     except OSError:
         return []  # The code that needs the file reports the error.
-    if readers is Readers.EVERYBODY:
+    if readers is Readers.EVERY_USER:
         raise InvalidConfig(
             f"{path} ({name}): every user of this machine can read or change it; chmod 600 {path}"
         )

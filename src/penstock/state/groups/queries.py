@@ -72,7 +72,7 @@ def find(shard: GroupShard, group_id: str) -> Group | None:
 
 
 def check_groups_max(shard: GroupShard, group_id: str) -> None:
-    """Raises Refused if the shard has no room for one more group."""
+    """Raises Refused if the shard has as many groups as it may have."""
     size = max(len(shard.groups), len(shard.offsets.committed))
     if find(shard, group_id) is None and size >= shard.config.groups_max:
         raise Refused(

@@ -58,7 +58,7 @@ class ShareGroupHeartbeatRequest:
     rack_id: str | None = string(nullable=True, default=None)
     subscribed_topic_names: Sequence[str] | None = array(string, nullable=True, default=None)
     is_declaration: bool = boolean(default=False, tag=10000)
-    """Makes the group known as a reader of these topics; nobody joins it."""
+    """Registers the group as a reader of these topics, without members."""
 
 
 @struct()

@@ -31,7 +31,7 @@ def said(overrides: dict[str, str], host: str = "127.0.0.1") -> list[str]:
 def test_a_secret_that_everybody_may_read_is_refused_and_how_to_mend_it(
     config: NodeConfig,
 ) -> None:
-    found = {"/k.pem": Readers.EVERYBODY, "/c.pem": Readers.EVERYBODY}
+    found = {"/k.pem": Readers.EVERY_USER, "/c.pem": Readers.EVERY_USER}
     with pytest.raises(InvalidConfig, match=r"every user .* chmod 600 /k\.pem"):
         exposures(config, found.__getitem__)
     found["/k.pem"] = Readers.GROUP
@@ -52,12 +52,12 @@ def test_who_misses_a_file_says_so_later() -> None:
 
 def test_certificates_and_other_sources_of_keys_are_nobodys_secret() -> None:
     overrides = {"ssl.truststore.location": "/ca.pem", "encryption.kek.source": "env:KEK"}
-    assert exposures(NodeConfig(overrides=overrides), lambda path: Readers.EVERYBODY) == []
+    assert exposures(NodeConfig(overrides=overrides), lambda path: Readers.EVERY_USER) == []
 
 
 def test_a_config_file_with_a_password_in_it_is_a_secret() -> None:
     def everybody(path: str) -> Readers:
-        return Readers.EVERYBODY
+        return Readers.EVERY_USER
 
     assert check_config_file("/node.toml", ["num.partitions", "listeners"], everybody) == []
     for name in ("ssl.key.password", "sqs.credentials", "etcd.password"):

@@ -145,7 +145,8 @@ def _describe_all(
         try:
             if number >= ROWS_MAX:
                 raise Refused(
-                    ErrorCode.POLICY_VIOLATION, f"One request may name {ROWS_MAX} resources."
+                    ErrorCode.POLICY_VIOLATION,
+                    f"Too many resources: send at most {ROWS_MAX} per request.",
                 )
             _check_resource(ctx, call, key, Operation.DESCRIBE_CONFIGS)
             result.configs = yield from _described(ctx, request, resource)
@@ -275,7 +276,10 @@ def _operation(code: int) -> Op:
     try:
         return Op(code)
     except ValueError:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {code}.") from None
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Unknown config operation {code}: must be 0 (set) to 3 (subtract).",
+        ) from None
 
 
 async def _alter_all(
@@ -293,7 +297,8 @@ async def _alter_all(
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
             if number >= ROWS_MAX:
                 raise Refused(
-                    ErrorCode.POLICY_VIOLATION, f"One request may name {ROWS_MAX} resources."
+                    ErrorCode.POLICY_VIOLATION,
+                    f"Too many resources: send at most {ROWS_MAX} per request.",
                 )
             if key == (TOPIC, ""):
                 raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")

@@ -221,7 +221,10 @@ class Attempt:
             if epoch < 0 and partition.leader_state is None:
                 raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # Perhaps not replicated yet.
             if epoch < 0:
-                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "this log does not know the epoch")
+                raise Refused(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"unknown leader epoch {followed.last_fetched_epoch}: this log has none of it",
+                )
             if epoch < followed.last_fetched_epoch or end < followed.offset:
                 found.diverging = (epoch, end)
                 return None

@@ -243,14 +243,15 @@ def _append(
         raise ready
     batch = ready if ready is not None else data.records
     if not batch:
-        raise Refused(ErrorCode.INVALID_RECORD, "records are missing")
+        raise Refused(ErrorCode.INVALID_RECORD, "missing records: send one batch per partition")
     if ctx.partitions.pressure.is_on:
         _check_pressure(ctx, partition)
     header = records.check_batch(batch)
     rules = partition.rules
     if header.attributes & TRANSACTIONAL and not in_txn:
         raise Refused(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id is missing"
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "missing transactional id: a transactional batch needs one",
         )
     _check(header, len(batch), rules, call.version, now_ms)
     if rules.append_time:
@@ -289,7 +290,10 @@ def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, no
         )
     attributes = header.attributes
     if attributes & 7 == ZSTD and version < ZSTD_SINCE:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            "zstd needs Produce version 7: upgrade the client, or use another codec",
+        )
     if not rules.append_time and (newest := header.max_timestamp) != NO_TIMESTAMP:
         # Only the header of a single-record batch identifies the record.
         indexes = range(1 if header.count == 1 else 0)

@@ -108,7 +108,7 @@ class Cursor(Followed):
             session.wake_later()
 
 
-def nobody() -> None:
+def ignore() -> None:
     pass
 
 
@@ -144,9 +144,9 @@ class ReplicaSession:
         """Cursors whose follower left the ISR: their offsets count again with the next request."""
         self._resting: dict[Cursor, None] = {}
         # Callbacks of the parked request; no-ops while there is none.
-        self.wake: Callable[[], None] = nobody
-        self.wake_later: Callable[[], None] = nobody
-        self.conclude: Callable[[], None] = nobody
+        self.wake: Callable[[], None] = ignore
+        self.wake_later: Callable[[], None] = ignore
+        self.conclude: Callable[[], None] = ignore
 
     def begin(self, forgotten: Iterable[tuple[TopicKey, int]]) -> None:
         """Begins the next request: answers the previous one and drops forgotten partitions."""
@@ -209,7 +209,7 @@ class ReplicaSession:
         """No-op: served cursors rest, and come last when they are active again."""
 
     def unpark(self) -> None:
-        self.wake = self.wake_later = self.conclude = nobody
+        self.wake = self.wake_later = self.conclude = ignore
 
     def close(self) -> None:
         self.conclude()

@@ -55,7 +55,8 @@ async def check_schemas(
                 raise
             # Retriable for producers.
             raise Refused(
-                ErrorCode.REQUEST_TIMED_OUT, "the schema registry is not available"
+                ErrorCode.REQUEST_TIMED_OUT,
+                "the schema registry is unavailable, so schema ids cannot be verified: retry later",
             ) from refused
         if unknown:
             raise Refused(

@@ -186,7 +186,7 @@ async def _host(ctx: GroupContext, call: Call, key_type: int, key: str) -> Shard
             raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if key.count(":") < 2:
             raise Refused(
-                ErrorCode.INVALID_REQUEST, "key is not a group, a topic id and a partition"
+                ErrorCode.INVALID_REQUEST, "invalid key: must be GROUP:TOPIC_ID:PARTITION"
             )
         await ctx.queues.keeping.ensure()
         return ctx.queues.keeping.host

@@ -46,7 +46,7 @@ def _require(
         raise Refused(ErrorCode.INVALID_GROUP_ID)
     found = ctx.image.topics.get(topic)
     if found is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}.")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} does not exist.")
     return found
 
 

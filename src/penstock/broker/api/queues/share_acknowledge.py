@@ -121,7 +121,10 @@ def rulings_of(
         first, last = batch.first_offset, batch.last_offset
         kinds = batch.acknowledge_types
         if first <= following or last < first:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are out of order")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"invalid offset range {first}..{last}: send ranges in ascending order",
+            )
         following = last
         if len(kinds) not in (1, last - first + 1):
             raise Refused(
@@ -149,11 +152,12 @@ def _check_note(batch: AcknowledgementBatch) -> None:
     if not -1 <= batch.delay_ms <= DELAY_MS_MAX:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"delay of {batch.delay_ms} ms is not within 0..{DELAY_MS_MAX}",
+            f"invalid delay of {batch.delay_ms} ms: must be 0 to {DELAY_MS_MAX} ms",
         )
     if not -1 <= batch.lock_ms <= LOCK_MS_MAX:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"lease of {batch.lock_ms} ms is not within 0..{LOCK_MS_MAX}"
+            ErrorCode.INVALID_REQUEST,
+            f"invalid lease of {batch.lock_ms} ms: must be 0 to {LOCK_MS_MAX} ms",
         )
 
 
@@ -193,7 +197,7 @@ def check_caller(
     if not group_id or not may_group(ctx, call, Operation.READ, group_id):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not member_id:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a member id is required")
+        raise Refused(ErrorCode.INVALID_REQUEST, "missing member id: join the share group first")
     return group_id, member_id
 
 

@@ -64,7 +64,7 @@ def _visible(ctx: QueueContext, call: Call, name: str, operation: Operation) -> 
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = ctx.image.topics.get(name)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} does not exist.")
     return topic
 
 

@@ -69,7 +69,10 @@ class BrokerShareSession:
         for place in forgotten:
             self.partitions.pop(place, None)
         if len(self.partitions) > PARTITIONS_MAX:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"too many partitions in the share session: at most {PARTITIONS_MAX}",
+            )
 
     def served(self, place: Place) -> None:
         """Moves a partition that had records to the end: others come first next time."""

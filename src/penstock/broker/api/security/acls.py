@@ -98,7 +98,9 @@ async def create_acls(
         try:
             _check_caller(ctx, call, Operation.ALTER)
             if at >= ROWS_MAX:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} bindings at once")
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST, f"too many ACLs: send at most {ROWS_MAX} per request"
+                )
             resource, entry = _binding(creation)
             wanted.setdefault(resource, []).append((at, entry))
         except Refused as refused:
@@ -121,7 +123,9 @@ async def delete_acls(
     try:
         _check_caller(ctx, call, Operation.ALTER)
         if len(request.filters) > ROWS_MAX:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} filters at once")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"too many filters: send at most {ROWS_MAX} per request"
+            )
         filters = [_filter(asked) for asked in request.filters]
         matched, revision = await acls.remove(ctx.store, ctx.image, filters)
     except Refused as refused:
@@ -179,7 +183,9 @@ def _binding(creation: AclCreation) -> tuple[Resource, AclEntry]:
     if kind not in APPLICABLE:
         raise Refused(ErrorCode.INVALID_REQUEST, f"unknown resource type {kind}")
     if pattern not in (Pattern.LITERAL, Pattern.PREFIXED):
-        raise Refused(ErrorCode.INVALID_REQUEST, "pattern type must be literal or prefixed")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "invalid pattern type: must be literal or prefixed"
+        )
     if not name or len(name.encode()) > acls.NAME_BYTES_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, "resource name is empty or too long")
     if kind == ResourceType.CLUSTER and name != CLUSTER_NAME:
@@ -190,7 +196,7 @@ def _binding(creation: AclCreation) -> tuple[Resource, AclEntry]:
     if operation != ALL_OPERATIONS and operation not in APPLICABLE[ResourceType(kind)]:
         raise Refused(ErrorCode.INVALID_REQUEST, f"operation {operation} is not for this resource")
     if creation.permission_type not in (Permission.ALLOW, Permission.DENY):
-        raise Refused(ErrorCode.INVALID_REQUEST, "permission type must be allow or deny")
+        raise Refused(ErrorCode.INVALID_REQUEST, "invalid permission type: must be allow or deny")
     sort, colon, who = creation.principal.partition(":")
     if not (sort and colon and who) or len(creation.principal) > acls.NAME_BYTES_MAX:
         raise Refused(
@@ -198,7 +204,7 @@ def _binding(creation: AclCreation) -> tuple[Resource, AclEntry]:
             f"principal {creation.principal!r} must have the form User:name",
         )
     if not creation.host or len(creation.host) > acls.NAME_BYTES_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, "host must be an address or *")
+        raise Refused(ErrorCode.INVALID_REQUEST, "invalid host: must be an IP address or *")
     entry = AclEntry(creation.principal, creation.host, operation, creation.permission_type)
     return Resource(kind, name, pattern), entry
 
@@ -211,7 +217,10 @@ def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> Filter:
         asked.permission_type,
     ):
         if value < ANY:
-            raise Refused(ErrorCode.INVALID_REQUEST, "the filter has unknown elements")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "invalid filter: unknown resource type, pattern type, operation or permission",
+            )
     return Filter(
         asked.resource_type_filter,
         asked.resource_name_filter,

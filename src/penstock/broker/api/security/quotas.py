@@ -73,7 +73,9 @@ def _filter(components: Sequence[ComponentData], is_strict: bool) -> EntityFilte
     named: dict[EntityType, EntityName] = {}
     any_named: set[EntityType] = set()
     if duplicates(component.entity_type for component in components):
-        raise Refused(ErrorCode.INVALID_REQUEST, "an entity type occurs twice in the filter")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "duplicate entity type in the filter: name each type once"
+        )
     for component in components:
         kind = _type(component.entity_type)
         if component.match_type == ANY_NAME and component.match is None:
@@ -117,9 +119,15 @@ async def alter_client_quotas(
             if not may_cluster(ctx, call, Operation.ALTER_CONFIGS):
                 raise Refused(DENIED)
             if at >= ROWS_MAX:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} entities at once")
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    f"too many entities: send at most {ROWS_MAX} per request",
+                )
             if _identity(entry) in twice:
-                raise Refused(ErrorCode.INVALID_REQUEST, "an entity occurs twice in the request")
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    "duplicate entity in the request: name each entity once",
+                )
             changed = await quotas.alter(
                 ctx.store,
                 ctx.image,

@@ -31,7 +31,7 @@ from penstock.wire.messages.sasl import (
 )
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-NOBODY = ""
+NO_USER = ""
 """Name in the row of a request for all users that was refused: no user has this name."""
 MAY_NOT_SEE = "listing credentials needs DESCRIBE on the cluster"
 MAY_NOT_CHANGE = "changing credentials needs ALTER on the cluster"
@@ -52,7 +52,7 @@ def describe_user_scram_credentials(
                 DescribeUserScramCredentialsResult(
                     user=name, error_code=DENIED, error_message=MAY_NOT_SEE, credential_infos=()
                 )
-                for name in dict.fromkeys(asked or [NOBODY])
+                for name in dict.fromkeys(asked or [NO_USER])
             ],
         )
     twice = duplicates(asked)
@@ -102,7 +102,10 @@ async def alter_user_scram_credentials(
             if not may_cluster(ctx, call, Operation.ALTER):
                 raise Refused(DENIED, MAY_NOT_CHANGE)
             if at >= ROWS_MAX:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} users at once")
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    f"too many users: send at most {ROWS_MAX} per request",
+                )
             if name in twice:
                 raise Refused(ErrorCode.DUPLICATE_RESOURCE, f"{name!r} occurs twice in the request")
             wanted = _wanted(request, name)

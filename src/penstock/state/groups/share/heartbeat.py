@@ -6,8 +6,8 @@ member's epoch differs, so a lost response is simply repeated.
 
 A declaration makes a group known that reads without members, as gateways do; it changes no member.
 
-A new epoch begins when a member comes or goes, when a subscription changes, and when the topics
-that somebody reads change.
+A new epoch begins when a member joins or leaves, when a subscription changes, and when a subscribed
+topic changes.
 """
 
 from collections.abc import Iterable, Mapping
