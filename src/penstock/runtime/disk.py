@@ -23,8 +23,8 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Sequence
 
 from penstock.base.ports import Buffer
 
@@ -238,7 +238,8 @@ class LocalDisk:
         assert open_files_max > 0
         self._open_files_max = open_files_max
         self._lock = threading.Lock()
-        self._files: weakref.WeakSet[LocalFile] = weakref.WeakSet()
+        # Files by directory: a rename must not look at the files of every partition.
+        self._files: defaultdict[str, weakref.WeakSet[LocalFile]] = defaultdict(weakref.WeakSet)
         # Files with a descriptor, in clock order. Weak, because an unlinked and unused file would
         # otherwise keep its descriptor, and the disk its space.
         self._opened: deque[weakref.ref[LocalFile]] = deque()
@@ -257,7 +258,7 @@ class LocalDisk:
             with self._lock:
                 self._attach(file, descriptor)
         with self._lock:
-            self._files.add(file)
+            self._files[os.path.dirname(path)].add(file)
         return file
 
     def exists(self, path: str) -> bool:
@@ -281,14 +282,16 @@ class LocalDisk:
         with self._lock:
             self._pin(new)
             os.rename(old, new)
-            inside = old + "/"
-            for file in list(self._files):
-                if file._pinned:
-                    continue
-                if file._path == old:
-                    file._path = new
-                elif file._path.startswith(inside):
+            moved = self._at(old)
+            if os.path.isdir(new):
+                inside = old + "/"
+                for directory in [one for one in self._files if f"{one}/".startswith(inside)]:
+                    moved += self._files.pop(directory)
+            for file in moved:
+                if not file._pinned:
+                    self._detach(file)
                     file._path = new + file._path[len(old) :]
+                    self._files[os.path.dirname(file._path)].add(file)
 
     def unlink(self, path: str) -> None:
         with self._lock:
@@ -297,6 +300,8 @@ class LocalDisk:
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
+        with self._lock:
+            self._files.pop(path, None)
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -346,7 +351,7 @@ class LocalDisk:
         with self._lock:
             descriptor = file._descriptor
             if descriptor is None:
-                if file._pinned or file not in self._files:
+                if file._pinned or file not in self._siblings(file._path):
                     raise OSError(errno.EBADF, "the file was closed", file._path)
                 descriptor = Descriptor(os.open(file._path, os.O_RDWR | os.O_CLOEXEC))
                 self._attach(file, descriptor)
@@ -380,16 +385,30 @@ class LocalDisk:
 
     def _pin(self, path: str) -> None:
         """Pins the files at `path` to their inode, because the path is about to lead elsewhere."""
-        for file in list(self._files):
-            if file._path == path and not file._pinned:
-                if file._descriptor is None:
-                    with contextlib.suppress(FileNotFoundError):
-                        self._attach(file, Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC)))
-                file._pinned = True
+        for file in self._at(path):
+            if file._descriptor is None:
+                with contextlib.suppress(FileNotFoundError):
+                    self._attach(file, Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC)))
+            file._pinned = True
+
+    def _at(self, path: str) -> list[LocalFile]:
+        """Returns the open files that `path` leads to."""
+        return [one for one in self._siblings(path) if one._path == path and not one._pinned]
+
+    def _siblings(self, path: str) -> Collection[LocalFile]:
+        return self._files.get(os.path.dirname(path), ())
+
+    def _detach(self, file: LocalFile) -> None:
+        directory = os.path.dirname(file._path)
+        files = self._files.get(directory)
+        if files is not None:
+            files.discard(file)
+            if not files:
+                del self._files[directory]
 
     def _forget(self, file: LocalFile) -> None:
         with self._lock:
-            self._files.discard(file)
+            self._detach(file)
             file._descriptor = None
             with contextlib.suppress(ValueError):
                 self._opened.remove(weakref.ref(file))

@@ -242,6 +242,19 @@ def test_a_file_follows_renames_of_itself_and_of_its_directory(
     assert file.read(0, 10) == b"mine"
 
 
+def test_a_rename_looks_only_at_files_of_its_directory(disk: LocalDisk, tmp_path: Path) -> None:
+    opened = []
+    for name in ("t", "u", "v/w"):
+        disk.mkdir(f"{tmp_path}/{name}")
+        opened.append(disk.open(f"{tmp_path}/{name}/a", create=True))
+    assert list(disk._siblings(f"{tmp_path}/t/b")) == opened[:1]
+    disk.rename(f"{tmp_path}/v", f"{tmp_path}/x")
+    assert list(disk._siblings(f"{tmp_path}/x/w/b")) == opened[2:]
+    for file in opened:
+        file.close()
+    assert not disk._files
+
+
 @pytest.mark.parametrize("how", ["unlinked", "replaced"])
 def test_a_file_stays_readable_after_its_name_is_gone(tmp_path: Path, how: str) -> None:
     disk = LocalDisk(open_files_max=1)
