@@ -22,6 +22,8 @@ _HOMES = {
     "Reject": "penstock.app.task",
     "Retry": "penstock.app.task",
     "SyncClient": "penstock.app.sync",
+    "Task": "penstock.app.task",
+    "TaskFailed": "penstock.app.replies",
     "Unreachable": "penstock.client.errors",
     "Worker": "penstock.app.worker",
 }

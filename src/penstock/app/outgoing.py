@@ -16,7 +16,7 @@ from penstock.state.queues.delivery_headers import DEDUP_ID, DELAY_MS, DELIVER_A
 from penstock.state.queues.policy import PRIORITY_MAX
 
 Payload: TypeAlias = Any
-"""bytes, str, None, or any value that JSON can express."""
+"""bytes, str, None, or any value that JSON can express, such as a Pydantic model or a dataclass."""
 Key: TypeAlias = bytes | str | None
 HeaderValue: TypeAlias = bytes | str | int | None
 Headers: TypeAlias = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None
@@ -78,6 +78,9 @@ def encode_payload(payload: Payload) -> bytes | None:
         return payload.encode()
     if isinstance(payload, bytearray | memoryview):
         return bytes(payload)
+    if (dump := getattr(payload, "model_dump_json", None)) is not None:
+        text: str = dump()  # A Pydantic model.
+        return text.encode()
     try:
         return msgspec.json.encode(payload)
     except (TypeError, NotImplementedError) as error:

@@ -105,6 +105,16 @@ def arguments_of(handler: Callable[..., Any]) -> Arguments:
     return lambda message: (message, _payload(decode, message))
 
 
+def result_decoder_of(handler: Callable[..., Any]) -> Decode:
+    """Decoder of a handler's results, by its return annotation; without one, of any JSON."""
+    called = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)  # noqa: B004 - its annotations are wanted
+    try:
+        kind = typing.get_type_hints(called, include_extras=True).get("return")
+    except NameError:
+        kind = None
+    return msgspec.json.decode if kind in (None, Any, type(None)) else decoder_of(kind)
+
+
 def _payload(decode: Decode, message: Received) -> Any:
     if message.is_tombstone:
         raise InvalidPayload("the message has no payload")
@@ -131,4 +141,4 @@ def _hints(handler: Callable[..., Any], name: str) -> dict[str, Any]:
         ) from None
 
 
-__all__ = ["Arguments", "InvalidPayload", "arguments_of", "decoder_of"]
+__all__ = ["Arguments", "InvalidPayload", "arguments_of", "decoder_of", "result_decoder_of"]

@@ -10,10 +10,16 @@ the handler's choice.
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, Unpack
 
+from penstock.app.client import Client
 from penstock.app.durations import Duration, seconds_of
-from penstock.app.payloads import Arguments, InvalidPayload, arguments_of
+from penstock.app.message import LogMessage
+from penstock.app.options import PublishOptions
+from penstock.app.outgoing import Payload
+from penstock.app.payloads import Arguments, InvalidPayload, arguments_of, result_decoder_of
+from penstock.app.publish import Published
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random
 from penstock.base.retry import bound_s
 
@@ -25,6 +31,21 @@ Takes the message, its payload as the annotated type, or both; see `penstock.app
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class TaskHost(Protocol):
+    """Worker of a task, as far as publishing its messages needs it."""
+
+    @property
+    def client(self) -> Client: ...
+
+    def publish_blocking(
+        self, topic: str, payload: Payload, options: PublishOptions
+    ) -> Published: ...
+
+    async def call(
+        self, topic: str, payload: Payload, timeout_s: float, options: PublishOptions
+    ) -> LogMessage: ...
 
 
 class Reject(Exception):
@@ -72,6 +93,9 @@ class Task(Generic[T, R]):
     timeout_s: float | None
     order: str | None
     prefetch: int
+    then: "str | Task[Any, Any] | None" = None
+    """Topic or task that results are published to."""
+    host: TaskHost | None = field(default=None, repr=False, compare=False)
     arguments: Arguments = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +109,42 @@ class Task(Generic[T, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler(*args, **kwargs)
+
+    async def publish(self, payload: T, **options: Unpack[PublishOptions]) -> Published:
+        """Publishes a message for this task, and waits until it is on disk.
+
+        Takes the options of `Client.publish`. Within a running worker, or in `async with worker:`.
+
+        >>> await send_mail.publish({"to": "ann"}, delay="15m", priority=5)
+        """
+        return await self._host().client.publish(self.topics[0], payload, **options)
+
+    def delay(self, payload: T, **options: Unpack[PublishOptions]) -> Published:
+        """Like `publish`, but blocks: for code without asyncio. Connects on its first call."""
+        return self._host().publish_blocking(self.topics[0], payload, options)
+
+    async def call(
+        self, payload: T, *, timeout: Duration = 30.0, **options: Unpack[PublishOptions]
+    ) -> R:
+        """Publishes a message and waits for the result of its handler.
+
+        Raises `TaskFailed` after the last failed attempt, and TimeoutError after `timeout`. The
+        message may still be handled then. Within a running worker, or in `async with worker:`.
+
+        >>> price = await quote.call({"item": 7}, timeout="5s")
+        """
+        reply = await self._host().call(self.topics[0], payload, seconds_of(timeout), options)
+        result: R = None if reply.is_tombstone else result_decoder_of(self.handler)(reply.payload)  # type: ignore[assignment]
+        return result
+
+    def _host(self) -> TaskHost:
+        if self.host is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{self.name} belongs to no worker")
+        return self.host
+
+    @property
+    def then_topic(self) -> str | None:
+        return self.then.topics[0] if isinstance(self.then, Task) else self.then
 
     @property
     def name(self) -> str:

@@ -10,11 +10,14 @@ messages are released for immediate redelivery to another worker.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
-from typing import Any
+from typing import Any, TypeAlias
 
+from penstock.app.client import Client
 from penstock.app.message import Message
 from penstock.app.queue_reader import QueueReader
+from penstock.app.replies import reply_headers
 from penstock.app.task import Retry as TaskRetry
 from penstock.app.task import Task
 from penstock.base.errors import Refused
@@ -22,22 +25,43 @@ from penstock.base.ports import Random, Workers
 from penstock.base.retry import Retry
 from penstock.client.errors import RETRIABLE
 
+CallNext: TypeAlias = Callable[[Message], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[Message, CallNext], Awaitable[Any]]
+"""Code around handlers: awaits `call_next(message)` and returns its result."""
+
 log = logging.getLogger("penstock.worker")
 
 _WAIT_S = 30.0
 _PAUSE_S = (1.0, 5.0)
 
 
+def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
+    async def call(message: Message) -> Any:
+        return await middleware(message, call_next)
+
+    return call
+
+
 class TaskRunner:
     """`await run()` until `stop()`; then `await finish(grace_s)`."""
 
     def __init__(
-        self, task: Task[Any, Any], reader: QueueReader, workers: Workers, random: Random
+        self,
+        task: Task[Any, Any],
+        client: Client,
+        reader: QueueReader,
+        workers: Workers,
+        random: Random,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self.task = task
         self.handled = 0
         self.failed = 0
+        self._client = client
         self._reader = reader
+        self._run_handler: CallNext = self._call
+        for one in reversed(middleware):
+            self._run_handler = _around(one, self._run_handler)
         self._workers = workers
         self._random = random
         self._retry = Retry(random, *_PAUSE_S)
@@ -118,32 +142,42 @@ class TaskRunner:
 
     async def _handle(self, message: Message) -> None:
         try:
-            async with asyncio.timeout(self.task.timeout_s):
-                if message.is_traced:
-                    with message.span():
-                        await self._call(message)
-                else:
-                    await self._call(message)
+            with message.span():
+                async with asyncio.timeout(self.task.timeout_s):
+                    result = await self._run_handler(message)
+                if not message.is_settled:
+                    await self._publish_result(message, result)
         except Exception as error:  # noqa: BLE001 - any error is the message's failure
             self.failed += 1
             if not message.is_settled:
-                self._fail(message, error)
+                await self._fail(message, error)
             return
         self.handled += 1
         if not message.is_settled:
             self._settled(message, message.accept())
 
-    async def _call(self, message: Message) -> None:
+    async def _publish_result(self, message: Message, result: Any) -> None:
+        """Publishes the result for the next task, and for a caller that waits for it.
+
+        A message that is handled again within the deduplication window is passed on once.
+        """
+        topic = self.task.then_topic
+        if topic is not None and result is not None:
+            origin = f"{message.topic}-{message.partition}-{message.offset}"
+            await self._client.publish(topic, result, key=message.key, dedup_id=origin)
+        if (reply := reply_headers(message)) is not None:
+            await self._client.publish(reply[0], result, headers=reply[1])
+
+    async def _call(self, message: Message) -> Any:
         arguments = self.task.arguments(message)
         if self.task.is_async:
-            await self.task.handler(*arguments)
-        elif message.is_traced:
+            return await self.task.handler(*arguments)
+        if message.is_traced:
             # The thread inherits the current span.
-            await self._workers.run(copy_context().run, self.task.handler, *arguments)
-        else:
-            await self._workers.run(self.task.handler, *arguments)
+            return await self._workers.run(copy_context().run, self.task.handler, *arguments)
+        return await self._workers.run(self.task.handler, *arguments)
 
-    def _fail(self, message: Message, error: Exception) -> None:
+    async def _fail(self, message: Message, error: Exception) -> None:
         task, attempt = self.task, message.attempt
         if task.is_final(error, attempt):
             log.error(
@@ -154,6 +188,11 @@ class TaskRunner:
                 error,
                 exc_info=error,
             )
+            if (reply := reply_headers(message, error)) is not None:
+                try:
+                    await self._client.publish(reply[0], None, headers=reply[1])
+                except (Refused, OSError) as refused:
+                    log.warning("%r: the caller is not told of its failure: %s", message, refused)
             self._settled(message, message.refuse(error))
             return
         delay_s = task.delay_s(error, attempt, self._random)

@@ -13,25 +13,39 @@ handlers may finish within `grace`; all other messages are released. A second si
 """
 
 import asyncio
+import atexit
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar, Unpack, overload
 
 import uvloop
 
 from penstock.app.client import Client
 from penstock.app.durations import Duration, seconds_of
-from penstock.app.message import Message
-from penstock.app.options import ClientOptions, NoOptions, default_brokers, refuse_unknown
+from penstock.app.message import LogMessage, Message
+from penstock.app.options import (
+    ClientOptions,
+    NoOptions,
+    PublishOptions,
+    default_brokers,
+    refuse_unknown,
+)
+from penstock.app.outgoing import Payload, encode_headers
+from penstock.app.publish import Published
+from penstock.app.replies import SUFFIX, Replies
+from penstock.app.sync import SyncClient
 from penstock.app.task import Handler, Reject, Retry, RetryBackoff, Task
-from penstock.app.task_runner import TaskRunner
+from penstock.app.task_runner import Middleware, TaskRunner
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Workers
 from penstock.client.admin.admin import GROUP_CONFIGS
+from penstock.runtime.blocking import Mutex
 from penstock.runtime.random import SystemRandom
 from penstock.runtime.workers import ThreadWorkers
 
+M = TypeVar("M", bound=Middleware)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -47,6 +61,7 @@ _TASK_OPTIONS = (
     "order",
     "group",
     "prefetch",
+    "then",
 )
 _LOOK_S = 0.25
 _SILENT_S = 1.0
@@ -107,7 +122,13 @@ class Worker:
         self._threads = threads
         self.client_options = client_options
         client_options["random"] = self._random
+        self.middlewares: list[Middleware] = []
         self._client: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._replies: dict[str, Replies] = {}
+        self._connected: AsyncExitStack | None = None
+        self._blocking: tuple[str, SyncClient] | None = None
+        self._mutex = Mutex()
         self._runners: list[TaskRunner] = []
         self._stopped: asyncio.Event | None = None
         self._grace_over: asyncio.Event | None = None
@@ -125,6 +146,7 @@ class Worker:
         order: str | None = None,
         group: str | None = None,
         prefetch: int | None = None,
+        then: str | Task[Any, Any] | None = None,
         **unknown: Unpack[NoOptions],
     ) -> TaskDecorator:
         """Declares the decorated function as the handler of a queue's messages.
@@ -133,7 +155,8 @@ class Worker:
 
         `backoff` is the first pause between attempts, or a `RetryBackoff`. `no_retry` lists
         exceptions that dead-letter the message at once. `order="key"` handles the messages of one
-        key one at a time, in order, across all workers, retries included.
+        key one at a time, in order, across all workers, retries included. `then` is the task or
+        topic that results are published to, unless they are None.
         """
 
         refuse_unknown("Worker.task()", unknown, _TASK_OPTIONS)
@@ -151,11 +174,26 @@ class Worker:
                 None if timeout is None else seconds_of(timeout),
                 order,
                 concurrency if prefetch is None else prefetch,
+                then,
+                self,
             )
             self.tasks.append(task)
             return task
 
         return declare
+
+    def middleware(self, around: M) -> M:
+        """Declares code around every handler; the first one declared is the outermost.
+
+        >>> @worker.middleware
+        ... async def timed(message: Message, call_next: CallNext) -> object:
+        ...     with timer(message.topic):
+        ...         return await call_next(message)
+        """
+        self.middlewares.append(around)
+        return around
+
+    # Publishing.
 
     @property
     def client(self) -> Client:
@@ -163,9 +201,81 @@ class Worker:
         if self._client is None:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                "the worker is not running: use worker.client inside a handler",
+                "the worker is not running: publish inside a handler, or in `async with worker:`; "
+                "without asyncio, use `task.delay(...)`",
             )
         return self._client
+
+    async def __aenter__(self) -> "Worker":
+        """Connects without receiving messages, to publish and call tasks from other programs."""
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self._connect())
+        self._connected = stack
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        stack, self._connected = self._connected, None
+        if stack is not None:
+            await stack.aclose()
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[Client]:
+        """Client of this worker: one that is connected already, or a new one."""
+        if self._client is not None:
+            yield self._client
+            return
+        async with Client(self.brokers, **self.client_options) as client:
+            self._client, self._loop = client, asyncio.get_running_loop()
+            try:
+                yield client
+            finally:
+                replies, self._replies = list(self._replies.values()), {}
+                for one in replies:
+                    await one.close()
+                self._client = self._loop = None
+
+    def publish_blocking(self, topic: str, payload: Payload, options: PublishOptions) -> Published:
+        """Publishes from code without asyncio; see `Task.delay`."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise RuntimeError("delay() would block the event loop: use `await task.publish(...)`")
+        client, loop = self._client, self._loop
+        if client is not None and loop is not None:
+            work = client.publish(topic, payload, **options)
+            return asyncio.run_coroutine_threadsafe(work, loop).result()
+        return self._blocking_client().publish(topic, payload, **options)
+
+    def _blocking_client(self) -> SyncClient:
+        brokers = default_brokers(self.brokers)
+        with self._mutex:
+            if self._blocking is not None and self._blocking[0] != brokers:
+                self._blocking[1].close(drain=False)
+                self._blocking = None
+            if self._blocking is None:
+                client = SyncClient(brokers, **self.client_options)
+                client.connect()
+                atexit.register(client.close)
+                self._blocking = brokers, client
+            return self._blocking[1]
+
+    async def call(
+        self, topic: str, payload: Payload, timeout_s: float, options: PublishOptions
+    ) -> LogMessage:
+        """Publishes a message and returns its reply; see `Task.call`."""
+        client = self.client
+        replies = self._replies.get(topic)
+        if replies is None:
+            replies = self._replies[topic] = Replies(client, topic + SUFFIX, self._random)
+        own = encode_headers(options.get("headers"))
+
+        async def publish(headers: dict[str, str]) -> None:
+            options["headers"] = (*own, *headers.items())
+            await client.publish(topic, payload, **options)
+
+        return await replies.call(publish, timeout_s)
 
     # Running.
 
@@ -202,8 +312,7 @@ class Worker:
         self._stop_count = 0
         plain = sum(task.concurrency for task in self.tasks if not task.is_async)
         threads = self._threads or ThreadWorkers(min(THREADS_MAX, max(1, plain)), name="task")
-        async with Client(self.brokers, **self.client_options) as client:
-            self._client = client
+        async with self._connect() as client:
             try:
                 await self._prepare(client)
                 self._runners = [self._runner(client, task, threads) for task in self.tasks]
@@ -213,7 +322,7 @@ class Worker:
                 await self._run_tasks()
             finally:
                 await self._finish()
-                self._client, self._runners = None, []
+                self._runners = []
 
     def _runner(self, client: Client, task: Task[Any, Any], threads: Workers) -> TaskRunner:
         reader = client.queue(
@@ -224,7 +333,7 @@ class Worker:
             renew_for=float(365 * 86_400),
         )
         log.info("%s reads %s in group %s", task.name, ", ".join(task.topics), task.group)
-        return TaskRunner(task, reader, threads, self._random)
+        return TaskRunner(task, client, reader, threads, self._random, self.middlewares)
 
     async def _run_tasks(self) -> None:
         assert self._stopped is not None
