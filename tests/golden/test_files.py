@@ -9,14 +9,14 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pytest
 
 from penstock.base.ids import TopicId
 from penstock.base.ports import Delete, Put
-from penstock.cluster.metadata import known_metadata_file
+from penstock.cluster.metadata import known_metadata
 from penstock.cluster.metadata.known_metadata import KnownKey, KnownMetadata
 from penstock.cluster.metadata.recovery import LogReport, NodeReport
 from penstock.cluster.replication.high_watermark_checkpoint import (
@@ -26,7 +26,6 @@ from penstock.cluster.replication.high_watermark_checkpoint import (
 )
 from penstock.cluster.storage.log_directories import directory_of
 from penstock.log import expected_batches
-from penstock.log.config import LogConfig
 from penstock.log.encryption import key_file
 from penstock.log.log import CleanState, Log
 from penstock.node import data_directory
@@ -47,6 +46,9 @@ from tests.unit.log.building import (
     marker,
     read_all,
 )
+
+if TYPE_CHECKING:
+    from penstock.log.config import LogConfig
 
 DATA: Final = "/data"
 TOPIC_ID: Final = TopicId(bytes(range(16)))
@@ -119,7 +121,7 @@ def _write_node(disk: SimDisk, state: CleanState) -> None:
     data_directory.leave_clean_states(disk, DATA, {NAME: state}, LIFE)
     data_directory.write_life(disk, DATA, LIFE)
     HighWatermarkFile(disk, DATA).write({FORMAT_KEY: FORMAT, NAME: 7})
-    known_metadata_file.write(disk, DATA, KNOWN)
+    known_metadata.write(disk, DATA, KNOWN)
 
 
 def _dump_store() -> str:
@@ -190,7 +192,7 @@ def test_stored_files_of_a_node_are_read() -> None:
     assert data_directory.read(disk, DATA, 3, is_shared=True) == META
     assert data_directory.read_life(disk, DATA) == LIFE
     assert HighWatermarkFile(disk, DATA).read() == {FORMAT_KEY: FORMAT, NAME: 7}
-    assert known_metadata_file.read(disk, DATA) == KNOWN
+    assert known_metadata.read(disk, DATA) == KNOWN
     states = data_directory.take_clean_states(disk, DATA, LIFE)
     assert states is not None
     assert states[NAME].end_offset == 8

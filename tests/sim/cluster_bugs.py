@@ -17,7 +17,7 @@ from penstock.cluster.controller import elections, partition_updates, reassignme
 from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication import isr, leader_state
-from penstock.cluster.replication.fetch_session import FollowerFetchSession
+from penstock.cluster.replication.fetcher import FollowerFetchSession
 from penstock.cluster.replication.isr import IsrMaintenance
 from penstock.cluster.replication.leader_state import LeaderState
 from penstock.cluster.replication.partition import Partition

@@ -24,7 +24,7 @@ from penstock.coordinator.runtime.internal_producer import InternalProducer
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.security.audit_entries import AuditEntry, Deed, Trail
-from penstock.wire.messages.internal.audit import AppendAuditRequest, AppendAuditResponse
+from penstock.wire.messages.internal.admin import AppendAuditRequest, AppendAuditResponse
 from penstock.wire.records import Record, encode
 
 log = logging.getLogger("penstock.audit")

@@ -41,7 +41,7 @@ from penstock.state.registry.requests import (
     encode_call,
 )
 from penstock.state.registry.shard import RegistryShard, Unformed
-from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
+from penstock.wire.messages.internal.admin import AskRegistryRequest, AskRegistryResponse
 
 SCHEMAS = InternalTopic(
     name="__schemas",

@@ -17,7 +17,7 @@ from penstock.client.errors import code_of
 from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.runtime.batched_rpc import BatchedRpc
 from penstock.coordinator.runtime.shard_host import HostContext
-from penstock.wire.messages.txn_markers import (
+from penstock.wire.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -4,7 +4,7 @@ At start the store is compared with what was seen of it before (`cluster.metadat
 before anything is written to it or to the directory: a store that is older, or that is in the
 middle of a recovery, is refused. A store without any topic is refused, too, where there are logs:
 it was lost. Invariant: after `remember` has returned, nothing was changed yet, and the file is
-followed from there on (`cluster.metadata.known_metadata_file`).
+followed from there on (`cluster.metadata.known_metadata`).
 """
 
 import logging
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 from penstock.base.ids import TopicId, parse_topic_id
 from penstock.base.ports import Disk
-from penstock.cluster.metadata import known_metadata_file
+from penstock.cluster.metadata import known_metadata
 from penstock.cluster.metadata.image import EMPTY, Image
 from penstock.cluster.metadata.known_metadata import (
     Epochs,
     KnownMetadata,
+    KnownMetadataFile,
     explain_refusal,
     findings,
 )
-from penstock.cluster.metadata.known_metadata_file import KnownMetadataFile
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.storage.log_directories import directory_of
 from penstock.log import leader_epochs as epoch_file
@@ -42,7 +42,7 @@ async def remember(
     """Returns this node's memory of the store, to be kept from here on; raises StoreIsOlder."""
     if not ports.keeps_metadata:
         return KnownMetadataFile(None, ports.workers, config.data_dir, config.node_id)
-    known = await ports.workers.run(known_metadata_file.read, ports.disk, config.data_dir)
+    known = await ports.workers.run(known_metadata.read, ports.disk, config.data_dir)
     if image.recovering:
         nodes = map(str, sorted(image.recovering))
         raise StoreIsOlder(

@@ -18,7 +18,7 @@ import msgspec
 from penstock.base.errors import Corrupt
 from penstock.base.ids import show_topic_id
 from penstock.base.ports import COMMIT_CHANGES_MAX, Delete, Disk, Put, Store, StoreEntry
-from penstock.cluster.metadata import known_metadata_file, recovery, store_keys
+from penstock.cluster.metadata import known_metadata, recovery, store_keys
 from penstock.cluster.metadata.image import load
 from penstock.cluster.metadata.recovery import LogReport, NodeReport, RecoveryPlan
 from penstock.log.recovery import survey
@@ -147,7 +147,7 @@ def read_report(disk: Disk, config: NodeConfig, cluster_id: str) -> NodeReport:
                     )
                 )
     return NodeReport(
-        config.node_id, cluster_id, known_metadata_file.read(disk, config.data_dir), tuple(logs)
+        config.node_id, cluster_id, known_metadata.read(disk, config.data_dir), tuple(logs)
     )
 
 

@@ -18,8 +18,8 @@ from dataclasses import replace
 from penstock.base.ids import NodeId
 from penstock.base.ports import Disk, Store
 from penstock.broker.api.context import Context, DataDirectory, ReplicaReads, make_context
+from penstock.broker.api.data.fetch import selects
 from penstock.broker.api.data.fetch_sessions import FetchSessions
-from penstock.broker.api.data.preferred_read_replica import selects
 from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.quota import Meter
@@ -28,7 +28,7 @@ from penstock.cluster.controller.controller import Controller
 from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.known_metadata_file import KnownMetadataFile, StoreWentBack
+from penstock.cluster.metadata.known_metadata import KnownMetadataFile, StoreWentBack
 from penstock.cluster.metadata.membership import ClusterMembership, NodeIdTaken
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.peer_liveness import PeerLiveness

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.client.consumer.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.consumer.fetched import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
 from penstock.spark.option_values import OptionError, nearest
 from penstock.spark.options import (

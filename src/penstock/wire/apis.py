@@ -25,45 +25,33 @@ from penstock.wire.messages import (
     share_offsets,
     topics,
     transactions,
-    txn_markers,
 )
-from penstock.wire.messages.internal import (
-    access_keys,
-    audit,
-    encryption,
-    queue_admin,
-    queues,
-    registry,
-)
+from penstock.wire.messages.internal import admin, queue_admin, queues
 from penstock.wire.schema import wire_of
 
 _FAMILIES: Final = (
-    access_keys,
     acls,
+    admin,
     api_versions,
-    audit,
     cluster,
     offset_commit,
     configs,
     consumer_groups,
-    encryption,
     fetch,
     classic_groups,
-    txn_markers,
+    transactions,
     log_dirs,
     metadata,
     list_offsets,
     produce,
     queue_admin,
     queues,
-    registry,
     quotas,
     reassignments,
     sasl,
     share,
     share_offsets,
     topics,
-    transactions,
 )
 
 

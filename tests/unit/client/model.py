@@ -14,8 +14,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
-from penstock.client.connection import Address, ConnectionConfig
-from penstock.client.framing import FrameCutter
+from penstock.client.connection import Address, ConnectionConfig, FrameCutter
 from penstock.wire.codec import reader, writer
 from penstock.wire.framing import response_frame
 from penstock.wire.messages import REQUESTS, RESPONSES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import TopicId
-from penstock.cluster.metadata import known_metadata_file
+from penstock.cluster.metadata import known_metadata
 from penstock.cluster.metadata.topics import NewTopic, create_topic, plan_topic
 from penstock.node.metadata_recovery import CannotRecover, RecoveryOutcome, recover
 from penstock.node.node import Node, NodeFailed
@@ -108,7 +108,7 @@ async def test_without_the_file_topics_come_back_from_their_logs(tmp_path: Path)
     topic_id = await create(node, "t")
     append(node, "t")
     await node.stop()
-    (tmp_path / "data" / known_metadata_file.FILE).unlink()
+    (tmp_path / "data" / known_metadata.FILE).unlink()
     put_back(tmp_path)
     with pytest.raises(NodeFailed, match="it does not know t"):
         await started(tmp_path)
@@ -129,7 +129,7 @@ async def test_metadata_that_is_well_is_left_alone(tmp_path: Path) -> None:
     await create(node, "t")
     await node.stop()
     assert (await recovered(tmp_path)).plan is None
-    (tmp_path / "data" / known_metadata_file.FILE).write_bytes(b"half a file")
+    (tmp_path / "data" / known_metadata.FILE).write_bytes(b"half a file")
     await (await started(tmp_path)).stop()
     with pytest.raises(CannotRecover, match="not a node's data directory"):
         await recovered(tmp_path / "elsewhere")
@@ -157,7 +157,7 @@ async def test_a_topic_is_written_down_before_it_is_served(tmp_path: Path) -> No
     assert node.partitions.get("t", 0) is None
     gate.set()
     await waiting
-    known = known_metadata_file.read(node.disk, str(tmp_path / "data"))
+    known = known_metadata.read(node.disk, str(tmp_path / "data"))
     assert known is not None
     assert "t" in known.topics()
     await node.stop()

@@ -8,19 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.broker.api import api_versions
-from penstock.broker.api.admin import cluster, configs, elections, encryption, topics
-from penstock.broker.api.admin.audit import append_audit
-from penstock.broker.api.admin.registry_requests import ask_registry
+from penstock.broker.api.admin import cluster, configs, elections, internal_requests, topics
+from penstock.broker.api.admin.internal_requests import append_audit, ask_registry
 from penstock.broker.api.data import list_offsets, metadata, producers
 from penstock.broker.api.data.fetch import fetch
 from penstock.broker.api.data.produce import produce
-from penstock.broker.api.groups import (
-    admin,
-    membership,
-    offset_commit,
-    transactions,
-    txn_offset_commit,
-)
+from penstock.broker.api.groups import admin, membership, offset_commit, transactions
 from penstock.broker.api.queues import admin as queue_admin
 from penstock.broker.api.queues import share_groups, share_offsets
 from penstock.broker.api.queues.peer_requests import (
@@ -81,7 +74,7 @@ ROUTES: tuple[Route, ...] = (
     _row(25, transactions.add_offsets_to_txn, TXN, Operation.WRITE),
     _row(26, transactions.end_txn, TXN, Operation.WRITE),
     _row(27, transactions.write_txn_markers, CLUSTER, Operation.CLUSTER_ACTION),
-    _row(28, txn_offset_commit.txn_offset_commit, TXN, Operation.WRITE),
+    _row(28, offset_commit.txn_offset_commit, TXN, Operation.WRITE),
     _row(29, acls.describe_acls, CLUSTER, Operation.DESCRIBE),
     _row(30, acls.create_acls, CLUSTER, Operation.ALTER),
     _row(31, acls.delete_acls, CLUSTER, Operation.ALTER),
@@ -126,8 +119,8 @@ ROUTES: tuple[Route, ...] = (
     _row(30006, queue_admin.change_queues, GROUP, Operation.READ),
     _row(30007, queue_admin.list_positions, CLUSTER, Operation.DESCRIBE),
     _row(30010, ask_registry, CLUSTER, Operation.CLUSTER_ACTION, ReplyOrder.PARALLEL),
-    _row(30030, encryption.describe_keys, CLUSTER, Operation.DESCRIBE),
-    _row(30031, encryption.rotate_keys, CLUSTER, Operation.ALTER),
+    _row(30030, internal_requests.describe_keys, CLUSTER, Operation.DESCRIBE),
+    _row(30031, internal_requests.rotate_keys, CLUSTER, Operation.ALTER),
     _row(30032, append_audit, CLUSTER, Operation.CLUSTER_ACTION, ReplyOrder.PARALLEL),
     _row(30040, access_keys.create_access_key, CLUSTER, Operation.ALTER),
     _row(30041, access_keys.describe_access_keys, CLUSTER, Operation.DESCRIBE),

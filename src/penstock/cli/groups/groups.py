@@ -34,8 +34,7 @@ from penstock.cli.terminal.output import (
 from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
-    from penstock.client.admin.groups import DescribedMember, GroupInfo, GroupListing
-    from penstock.client.admin.lag import Lag
+    from penstock.client.admin.groups import DescribedMember, GroupInfo, GroupListing, Lag
 
 STATES = (
     "Stable",
@@ -198,7 +197,7 @@ async def _forget(session: CommandSession, name: str, chosen: Chosen) -> int:
 
 
 async def _measure(session: CommandSession, name: str) -> tuple[GroupInfo, list[Lag]]:
-    from penstock.client.admin.lag import measure_lag
+    from penstock.client.admin.groups import measure_lag
     from penstock.client.committed_offsets import committed_offsets
 
     info = await require_group(session, name)

@@ -117,7 +117,7 @@ def archive(
 
 async def _existing(session: CommandSession, topics: tuple[str, ...]) -> int:
     """Refuses missing topics; returns the number of records to archive."""
-    from penstock.client.consumer.backlog import count_unread
+    from penstock.client.consumer.record_counts import count_unread
 
     await require_topics(session, topics)
     return await count_unread(session.cluster, f"archive.{'-'.join(sorted(topics))}", topics)

@@ -267,7 +267,7 @@ async def _facts(session: CommandSession, stages: list[Stage]) -> list[dict[str,
 
 async def _waiting(session: CommandSession, stage: Stage) -> int:
     """Returns the records after the committed offsets of the stage's group."""
-    from penstock.client.consumer.backlog import count_unread
+    from penstock.client.consumer.record_counts import count_unread
 
     return await count_unread(session.cluster, stage.group, [str(stage.source)])
 

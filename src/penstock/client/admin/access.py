@@ -21,7 +21,7 @@ from penstock.wire.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from penstock.wire.messages.internal.access_keys import (
+from penstock.wire.messages.internal.admin import (
     AccessKeyInfo,
     CreateAccessKeyRequest,
     CreateAccessKeyResponse,

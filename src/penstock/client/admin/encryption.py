@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check
-from penstock.wire.messages.internal.encryption import (
+from penstock.wire.messages.internal.admin import (
     DescribeKeysRequest,
     DescribeKeysResponse,
     RotateKeysRequest,

@@ -26,8 +26,6 @@ from penstock.wire.messages.transactions import (
     InitProducerIdResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
-)
-from penstock.wire.messages.txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

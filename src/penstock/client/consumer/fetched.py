@@ -6,6 +6,8 @@ batches of aborted transactions (KIP-98). The CRC of every batch is checked befo
 
 A client process decodes on its own event loop. A broker that acts as a client must not block its
 loop: there, `process_fetched` decodes in workers, except small and uncompressed records.
+
+Isolation levels of Fetch and ListOffsets (KIP-98).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +15,6 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Workers
-from penstock.client.consumer.isolation import READ_COMMITTED as READ_COMMITTED
-from penstock.client.consumer.isolation import READ_UNCOMMITTED as READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
 from penstock.wire.control_batches import decode_marker
 from penstock.wire.messages.fetch import AbortedTransaction
@@ -29,6 +29,11 @@ from penstock.wire.records import (
     is_transactional,
     read_header,
 )
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+"""Hides records of open and aborted transactions."""
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

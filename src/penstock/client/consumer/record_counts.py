@@ -4,18 +4,34 @@ Control records take an offset each, records of aborted transactions do not coun
 log has gaps. So the range is read. Batches entirely inside it are counted by their headers, others
 are decoded, in workers if there are any. Above `OFFSETS_MAX` offsets the log is not read, and the
 result is the number of offsets.
+
+Number of unread records of a group in whole topics.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.client.cluster import Cluster
+from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, process_fetched
-from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
+from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
 from penstock.wire.records import Column, decode, read_header
+
+
+async def count_unread(cluster: Cluster, group: str, topics: Iterable[str]) -> int:
+    """Counts offsets after the committed one, or all offsets of a partition without commit."""
+    places = [where for topic in topics for where in await partitions_of(cluster, topic)]
+    kept = await committed_offsets(cluster, group)
+    starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+    ends = await list_offsets(
+        cluster, dict.fromkeys(places, LATEST), isolation_level=READ_COMMITTED
+    )
+    begun = {w: kept[w].offset if w in kept else starts[w].offset for w in places}
+    return sum(max(0, ends[w].offset - begun[w]) for w in places)
+
 
 OFFSETS_MAX = 200_000
 _WAIT_MS = 100

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Delete, Put, Store, StoreEntry
-from penstock.cluster.access.quota_entities import path_of
 from penstock.cluster.metadata import compare_and_swap, store_keys
-from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.image import Image, path_of
 from penstock.cluster.metadata.store_keys import QuotaRecord
 from penstock.security.quotas import CLIENT_KINDS, Entity, EntityName, EntityType, QuotaKind
 

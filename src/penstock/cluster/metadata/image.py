@@ -7,14 +7,17 @@ in the topic's record. Applying the changes of every revision in order gives the
 loading the range at the last of them, because writers keep three rules: an id is never reused, a
 topic never shrinks, and a state is written only for a partition that exists.
 Elsewhere: getting the changes (`metadata_watcher`), making them (`topics`, `config_changes`).
+
+Path of an entity's quotas in the store: `user/alice/client-id/<default>`. Names may contain any
+character, so they are percent-encoded; so no name equals the default's path.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from urllib.parse import quote, unquote
 
 from penstock.base.ids import NodeId, TopicId, parse_topic_id
 from penstock.base.ports import Change, StoreEntry
-from penstock.cluster.access.quota_entities import entity_at
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import (
     AclsRecord,
@@ -33,7 +36,27 @@ from penstock.cluster.metadata.store_keys import (
     UserRecord,
 )
 from penstock.security.acls import AclEntry, Resource
-from penstock.security.quotas import Entity
+from penstock.security.quotas import DEFAULT, Default, Entity, EntityName, EntityType
+
+DEFAULT_PATH = "<default>"
+
+
+def path_of(entity: Entity) -> str:
+    return "/".join(
+        f"{kind}/{DEFAULT_PATH if isinstance(name, Default) else quote(name, safe='')}"
+        for kind, name in entity.parts()
+    )
+
+
+def entity_at(path: str) -> Entity:
+    """Parses a path made by `path_of`."""
+    steps = iter(path.split("/"))
+    found: dict[str, EntityName] = {}
+    for kind, name in zip(steps, steps, strict=True):
+        found[kind] = DEFAULT if name == DEFAULT_PATH else unquote(name)
+    user, client_id, ip = (found.get(kind) for kind in EntityType)
+    return Entity(user, client_id, ip)
+
 
 NO_NODE = NodeId(-1)
 

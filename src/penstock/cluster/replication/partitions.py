@@ -24,7 +24,7 @@ from penstock.base.ports import Disk, Store, WallClock, Workers
 from penstock.cluster.configs.configs import BrokerConfigs, TopicConfig, resolve_topic
 from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
-from penstock.cluster.metadata.known_metadata_file import Remember, remember_nothing
+from penstock.cluster.metadata.known_metadata import Remember, remember_nothing
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarkCheckpoint, name_of
 from penstock.cluster.replication.partition import (
@@ -39,11 +39,11 @@ from penstock.cluster.replication.partition import (
 from penstock.cluster.storage.log_directories import (
     LogDirectories,
     Opening,
+    OrphanCleanup,
     directory_of,
     listed,
     report_offline,
 )
-from penstock.cluster.storage.orphan_cleanup import OrphanCleanup
 from penstock.cluster.storage.write_pressure import WritePressure
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log

@@ -20,7 +20,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.tracing import Tracer
 from penstock.broker.api.context import Context
-from penstock.broker.api.queues.delivery_counters import count_delivery
+from penstock.broker.api.queues.share_fetch import count_delivery
 from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata.image import TopicImage

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from penstock.broker.server.read_pause import ReadPause
+from penstock.broker.server.connection import ReadPause
 from penstock.cluster.access import quotas
 from penstock.security.quotas import DEFAULT, Entity, QuotaKind
 from penstock.wire.messages.fetch import FetchResponse

@@ -34,8 +34,6 @@ from penstock.wire.messages.transactions import (
     ListTransactionsResponse,
     ListTransactionsTransactionState,
     ProducerState,
-)
-from penstock.wire.messages.txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

@@ -1,13 +1,19 @@
 """Records are counted, not offsets: markers and aborted records are none."""
 
+import asyncio
+
 import pytest
 
+from penstock.client.cluster import Cluster, parse_brokers
+from penstock.client.committed_offsets import commit_offsets
 from penstock.client.consumer import record_counts
-from penstock.client.consumer.record_counts import count_records
+from penstock.client.consumer.record_counts import count_records, count_unread
 from penstock.client.dead_letters.replay import Copier, CopyPlan, offsets_of
 from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
+from penstock.runtime.random import SystemRandom
 from penstock.state.queues.intervals import IntervalSet
+from penstock.testing import Broker
 from penstock.wire.compression import Codec
 from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, WatchedWorkers, on_cluster
@@ -65,3 +71,17 @@ async def test_what_was_compressed_is_opened_by_workers(desk: Desk) -> None:
     desk.cluster.workers = workers = WatchedWorkers()
     assert (await count_records(desk.cluster, {T0: wanted})).total == 5
     assert record_counts.__name__ in workers.modules
+
+
+def test_unread_counts_from_the_position_or_the_start() -> None:
+    async def counted(bootstrap: str) -> list[int]:
+        async with Cluster(SystemRandom(), parse_brokers(bootstrap)) as cluster:
+            before = await count_unread(cluster, "g", ["t"])
+            await commit_offsets(cluster, "g", {TopicPartition("t", 0): 3})
+            return [before, await count_unread(cluster, "g", ["t"])]
+
+    with Broker() as broker:
+        broker.create_topic("t", 2)
+        for number in range(10):
+            broker.publish("t", f"v{number}", partition=number % 2)
+        assert asyncio.run(counted(broker.bootstrap)) == [10, 7]

@@ -1,9 +1,13 @@
 """The image: what changes make of it, and what they must not touch."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock.base.ids import NodeId, TopicId, show_topic_id
 from penstock.base.ports import Change, StoreEntry
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.image import EMPTY, NO_NODE, Image, load
+from penstock.cluster.metadata.image import EMPTY, NO_NODE, Image, entity_at, load, path_of
 from penstock.cluster.metadata.store_keys import (
     BrokerRecord,
     ClusterRecord,
@@ -15,6 +19,7 @@ from penstock.cluster.metadata.store_keys import (
     ReachRecord,
     TopicRecord,
 )
+from penstock.security.quotas import DEFAULT, Entity
 
 A, B = TopicId(b"a" * 16), TopicId(b"b" * 16)
 BORN = PartitionRecord(replicas=(1,), leader=1, isr=(1,))
@@ -175,3 +180,25 @@ def test_the_controller_is_the_elected_broker_or_the_first_that_is_up() -> None:
 def test_internal_topics_are_known_by_name() -> None:
     image = EMPTY.apply([put(1, "/topics/__consumer_offsets", topic(A))])
     assert image.topics["__consumer_offsets"].is_internal
+
+
+NAMES = st.one_of(st.none(), st.just(DEFAULT), st.text(min_size=1, max_size=20))
+
+
+@pytest.mark.parametrize(
+    ("entity", "path"),
+    [
+        (Entity("alice"), "user/alice"),
+        (Entity(DEFAULT, "a/b"), "user/<default>/client-id/a%2Fb"),
+        (Entity(ip="::1"), "ip/%3A%3A1"),
+        (Entity("<default>"), "user/%3Cdefault%3E"),
+    ],
+)
+def test_a_path_names_its_entity(entity: Entity, path: str) -> None:
+    assert path_of(entity) == path
+    assert entity_at(path) == entity
+
+
+@given(st.builds(Entity, NAMES, NAMES, NAMES).filter(lambda entity: entity != Entity()))
+def test_every_entity_comes_back_as_it_was(entity: Entity) -> None:
+    assert entity_at(path_of(entity)) == entity

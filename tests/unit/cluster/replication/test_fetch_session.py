@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from penstock.base.ids import TopicId
-from penstock.cluster.replication.fetch_session import FetchTerms, FollowerFetchSession
+from penstock.cluster.replication.fetcher import FetchTerms, FollowerFetchSession
 from penstock.cluster.replication.replica_follower import NOT_ASKED, ReplicaFollower
 from penstock.wire.messages.fetch import FetchPartition, FetchReplicaState, FetchRequest
 

@@ -8,14 +8,16 @@ up is told no, and nobody wakes it again. So these are tried on the real loops, 
 import asyncio
 import random
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
 
-from penstock.broker.server.read_pause import ReadPause
-from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.broker.server.connection import ReadPause
 from penstock.coordinator.queues.receive import ReceiveRequest, take
+
+if TYPE_CHECKING:
+    from penstock.coordinator.queues.open_queues import QueueCoordinator
 
 WAITS = 4_000
 PATIENCE_S = 20.0

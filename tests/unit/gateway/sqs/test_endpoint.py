@@ -18,7 +18,7 @@ from penstock.cluster.configs.config_types import parse
 from penstock.cluster.configs.configs import InvalidConfig, Scope, find
 from penstock.gateway.sqs.endpoint import AwsFront, read_credentials
 from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, sign
-from penstock.wire.messages.internal.access_keys import (
+from penstock.wire.messages.internal.admin import (
     CreateAccessKeyRequest,
     DeleteAccessKeyRequest,
 )

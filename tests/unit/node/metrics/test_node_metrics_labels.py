@@ -1,7 +1,7 @@
 """No metric has more children than somebody has thought about.
 
 A label whose values come from users (topics, groups) is bounded where it is counted; those bounds
-have tests of their own: `broker.api.traffic_counters`, `coordinator.group_lag`,
+have tests of their own: `broker.api.metrics`, `coordinator.group_lag`,
 `coordinator.queues.gauges`, `cluster.storage.partition_skew`. This one sees that no label comes in
 without a word on it.
 """

@@ -7,7 +7,7 @@ failed read takes its partition offline and is an error in its row.
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.base.deferred import Deferred
 from penstock.base.errors import Corrupt, ErrorCode, Refused
@@ -17,9 +17,8 @@ from penstock.base.ports import Buffer, Slice
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import FetchContext
 from penstock.broker.api.data.fetch_sessions import Followed, TopicKey
+from penstock.broker.api.metrics import Traffic
 from penstock.broker.api.response_rows import leader_elsewhere, storage_failure
-from penstock.broker.api.traffic_counters import Traffic
-from penstock.cluster.replication.partition import Partition
 from penstock.log.read_span import ReadSpan
 from penstock.wire.messages.fetch import (
     AbortedTransaction,
@@ -32,6 +31,9 @@ from penstock.wire.messages.fetch import (
     FetchResponse,
 )
 from penstock.wire.records import BATCH_OVERHEAD, age_seconds
+
+if TYPE_CHECKING:
+    from penstock.cluster.replication.partition import Partition
 
 BUFFERS = (bytes, bytearray, memoryview)
 READ_COMMITTED = 1

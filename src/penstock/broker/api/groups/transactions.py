@@ -36,8 +36,6 @@ from penstock.wire.messages.transactions import (
     EndTxnResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
-)
-from penstock.wire.messages.txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

@@ -11,6 +11,8 @@ if the connection is lost before the reply.
 brokers that track whole batches, is ignored. Records of one reply have one priority, because
 clients read them in log order. A request that only renews (v2) acquires no records, nor does one
 with `max_bytes` 0.
+
+Counters of deliveries by queues, for every protocol: bytes, age, and time until the ack.
 """
 
 import asyncio
@@ -21,7 +23,6 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import ShareContext
-from penstock.broker.api.queues.delivery_counters import count_delivery
 from penstock.broker.api.queues.share_acknowledge import (
     MOVED,
     NO_LEADER,
@@ -32,7 +33,9 @@ from penstock.broker.api.queues.share_acknowledge import (
 )
 from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, BrokerShareSession, Place
 from penstock.broker.api.response_rows import leader_elsewhere
+from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.receive import ReceiveRequest, take
+from penstock.coordinator.queues.record_reader import LeasedBatches
 from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import (
@@ -44,6 +47,23 @@ from penstock.wire.messages.share import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from penstock.wire.records import age_seconds
+
+
+def count_delivery(
+    ctx: ShareContext, topic: TopicImage | None, key: QueueKey, leased: LeasedBatches
+) -> None:
+    """Counts one delivery of a queue, with constant cost for any number of records."""
+    if not leased.leases:
+        return
+    now_ms = ctx.clock.now_ms()
+    records = sum(lease.last - lease.first + 1 for lease in leased.leases)
+    age_s = age_seconds(leased.parts[0], now_ms) if leased.parts else None
+    ctx.metrics.count_delivery(topic, leased.size, records, age_s)
+    # Records of another leader are acknowledged there, so this node cannot time them.
+    if ctx.queues.find_quietly(key) is not None:
+        ctx.queues.counts.sample(key, leased.leases[0].first, now_ms, age_s or 0.0)
+
 
 WAIT_MS_MAX = 300_000
 RECORDS_MAX = 100_000

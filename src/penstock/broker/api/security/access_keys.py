@@ -14,7 +14,7 @@ from penstock.broker.api.response_rows import WAIT_MS_MAX, may_cluster, settled
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.access import users
 from penstock.security.acl_types import NODE_USER
-from penstock.wire.messages.internal.access_keys import (
+from penstock.wire.messages.internal.admin import (
     AccessKeyInfo,
     CreateAccessKeyRequest,
     CreateAccessKeyResponse,

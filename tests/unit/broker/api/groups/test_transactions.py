@@ -21,8 +21,6 @@ from penstock.wire.messages.transactions import (
     DescribeTransactionsRequest,
     EndTxnRequest,
     ListTransactionsRequest,
-)
-from penstock.wire.messages.txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -9,7 +9,7 @@ from penstock.broker.api.security.access_keys import (
 from penstock.broker.api.security.users import alter_user_scram_credentials
 from penstock.cluster.access.users import KEYS_MAX
 from penstock.security.acl_types import NODE_USER
-from penstock.wire.messages.internal.access_keys import (
+from penstock.wire.messages.internal.admin import (
     CreateAccessKeyRequest,
     CreateAccessKeyResponse,
     DeleteAccessKeyRequest,

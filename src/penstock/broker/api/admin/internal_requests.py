@@ -1,21 +1,28 @@
-"""DescribeKeys (api 30030), version 0; RotateKeys (30031), 0: Penstock's own APIs.
+"""Penstock's own administrative APIs, version 0 each: registry, audit log, encryption keys.
 
-Both apply to this node only. Each request rotates some logs; the caller repeats it until done.
+AskRegistry (30010) and AppendAudit (30032) are calls between nodes; they need CLUSTER_ACTION.
+DescribeKeys (30030) and RotateKeys (30031) apply to this node only. Each request rotates some logs;
+the caller repeats it until done.
 """
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import AdminContext
+from penstock.broker.api.context import AdminContext, ProduceContext, SecurityContext
 from penstock.broker.api.response_rows import may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.security.keyring import KeyTrouble
-from penstock.wire.messages.internal.encryption import (
+from penstock.wire.messages.internal.admin import (
+    AppendAuditRequest,
+    AppendAuditResponse,
+    AskRegistryRequest,
+    AskRegistryResponse,
     DescribeKeysRequest,
     DescribeKeysResponse,
     KekUse,
     RotateKeysRequest,
     RotateKeysResponse,
 )
+from penstock.wire.records import check_batch
 
 NO_SOURCE = "this node has no encryption key: set encryption.kek.source"
 
@@ -66,3 +73,25 @@ async def rotate_keys(
         rewrapped=progress.rewrapped,
         remaining=progress.remaining,
     )
+
+
+async def append_audit(
+    ctx: SecurityContext, call: Call, request: AppendAuditRequest
+) -> AppendAuditResponse:
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        return AppendAuditResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    batch = memoryview(bytearray(request.batch))
+    try:
+        check_batch(batch)
+        await ctx.audit.append(batch)
+    except Refused as refused:
+        return AppendAuditResponse(error_code=refused.code, error_message=refused.message)
+    return AppendAuditResponse()
+
+
+async def ask_registry(
+    ctx: ProduceContext, call: Call, request: AskRegistryRequest
+) -> AskRegistryResponse:
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        return AskRegistryResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return await ctx.registry.answer_peer(request)

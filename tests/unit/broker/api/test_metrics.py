@@ -1,6 +1,6 @@
 """Traffic by topic: bounded names, and no counter that falls or changes its name."""
 
-from penstock.broker.api.traffic_counters import NAMED_MAX, OTHERS, Traffic
+from penstock.broker.api.metrics import NAMED_MAX, OTHERS, Traffic
 
 
 def test_each_topic_has_numbers_of_its_own() -> None:

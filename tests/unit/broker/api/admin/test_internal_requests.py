@@ -3,11 +3,11 @@
 import msgspec
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.admin.registry_requests import ask_registry
+from penstock.broker.api.admin.internal_requests import ask_registry
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.state.registry.errors import RegistryErrorCode
 from penstock.state.registry.requests import GetById, Register, RegistryCall, encode_call
-from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
+from penstock.wire.messages.internal.admin import AskRegistryRequest, AskRegistryResponse
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
