@@ -21,7 +21,7 @@ from penstock.pipelines.pipeline import Pipeline
 from penstock.pipelines.progress import StageState
 from penstock.spark.range_planning import PartitionOffsets, from_json, to_json, topic_ids_of
 from penstock.spark.sink import commit_intent, committed_batches
-from penstock.spark.source.queue_offsets import QueueOffset, read_offset
+from penstock.spark.source.queue_member import QueueOffset, read_offset
 from penstock.state.queues.intervals import IntervalSet
 from tests.golden.book import Book, Sample
 

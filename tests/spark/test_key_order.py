@@ -15,7 +15,7 @@ from penstock.jobs.cdc import apply_changes, read_table
 from penstock.jobs.event_sourcing import rebuild
 from penstock.jobs.inputs import JobInput
 from penstock.pipelines import Latest
-from penstock.pipelines.lookup_tables import load_table
+from penstock.pipelines.query_builder import load_table
 from penstock.spark.option_values import OptionError
 from penstock.wire.records import Record
 from tests.spark.topics import Topics

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.pipelines.record_columns import FAILURE, RECORD, parse_json, with_record
-from penstock.pipelines.rejects import collect_rejected, split_failures
+from penstock.pipelines.record_columns import (
+    FAILURE,
+    RECORD,
+    collect_rejected,
+    parse_json,
+    split_failures,
+    with_record,
+)
 from penstock.pipelines.steps import lookup, reject_late
 
 pytestmark = pytest.mark.spark

@@ -3,9 +3,12 @@
 A stream of offset ranges, as in `read_stream`, whose tasks write files named by their range
 (`archive_layout`). The checkpoint holds the planned ranges; a repeated batch writes the same files
 again. Delta and Iceberg have their own transactions, so Spark's sink writes those.
+
+Follows a streaming query to its end and reports the observed metrics of every batch.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,14 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
-from penstock.jobs.archive_layout import (
-    Archive,
-    RangeWriter,
-    merge,
-    plan_merges,
-    repair,
-)
-from penstock.jobs.streaming_query import follow
+from penstock.jobs.archive_layout import Archive, RangeWriter, merge, plan_merges, repair
 from penstock.pipelines.checkpoints import end_offsets
 from penstock.pipelines.error_explanations import reason_of
 from penstock.spark.connection import blocking_client
@@ -31,6 +27,34 @@ from penstock.spark.settings import ReadSettings, read_settings
 from penstock.spark.source.ranged_stream import read_stream
 from penstock.spark.source.rows import read_rows, schema_of
 from penstock.spark.topics import known_topic_ids, partitions_to_read
+
+POLL_S: Final = 0.2
+
+
+def follow(query: Any, metric: str, take: Callable[[dict[str, int]], None]) -> None:
+    """Calls `take` once per batch. Raises the exception that ended the query, if any."""
+    seen: set[int] = set()
+
+    def look() -> None:
+        for event in query.recentProgress:
+            observed = (event["observedMetrics"] or {}).get(metric)
+            if observed is None or event["batchId"] in seen:
+                continue
+            values = observed if isinstance(observed, dict) else observed.asDict()
+            numbers = {name: int(value or 0) for name, value in values.items()}
+            if any(numbers.values()):
+                seen.add(event["batchId"])
+                take(numbers)
+
+    try:
+        while query.isActive:
+            look()
+            time.sleep(POLL_S)
+        look()
+    finally:
+        query.stop()
+    query.awaitTermination()
+
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 ROWS_PER_FILE: Final = 1_000_000

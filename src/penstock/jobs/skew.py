@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.app.salting import BUCKETS_MAX, salted
 from penstock.client.producer.partitioner import partition_for_key
-from penstock.jobs import charts
+from penstock.jobs import reports
 from penstock.jobs.inputs import JobInput, read_input
 from penstock.jobs.reports import Report
 
@@ -155,10 +155,10 @@ def report_of(found: Skew) -> Report:
     held: dict[str, list[int]] = {"now": found.by_partition}
     if found.salted:
         held["salted"] = found.salted
-    report.picture("partitions", charts.bars("Records by partition", names, held, "records"))
+    report.picture("partitions", reports.bars("Records by partition", names, held, "records"))
     keys = [one.key.decode("utf-8", "replace") for one in found.top]
     counts = {"records": [one.records for one in found.top]}
-    report.picture("keys", charts.bars("The largest keys", keys, counts, "records"))
+    report.picture("keys", reports.bars("The largest keys", keys, counts, "records"))
     if found.buckets:
         report.heading("What to do")
         report.text(

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql import functions as F
 
 from penstock.client.dead_letters.message import DeadLetterFilter
-from penstock.jobs import charts
+from penstock.jobs import reports
 from penstock.jobs.inputs import JobInput, read_input
 from penstock.jobs.reports import Report
 from penstock.state.queues import dead_letter_format
@@ -159,9 +159,9 @@ def report_of(found: Triage) -> Report:
         return report
     names = [f"{kind.error_class}: {kind.kind}" for kind in found.kinds[:15]]
     counts = {"dead letters": [kind.count for kind in found.kinds[:15]]}
-    report.picture("kinds", charts.bars("Dead letters by kind", names, counts, "dead letters"))
+    report.picture("kinds", reports.bars("Dead letters by kind", names, counts, "dead letters"))
     largest = sorted(found.by_hour.items(), key=lambda pair: -sum(pair[1]))[:SERIES_MAX]
-    report.picture("hours", charts.lines("By hour", found.hours, dict(largest), "dead letters"))
+    report.picture("hours", reports.lines("By hour", found.hours, dict(largest), "dead letters"))
     report.heading("Kinds")
     report.table(
         ["count ", "error", "message", "groups", "from", "first", "last", "sample"],

@@ -4,13 +4,21 @@ Inside a stage every row has its source record in the column `record`, unless th
 drops it. So a failing row can be dead-lettered unchanged, with the headers of
 `penstock.state.queues.dead_letter_format`; `penstock dlq` and redrive treat it like any other dead
 letter.
+
+Rejected rows of a stage, collected while its function runs. `steps` rejects rows anywhere inside
+the stage's function; `query_builder` needs them in addition to the function's result. Outside of
+a stage, for example in a unit test of the function, they are dropped.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.pipelines.endpoints import PipelineError
 from penstock.pipelines.pipeline import Stage
 from penstock.spark.dead_letters import dead_letters
 from penstock.spark.schemas.dataframes import decode
@@ -120,3 +128,30 @@ def dead_letters_of(failed: Any, stage: Stage) -> Any:
 def _without_dead_letter_headers(headers: Any) -> Any:
     """Removes headers of an earlier failure, which do not apply to this record any more."""
     return F.filter(headers, lambda header: ~header["key"].startswith(dead_letter_format.PREFIX))
+
+
+_collected: ContextVar[list[Any] | None] = ContextVar("rejects", default=None)
+
+
+@contextmanager
+def collect_rejected() -> Iterator[list[Any]]:
+    """Collects the rows that steps reject within this context."""
+    found: list[Any] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def split_failures(rows: Any) -> Any:
+    """Rejects rows with a failure to the dead-letter queue; returns the others without it."""
+    if RECORD not in rows.columns:
+        raise PipelineError(
+            "rejecting rows needs the column 'record': reject before you select other columns or "
+            "aggregate"
+        )
+    found = _collected.get()
+    if found is not None:
+        found.append(rows.filter(f"{FAILURE} is not null").select(RECORD, FAILURE))
+    return rows.filter(f"{FAILURE} is null").drop(FAILURE)

@@ -12,8 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.app.dedup import ID_HEADERS
 from penstock.pipelines.endpoints import PipelineError
-from penstock.pipelines.record_columns import FAILURE, RECORD
-from penstock.pipelines.rejects import split_failures
+from penstock.pipelines.record_columns import FAILURE, RECORD, split_failures
 from penstock.spark.schemas.dataframes import ERROR_TYPE
 
 _MESSAGE_ID = "_message_id"

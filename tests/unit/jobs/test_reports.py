@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jobs.reports import Report
+from penstock.jobs.reports import Report, bars, lines
 from penstock.spark.option_values import OptionError
 
 
@@ -39,3 +39,15 @@ def test_markdown_report_has_charts_in_files(tmp_path: Path) -> None:
 def test_unknown_report_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"not 'report\.pdf'"):
         made().write(str(tmp_path / "report.pdf"))
+
+
+def test_chart_labels_are_escaped() -> None:
+    names = ["a $x_1$ formula?", "x" * 100, "<b>&"]
+    drawn = bars("Bars", names, {"now": [1, 2, 3], "then": [3, 2, 1]}, "records")
+    assert b"<svg" in drawn
+    assert b"<b>" not in drawn
+
+
+def test_line_chart_is_svg() -> None:
+    hours = [f"{n}:00" for n in range(24)]
+    assert b"<svg" in lines("Hours", hours, {"errors": list(range(24))}, "dead letters")

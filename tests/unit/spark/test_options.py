@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.spark.option_values import OptionError
-from penstock.spark.options import BOTH, IGNORED, OPTIONS, READ, SECURITY, WRITE, read_options
+from penstock.spark.settings import BOTH, IGNORED, OPTIONS, READ, SECURITY, WRITE, read_options
 
 HERE = {"kafka.bootstrap.servers": "localhost:9092"}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.spark.options import OPTIONS
+from penstock.spark.settings import OPTIONS
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "spark.md"
 

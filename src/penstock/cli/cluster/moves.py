@@ -2,33 +2,285 @@
 
 With --dry-run each prints its plan in the format that --plan reads, which is that of Kafka's own
 tools.
+
+Execution of a reassignment plan, with an optional throttle and progress. A throttle is two
+configs (KIP-73): the bytes per second on every participating broker, and the throttled replicas
+on every topic. Both are removed when the moves are done.
+
+Reassignment plans: read from a file or computed for a goal, shown, and executed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 import click
 
-from penstock.cli.cluster.move_plans import (
-    CORDONED,
-    Manner,
-    carry_out,
-    make_plan,
-    open_racks,
-    read_plan,
-    select,
-)
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import topic_names
-from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_rows
+from penstock.cli.terminal.output import (
+    OutputFormat,
+    format_option,
+    print_data,
+    print_rows,
+    print_table,
+)
+from penstock.cli.terminal.progress import Progress
 from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.client.metadata import TopicPartition
+
+    Plan = dict[TopicPartition, tuple[int, ...]]
+
+
+CORDONED = "cordoned.log.dirs"
+
+
+@dataclass(frozen=True)
+class Manner:
+    """Options for executing a plan."""
+
+    throttle: int | None
+    dry_run: bool
+    no_wait: bool
+    yes: bool
+    format: OutputFormat
+
+
+def read_plan(file: IO[str]) -> Plan:
+    from penstock.client.metadata import TopicPartition
+
+    try:
+        rows = json.load(file)["partitions"]
+        return {
+            TopicPartition(str(row["topic"]), int(row["partition"])): tuple(
+                int(node) for node in row["replicas"]
+            )
+            for row in rows
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"--plan: {error!r}; expected "
+            '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'
+        ) from None
+
+
+async def select(session: CommandSession, topics: tuple[str, ...]) -> Plan:
+    """Returns the current replicas of these topics."""
+
+    await require_topics(session, topics)
+    layout = await read_layout(session)
+    return {place: nodes for place, nodes in layout.items() if not topics or place.topic in topics}
+
+
+async def make_plan(
+    session: CommandSession,
+    layout: Plan,
+    wanted: Plan | None,
+    nodes: list[int] | None,
+    factor: int | None,
+) -> Plan:
+    from penstock.cluster.controller import rebalance_plan
+
+    if wanted is not None:
+        return {place: target for place, target in wanted.items() if layout.get(place) != target}
+    racks = await open_racks(session)
+    if nodes is not None:
+        unknown = [node for node in nodes if node not in racks]
+        if unknown:
+            raise UserError(
+                f"--to: node {unknown[0]} is down or being drained; see `penstock cluster describe`"
+            )
+        leaving = {node for place in layout.values() for node in place if node not in nodes}
+        chosen = {node: racks[node] for node in nodes}
+        plan = rebalance_plan.evacuate(layout, chosen, leaving)
+    elif factor is not None:
+        if factor > len(racks):
+            raise UserError(
+                f"--factor {factor} needs {factor} nodes that accept replicas; "
+                f"the cluster has {len(racks)}, see `penstock cluster describe`"
+            )
+        plan = rebalance_plan.resize(layout, racks, factor)
+    else:
+        plan = rebalance_plan.spread(layout, racks)
+    return plan
+
+
+async def open_racks(session: CommandSession) -> dict[int, str | None]:
+    """Returns the racks of the nodes that accept new replicas."""
+    from penstock.client.admin.admin import BROKER, Admin
+
+    admin = Admin(session.cluster)
+    racks = {}
+    for node, broker in sorted(session.cluster.metadata.brokers.items()):
+        entries = await admin.describe_configs(BROKER, str(node), [CORDONED])
+        if not any(entry.value for entry in entries):
+            racks[node] = broker.rack
+    return racks
+
+
+async def carry_out(session: CommandSession, plan: Plan, layout: Plan, manner: Manner) -> None:
+    """Shows the plan, confirms and starts it, and waits for its end, as `manner` says."""
+
+    copies = sum(node not in layout.get(place, ()) for place in plan for node in plan[place])
+    if manner.dry_run or not plan:
+        _print_plan(plan, layout, copies, manner.format)
+        return
+    if not manner.format.is_data:
+        _print_plan(plan, layout, copies, manner.format)
+    confirm(f"Move {len(plan)} partitions?", manner.yes)
+    await begin(session, plan, layout, manner.throttle)
+    if not manner.no_wait:
+        await finish(session, plan)
+        if manner.throttle is not None:
+            await clear_throttle(session)
+    if manner.format.is_data:
+        print_data(
+            {**_document(plan, layout), "copies": copies, "done": not manner.no_wait}, manner.format
+        )
+        return
+    if manner.no_wait:
+        print("started; see `penstock cluster reassign --status`")
+        if manner.throttle is not None:
+            print("when it is done, remove the throttle: `penstock cluster reassign --unthrottle`")
+    else:
+        print(f"moved {len(plan)} partitions")
+
+
+def _document(plan: Plan, layout: Plan) -> dict[str, object]:
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "replicas": list(target),
+                "from": list(layout.get(place, ())),
+            }
+            for place, target in plan.items()
+        ],
+    }
+
+
+def _print_plan(plan: Plan, layout: Plan, copies: int, format: OutputFormat) -> None:
+    if format.is_data:
+        print_data({**_document(plan, layout), "copies": copies, "done": not plan}, format)
+    elif not plan:
+        print("nothing to move")
+    else:
+        rows = [(p.topic, p.partition, layout.get(p, ()), target) for p, target in plan.items()]
+        print_table(["topic", "partition ", "from", "to"], rows)
+        print(f"{len(plan)} partitions, {copies} replicas to copy")
+
+
+LOOK_SECONDS = 0.5
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+HELD_BACK = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+BATCH = 1_000
+"""Partitions per request."""
+
+
+async def read_layout(session: CommandSession) -> dict[TopicPartition, tuple[int, ...]]:
+    """Returns the replicas of every partition, without those that a running move removes."""
+    from penstock.client.admin.admin import Admin
+    from penstock.client.admin.reassignments import Reassignments
+    from penstock.client.metadata import TopicPartition
+
+    moving = await Reassignments(session.cluster).ongoing()
+    layout = {}
+    for topic in await Admin(session.cluster).list_topics():
+        for partition in topic.partitions.values():
+            place = TopicPartition(topic.name, partition.index)
+            gone = moving[place].removing if place in moving else ()
+            layout[place] = tuple(node for node in partition.replicas if node not in gone)
+    return layout
+
+
+async def begin(session: CommandSession, plan: Plan, layout: Plan, throttle: int | None) -> None:
+    """Requests every move; raises UserError with the first refusals, if there are any."""
+    from itertools import islice
+
+    from penstock.client.admin.reassignments import Reassignments
+
+    if throttle is not None:
+        await set_throttle(session, plan, layout, throttle)
+    refused = []
+    waiting = iter(plan.items())
+    while part := dict(islice(waiting, BATCH)):
+        answers = await Reassignments(session.cluster).reassign(part)
+        refused += [f"{place}: {why}" for place, why in answers.items() if why is not None]
+    if refused:
+        more = f" (and {len(refused) - 3} more)" if len(refused) > 3 else ""
+        raise UserError(f"{len(refused)} moves were refused: {'; '.join(refused[:3])}{more}")
+
+
+async def finish(session: CommandSession, plan: Plan) -> None:
+    """Waits until every move of the plan has ended; raises UserError if one was cancelled."""
+    import asyncio
+
+    from penstock.client.admin.reassignments import Reassignments
+
+    moves = Reassignments(session.cluster)
+    left = len(plan)
+    with Progress("moving", len(plan), unit="partitions") as progress:
+        while left:
+            under_way = await moves.ongoing()
+            now = sum(place in under_way for place in plan)
+            progress.advance(left - now)
+            left = now
+            if left:
+                await asyncio.sleep(LOOK_SECONDS)
+    layout = await read_layout(session)
+    elsewhere = [str(place) for place in plan if layout.get(place) != plan[place]]
+    if elsewhere:
+        raise UserError(
+            f"{len(elsewhere)} partitions were not moved as planned, e.g. {elsewhere[0]}: the move "
+            "was cancelled or replaced by another one"
+        )
+
+
+async def set_throttle(session: CommandSession, plan: Plan, layout: Plan, rate: int) -> None:
+    from penstock.client.admin.admin import BROKER, TOPIC, Admin
+
+    admin = Admin(session.cluster)
+    held_back: dict[str, tuple[list[str], list[str]]] = {}
+    nodes: dict[int, None] = {}
+    for place, target in plan.items():
+        sources, takers = held_back.setdefault(place.topic, ([], []))
+        old = layout.get(place, ())
+        new = [node for node in target if node not in old]
+        sources += [f"{place.partition}:{node}" for node in old]
+        takers += [f"{place.partition}:{node}" for node in new]
+        nodes.update(dict.fromkeys((*old, *new)))
+    for name, pairs in held_back.items():
+        values = {key: ",".join(pair) for key, pair in zip(HELD_BACK, pairs, strict=True)}
+        await admin.alter_configs(TOPIC, name, values)
+    for node in sorted(set(nodes) & set(session.cluster.metadata.brokers)):
+        await admin.alter_configs(BROKER, str(node), dict.fromkeys(RATES, str(rate)))
+
+
+async def clear_throttle(session: CommandSession) -> None:
+    """Removes every throttle, including those of other commands and tools."""
+    from penstock.base.errors import ErrorCode, Refused
+    from penstock.client.admin.admin import BROKER, TOPIC, Admin
+
+    admin = Admin(session.cluster)
+    topics = await admin.list_topics()
+    for node in sorted(session.cluster.metadata.brokers):
+        await admin.alter_configs(BROKER, str(node), deletes=RATES)
+    for topic in topics:
+        try:
+            await admin.alter_configs(TOPIC, topic.name, deletes=HELD_BACK)
+        except Refused as refused:
+            if refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise  # The topic was deleted meanwhile.
+
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the plan.")
 no_wait_option = click.option("--no-wait", is_flag=True, help="Return before the copying is done.")
@@ -160,7 +412,6 @@ async def _cancel(
 
 
 async def _unthrottle(session: CommandSession) -> None:
-    from penstock.cli.cluster.move_progress import clear_throttle
 
     await clear_throttle(session)
     print("no replica is throttled")

@@ -26,7 +26,7 @@ from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import SecretRecord
 from penstock.node.config_consistency import missing_for_tokens
 from penstock.node.security.passwords import Passwords
-from penstock.runtime.document_fetch import read_document
+from penstock.runtime.http_request import read_document
 from penstock.security import oauth_tokens, scram
 from penstock.security.acl_types import NODE_USER
 from penstock.security.login import (

@@ -30,8 +30,7 @@ from penstock.client.list_offsets import LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
 from penstock.spark.connection import blocking_client
 from penstock.spark.settings import ReadSettings
-from penstock.spark.source.queue_member import QueueMember
-from penstock.spark.source.queue_offsets import QueueOffset, read_offset, tasks_of
+from penstock.spark.source.queue_member import QueueMember, QueueOffset, read_offset, tasks_of
 from penstock.spark.source.rows import RangePartition
 from penstock.spark.topics import partitions_to_read
 

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicId
 from penstock.cli import main
+from penstock.cli.cluster import doctor
+from penstock.cli.cluster.doctor import Check, CheckVerdict, judge_cluster, unreachable
+from penstock.client.metadata import PartitionInfo, TopicInfo
 
 NOBODY = "127.0.0.1:1"
 
@@ -36,3 +41,122 @@ def test_an_address_that_is_none_is_a_mistake_of_the_command_line(
 ) -> None:
     assert main.run(["doctor", "--data", str(tmp_path), "-b", NOBODY, "--http", "x"]) == 1
     assert "--http" in capsys.readouterr().err
+
+
+def topic(name: str, *rows: tuple[int, tuple[int, ...], tuple[int, ...]]) -> TopicInfo:
+    """Leader, replicas and ISR of each partition."""
+    partitions = {
+        index: PartitionInfo(index, leader, 0, replicas, isr, (), ErrorCode.NONE)
+        for index, (leader, replicas, isr) in enumerate(rows)
+    }
+    return TopicInfo(name, TopicId(bytes(16)), False, partitions)
+
+
+def judged(topics: list[TopicInfo], nodes: list[int], controller: int = 1) -> dict[str, Check]:
+    return {check.name: check for check in judge_cluster(topics, nodes, controller)}
+
+
+def test_a_cluster_with_every_copy_in_place_is_well() -> None:
+    found = judged([topic("t", (1, (1, 2, 3), (1, 2, 3)))], [1, 2, 3])
+    assert {check.verdict for check in found.values()} == {CheckVerdict.ok}
+
+
+def test_a_partition_without_a_leader_fails_by_name() -> None:
+    found = judged([topic("t", (1, (1,), (1,)), (-1, (4,), (4,)))], [1, 2, 3])
+    assert found["leaders"].verdict is CheckVerdict.fail
+    assert "t-1" in found["leaders"].finding
+    assert found["replication"].verdict is CheckVerdict.warn
+
+
+def test_a_missing_copy_names_the_node_to_start() -> None:
+    found = judged([topic("t", (1, (1, 2, 3), (1, 2)))], [1, 2])
+    assert found["replicas"].verdict is CheckVerdict.warn
+    assert "start node 3" in found["replicas"].action
+    assert "third" in found["cluster"].action
+
+
+def test_many_names_are_cut_short() -> None:
+    rows = [(1, (1, 2), (1,))] * 8
+    found = judged([topic("t", *rows)], [1, 2, 3])
+    assert found["replicas"].finding.startswith("t-0, t-1, t-2, t-3, t-4 and 3 more")
+
+
+def test_a_controller_that_is_not_there_fails() -> None:
+    assert judged([], [1, 2, 3], 9)["cluster"].verdict is CheckVerdict.fail
+    assert unreachable("refused").verdict is CheckVerdict.fail
+
+
+def test_one_copy_is_all_that_one_node_can_have() -> None:
+    found = judged([topic("t", (1, (1,), (1,)))], [1])
+    assert found["replication"].verdict is CheckVerdict.ok
+
+
+OK, WARN, FAIL, SKIPPED = (
+    CheckVerdict.ok,
+    CheckVerdict.warn,
+    CheckVerdict.fail,
+    CheckVerdict.skipped,
+)
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict"), [(50, OK), (15, OK), (14, WARN), (5, WARN), (4, FAIL), (0, FAIL)]
+)
+def test_space_matters_long_before_there_is_none(free: int, verdict: CheckVerdict) -> None:
+    check = doctor.judge_space("disk space", "/data", 100 * GIB, free * GIB)
+    assert check.verdict is verdict
+    assert f"({free} %)" in check.finding
+    assert ("retention" in check.action) == (verdict is not OK)
+
+
+@pytest.mark.parametrize(("median", "verdict"), [(0.3, OK), (21, WARN), (201, FAIL)])
+def test_a_disk_is_judged_by_its_usual_sync_not_by_its_worst(
+    median: float, verdict: CheckVerdict
+) -> None:
+    check = doctor.judge_syncs([median] * 9 + [900.0])
+    assert check.verdict is verdict
+    assert "900.0 ms" in check.finding
+
+
+@pytest.mark.parametrize(
+    ("soft", "verdict"), [(1024, FAIL), (20_000, WARN), (65_536, OK), (-1, OK)]
+)
+def test_few_open_files_are_too_few(soft: int, verdict: CheckVerdict) -> None:
+    assert doctor.judge_files(soft).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("state", "error_ms", "verdict"),
+    [(0, 3.0, OK), (0, 2_000.0, WARN), (5, 0.0, WARN), (-1, 0.0, SKIPPED)],
+)
+def test_a_clock_that_nobody_keeps_is_told_of(
+    state: int, error_ms: float, verdict: CheckVerdict
+) -> None:
+    assert doctor.judge_clock(state, error_ms).verdict is verdict
+
+
+def test_the_disk_is_measured_where_the_data_is_or_would_be(tmp_path: Path) -> None:
+    found = doctor.check_disk(tmp_path / "not" / "there" / "yet")
+    assert [check.name for check in found] == ["disk space", "sync"]
+    assert str(tmp_path) in found[0].finding
+    assert "durable" in found[1].finding
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_this_machine_can_be_asked() -> None:
+    assert doctor.check_files().name == "open files"
+    assert doctor.check_clock().name == "clock"
+
+
+def test_a_config_is_read_as_the_node_would(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('data = "d"\n"num.partitions" = 3\n')
+    assert doctor.check_config(str(path)).verdict is OK
+    path.write_text('data = "d"\n"num.partitons" = 3\n')
+    check = doctor.check_config(str(path))
+    assert check.verdict is FAIL
+    assert "num.partitons" in check.finding
+    path.write_text("insecure = true\n")
+    assert doctor.check_config(str(path)).verdict is WARN
+    assert doctor.check_config(None).verdict is SKIPPED

@@ -5,6 +5,16 @@ import json
 import pytest
 
 from penstock.cli import main
+from penstock.cli.groups.advise import (
+    Finding,
+    HotKey,
+    conclude,
+    hot_keys,
+    hot_partitions,
+    show_key,
+    stuck_partitions,
+)
+from penstock.client.admin.scaling import PartitionLag, Scaling
 from penstock.testing import Broker
 
 
@@ -28,3 +38,81 @@ def test_a_hot_key_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         assert any("no members" in one["what"] for one in found["findings"])
         assert main.run(arguments) == 0
         assert "-> spread the hot key" in capsys.readouterr().out
+
+
+Rows = dict[tuple[str, int], PartitionLag]
+
+
+def rows(*pairs: tuple[int, int]) -> Rows:
+    return {("t", index): PartitionLag(*pair) for index, pair in enumerate(pairs)}
+
+
+def findings(
+    before: Rows,
+    now: Rows,
+    members: int = 1,
+    desired: int = 1,
+    keys: dict[tuple[str, int], list[HotKey]] | None = None,
+) -> list[Finding]:
+    hot = hot_partitions(before, now)
+    return conclude(before, now, members, Scaling(desired, "why"), keys or {}, hot)
+
+
+def test_a_partition_that_gets_several_times_its_share_is_hot() -> None:
+    before = rows(*[(0, 0)] * 6)
+    assert hot_partitions(before, rows((0, 300), *[(0, 10)] * 5)) == [("t", 0)]
+    assert hot_partitions(before, rows(*[(0, 100)] * 6)) == []
+    assert hot_partitions(before, rows((0, 9), *[(0, 0)] * 5)) == []
+
+
+def test_of_two_partitions_one_with_nearly_everything_is_hot() -> None:
+    before = rows((0, 0), (0, 0))
+    assert hot_partitions(before, rows((0, 95), (0, 5))) == [("t", 0)]
+    assert hot_partitions(before, rows((0, 60), (0, 40))) == []
+
+
+def test_where_nothing_is_written_the_lag_tells() -> None:
+    now = rows((0, 500), *[(10, 10)] * 5)
+    assert hot_partitions(now, now) == [("t", 0)]
+
+
+def test_a_stuck_partition_is_told_from_a_stuck_group() -> None:
+    before, now = rows((5, 50), (5, 50)), rows((5, 60), (20, 60))
+    assert stuck_partitions(before, now) == [("t", 0)]
+    (found,) = findings(before, now)
+    assert "t-0" in found.what
+    assert "dead-letter queue" in found.proposal
+    (found,) = findings(before, before)
+    assert "nothing was read" in found.what
+
+
+def test_a_group_without_members_needs_some_first() -> None:
+    found = findings(rows((0, 9)), rows((0, 9)), members=0, desired=2)
+    assert [one.what for one in found] == [
+        "the group has no members",
+        "2 members would suffice (why)",
+    ]
+    assert found[1].proposal == "add 2"
+
+
+def test_members_without_a_partition_are_told_of() -> None:
+    (found,) = findings(rows((5, 5)), rows((5, 5)), members=3, desired=3)
+    assert found.what == "2 of 3 members have no partition"
+
+
+def test_a_hot_key_is_named_and_a_proposal_made() -> None:
+    keys: list[bytes | None] = [b"big"] * 60 + [b"k%d" % n for n in range(39)] + [None]
+    assert hot_keys(keys) == [HotKey(b"big", 0.6)]
+    assert hot_keys([b"a"] * 5) == []
+    before, now = rows(*[(0, 0)] * 6), rows((1, 300), *[(9, 10)] * 5)
+    (found,) = findings(before, now, keys={("t", 0): hot_keys(keys)})
+    assert "a key: big (60%)" in found.what
+    assert "salting" in found.proposal
+    (found,) = findings(before, now)
+    assert "no single key" in found.what
+
+
+def test_a_key_is_shown_as_text_without_control_characters() -> None:
+    assert show_key(b"a\x1b[31m") == "a\\x1b[31m"
+    assert show_key(b"\xff") == "\\xff"
+    assert len(show_key(b"x" * 500)) == 40

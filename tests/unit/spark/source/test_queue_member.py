@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.client.metadata import TopicPartition
 from penstock.spark.range_planning import ForeignOffsets, Range
-from penstock.spark.source.queue_offsets import (
+from penstock.spark.source.queue_member import (
     QueueOffset,
     add,
     add_all,

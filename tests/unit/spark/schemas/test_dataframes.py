@@ -4,8 +4,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.spark.schemas.dataframes import decode_cells, encode_cells
 from penstock.spark.schemas.format import Decode, Malformed
-from penstock.spark.schemas.value_columns import decode_cells, encode_cells
 
 
 def frame(schema_id: int, payload: bytes) -> bytes:

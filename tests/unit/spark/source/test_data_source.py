@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.spark.range_planning import Range
-from penstock.spark.source.filters import RangeFilter
+from penstock.spark.source.data_source import RangeFilter
 
 SPAN = Range("t", 3, 10, 100)
 

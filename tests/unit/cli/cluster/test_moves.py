@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.cli.cluster.move_plans import read_plan
+from penstock.cli.cluster.moves import read_plan
 from penstock.cli.terminal.errors import UserError
 from penstock.client.metadata import TopicPartition
 
