@@ -17,10 +17,10 @@ from penstock.client.connection import Connection
 from penstock.client.errors import check
 from penstock.client.metadata import TopicPartition
 from penstock.wire.messages.share import (
+    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     AcquiredRecords,
-    ShareAcknowledgementBatch,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareFetchPartition,
@@ -143,7 +143,7 @@ class Member:
         connection, epoch = self._sessions[node_id]
         verdicts = {offset: self._verdict(index, offset) for offset in offsets}
         rows = [
-            ShareAcknowledgementBatch(first_offset=o, last_offset=o, acknowledge_types=[kind])
+            AcknowledgementBatch(first_offset=o, last_offset=o, acknowledge_types=[kind])
             for o, kind in verdicts.items()
         ]
         request = ShareAcknowledgeRequest(

@@ -14,6 +14,7 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import EVERYWHERE, BrokerRecord
 from penstock.cluster.replication.partition import Partition
+from penstock.wire.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 
 CLUSTER_NAME = "kafka-cluster"
 ROWS_MAX = 2_000
@@ -81,14 +82,23 @@ def led_partition(ctx: PartitionFamily, topic: str, index: int) -> Partition:
 
 
 def leader_elsewhere(
-    ctx: PartitionFamily, topic: str, index: int
-) -> tuple[BrokerRecord, int] | None:
-    """Returns the leader and its epoch of a partition that another node leads (KIP-951)."""
+    ctx: PartitionFamily, topic: str, index: int, listener: str, endpoints: dict[int, NodeEndpoint]
+) -> LeaderIdAndEpoch | None:
+    """Returns the leader of a partition that another node leads, which saves a Metadata request.
+
+    Adds the leader's endpoint on the client's listener to `endpoints` (KIP-951).
+    """
     record = ctx.image.partition(topic, index)
     if record is None or record.leader == ctx.node_id:
         return None
     broker = ctx.image.brokers.get(record.leader)
-    return (broker, record.leader_epoch) if broker is not None else None
+    if broker is None:
+        return None
+    host, port = broker.at(listener)
+    endpoints[broker.node_id] = NodeEndpoint(
+        node_id=broker.node_id, host=host, port=port, rack=broker.rack
+    )
+    return LeaderIdAndEpoch(leader_id=broker.node_id, leader_epoch=record.leader_epoch)
 
 
 def endpoints(image: Image, call: Call) -> Iterator[tuple[BrokerRecord, tuple[str, int]]]:

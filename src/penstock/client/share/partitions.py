@@ -15,10 +15,9 @@ from penstock.client.errors import RETRIABLE, code_of, refusal
 from penstock.client.metadata import Metadata, TopicPartition
 from penstock.client.share.acknowledgements import Ack, AcknowledgementType, PendingAcks, batches_of
 from penstock.wire.messages.share import (
+    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    ShareAcknowledgementBatch,
-    ShareFetchAcknowledgementBatch,
     ShareFetchForgottenTopic,
     ShareFetchPartition,
     ShareFetchTopic,
@@ -183,7 +182,7 @@ def fetch_topics(chunks: Mapping[PartitionKey, Sequence[Ack]]) -> list[ShareFetc
                 ShareFetchPartition(
                     partition_index=index,
                     acknowledgement_batches=batches_of(
-                        chunks[topic_id, index], ShareFetchAcknowledgementBatch
+                        chunks[topic_id, index], AcknowledgementBatch
                     ),
                 )
                 for index in indexes
@@ -201,7 +200,7 @@ def ack_topics(chunks: AckChunks) -> list[AcknowledgeTopic]:
                 AcknowledgePartition(
                     partition_index=index,
                     acknowledgement_batches=batches_of(
-                        chunks[topic_id, index], ShareAcknowledgementBatch
+                        chunks[topic_id, index], AcknowledgementBatch
                     ),
                 )
                 for index in indexes

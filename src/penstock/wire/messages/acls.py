@@ -1,14 +1,6 @@
 """Access control: DescribeAcls (29), CreateAcls (30), DeleteAcls (31), versions 1-3.
 
 v1 brought prefixed patterns (KIP-290), v2 is flexible, v3 adds the user resource type.
-
-Nesting:
-
-- DescribeAclsResponse > DescribeAclsResource > AclDescription
-- CreateAclsRequest > AclCreation
-- CreateAclsResponse > AclCreationResult
-- DeleteAclsRequest > DeleteAclsFilter
-- DeleteAclsResponse > DeleteAclsFilterResult > DeleteAclsMatchingAcl
 """
 
 from collections.abc import Sequence

@@ -2,10 +2,6 @@
 
 v3 is flexible and names the client's software; features are tagged fields of the response,
 whose header stays v0 in every version. v4 allows a feature to start at level 0 (KAFKA-17011).
-
-Nesting:
-
-- ApiVersionsResponse > (ApiVersion, SupportedFeatureKey, FinalizedFeatureKey)
 """
 
 from collections.abc import Sequence

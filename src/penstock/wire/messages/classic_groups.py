@@ -4,18 +4,6 @@ JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), DescribeGroups 
 (16), DeleteGroups (42), FindCoordinator (10). Static members (KIP-345) came with
 `group_instance_id`; LeaveGroup v3 removes several members at once; FindCoordinator v4 takes
 several keys at once.
-
-Nesting:
-
-- JoinGroupRequest > JoinGroupRequestProtocol
-- JoinGroupResponse > JoinGroupResponseMember
-- LeaveGroupRequest > MemberIdentity
-- LeaveGroupResponse > LeaveGroupMemberResponse
-- SyncGroupRequest > SyncGroupRequestAssignment
-- DescribeGroupsResponse > DescribedGroup > DescribedGroupMember
-- ListGroupsResponse > ListedGroup
-- DeleteGroupsResponse > DeletableGroupResult
-- FindCoordinatorResponse > Coordinator
 """
 
 from collections.abc import Sequence

@@ -3,12 +3,6 @@
 DescribeCluster (60), UpdateFeatures (57), UnregisterBroker (64).
 DescribeCluster v1 has the type of the endpoint (KIP-919), v2 lists fenced brokers
 (KIP-1073).
-
-Nesting:
-
-- DescribeClusterResponse > DescribeClusterBroker
-- UpdateFeaturesRequest > FeatureUpdateKey
-- UpdateFeaturesResponse > UpdatableFeatureResult
 """
 
 from collections.abc import Sequence

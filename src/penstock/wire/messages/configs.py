@@ -3,17 +3,6 @@
 DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 Resource types are Kafka's: 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group.
 ListConfigResources was ListClientMetricsResources in v0, which only has names.
-
-Nesting:
-
-- DescribeConfigsRequest > DescribeConfigsResource
-- DescribeConfigsResponse > DescribeConfigsResult > DescribeConfigsResourceResult >
-  DescribeConfigsSynonym
-- AlterConfigsRequest > AlterConfigsResource > AlterableConfig
-- AlterConfigsResponse > AlterConfigsResourceResponse
-- IncrementalAlterConfigsRequest > IncrementalAlterConfigsResource > IncrementalAlterableConfig
-- IncrementalAlterConfigsResponse > IncrementalAlterConfigsResourceResponse
-- ListConfigResourcesResponse > ConfigResource
 """
 
 from collections.abc import Sequence

@@ -3,14 +3,6 @@
 ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69).
 A null field of a heartbeat means "unchanged since the last one". v1 adds the regular expression
 of topic names and, in the description, the type of member (KIP-1099).
-
-Nesting:
-
-- ConsumerGroupHeartbeatRequest > ConsumerGroupHeartbeatRequestTopicPartitions
-- ConsumerGroupHeartbeatResponse > ConsumerGroupHeartbeatAssignment >
-  ConsumerGroupHeartbeatResponseTopicPartitions
-- ConsumerGroupDescribeResponse > DescribedConsumerGroup > ConsumerGroupDescribeMember >
-  ConsumerGroupDescribeAssignment > ConsumerGroupDescribeTopicPartitions
 """
 
 from collections.abc import Sequence

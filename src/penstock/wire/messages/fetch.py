@@ -4,12 +4,6 @@ v4 isolation levels, v7 sessions (KIP-227), v9 leader epochs, v11 racks (KIP-392
 diverging epochs (KIP-595), v13 topic ids (KIP-516), v15 the replica's state as a tag (KIP-903), v16
 node endpoints (KIP-951), v17 directory ids, v18 the follower's high watermark (KIP-1166). The
 response's inner classes are built on every fetch, so they take positional arguments.
-
-Nesting:
-
-- FetchRequest > (FetchTopic > FetchPartition, FetchForgottenTopic, FetchReplicaState)
-- FetchResponse > (FetchableTopicResponse > FetchPartitionData > (AbortedTransaction,
-  FetchEpochEndOffset, FetchLeaderIdAndEpoch, FetchSnapshotId), FetchNodeEndpoint)
 """
 
 from collections.abc import Sequence
@@ -110,7 +104,7 @@ class FetchEpochEndOffset:
 
 
 @struct()
-class FetchLeaderIdAndEpoch:
+class LeaderIdAndEpoch:
     """Current leader of the partition and its epoch."""
 
     leader_id: int = int32(default=-1)
@@ -142,8 +136,8 @@ class FetchPartitionData:
     diverging_epoch: FetchEpochEndOffset | None = nested(
         FetchEpochEndOffset, since=12, default=None, tag=0
     )
-    current_leader: FetchLeaderIdAndEpoch | None = nested(
-        FetchLeaderIdAndEpoch, since=12, default=None, tag=1
+    current_leader: LeaderIdAndEpoch | None = nested(
+        LeaderIdAndEpoch, since=12, default=None, tag=1
     )
     snapshot_id: FetchSnapshotId | None = nested(FetchSnapshotId, since=12, default=None, tag=2)
 
@@ -158,7 +152,7 @@ class FetchableTopicResponse:
 
 
 @struct()
-class FetchNodeEndpoint:
+class NodeEndpoint:
     """Endpoint of a leader named in this response."""
 
     node_id: int = int32()
@@ -175,6 +169,4 @@ class FetchResponse:
     error_code: int = int16(since=7, default=0)
     session_id: int = int32(since=7, default=0)
     responses: Sequence[FetchableTopicResponse] = array(FetchableTopicResponse)
-    node_endpoints: Sequence[FetchNodeEndpoint] = array(
-        FetchNodeEndpoint, since=16, default=(), tag=0
-    )
+    node_endpoints: Sequence[NodeEndpoint] = array(NodeEndpoint, since=16, default=(), tag=0)

@@ -2,15 +2,6 @@
 
 ListOffsets v4 fences by leader epoch, v6 is flexible, v10 carries a timeout; the handler interprets
 its special timestamps. OffsetForLeaderEpoch v3 has the id of the requesting replica.
-
-Nesting:
-
-- ListOffsetsRequest > ListOffsetsTopic > ListOffsetsPartition
-- ListOffsetsResponse > ListOffsetsTopicResponse > ListOffsetsPartitionResponse
-- OffsetForLeaderEpochRequest > OffsetForLeaderTopic > OffsetForLeaderPartition
-- OffsetForLeaderEpochResponse > OffsetForLeaderTopicResult > OffsetForLeaderEpochEndOffset
-- DeleteRecordsRequest > DeleteRecordsTopic > DeleteRecordsPartition
-- DeleteRecordsResponse > DeleteRecordsTopicResult > DeleteRecordsPartitionResult
 """
 
 from collections.abc import Sequence

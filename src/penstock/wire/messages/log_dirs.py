@@ -2,14 +2,6 @@
 
 DescribeLogDirs v3 has a top-level error, v4 the volume's size (KIP-827), v5 cordoned directories
 (KIP-1066).
-
-Nesting:
-
-- AlterReplicaLogDirsRequest > AlterReplicaLogDir > AlterReplicaLogDirTopic
-- AlterReplicaLogDirsResponse > AlterReplicaLogDirTopicResult > AlterReplicaLogDirPartitionResult
-- DescribeLogDirsRequest > DescribableLogDirTopic
-- DescribeLogDirsResponse > DescribeLogDirsResult > DescribeLogDirsTopic >
-  DescribeLogDirsPartition
 """
 
 from collections.abc import Sequence

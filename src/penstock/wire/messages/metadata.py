@@ -3,15 +3,6 @@
 Metadata v1 distinguishes null (all topics) from empty (none), v10 adds topic ids, v12 accepts a
 topic by id alone, v13 has a top-level error. DescribeTopicPartitions pages through a topic and has
 the eligible leader replicas (KIP-966).
-
-Nesting:
-
-- MetadataRequest > MetadataRequestTopic
-- MetadataResponse > (MetadataResponseBroker, MetadataResponseTopic > MetadataResponsePartition)
-- DescribeTopicPartitionsRequest > (DescribeTopicPartitionsTopicRequest,
-  DescribeTopicPartitionsRequestCursor)
-- DescribeTopicPartitionsResponse > (DescribeTopicPartitionsResponseTopic >
-  DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseCursor)
 """
 
 from collections.abc import Sequence

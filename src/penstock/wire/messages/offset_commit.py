@@ -3,17 +3,6 @@
 OffsetCommit v9 lets a KIP-848 member commit, v10 has topic ids. OffsetFetch v2 allows null for all
 topics, v8 takes several groups at once (from then on the flat fields are empty), v10 has topic
 ids.
-
-Nesting:
-
-- OffsetCommitRequest > OffsetCommitRequestTopic > OffsetCommitRequestPartition
-- OffsetCommitResponse > OffsetCommitResponseTopic > OffsetCommitResponsePartition
-- OffsetFetchRequest > (OffsetFetchRequestTopic, OffsetFetchRequestGroup >
-  OffsetFetchRequestTopics)
-- OffsetFetchResponse > (OffsetFetchResponseTopic > OffsetFetchResponsePartition,
-  OffsetFetchResponseGroup > OffsetFetchResponseTopics > OffsetFetchResponsePartitions)
-- OffsetDeleteRequest > OffsetDeleteRequestTopic > OffsetDeleteRequestPartition
-- OffsetDeleteResponse > OffsetDeleteResponseTopic > OffsetDeleteResponsePartition
 """
 
 from collections.abc import Sequence

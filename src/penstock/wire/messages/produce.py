@@ -3,17 +3,12 @@
 v3 brought record batches (magic 2), v5 the log start offset, v8 the refused records, v9
 flexible, v10 the new leader in the response (KIP-951), v13 topic ids instead of names (KIP-516).
 The response's classes are built once per produced batch, so they take positional arguments.
-
-Nesting:
-
-- ProduceRequest > TopicProduceData > PartitionProduceData
-- ProduceResponse > (TopicProduceResponse > PartitionProduceResponse > (BatchIndexAndErrorMessage,
-  ProduceLeaderIdAndEpoch), ProduceNodeEndpoint)
 """
 
 from collections.abc import Sequence
 
 from penstock.base.ids import NO_TOPIC_ID, TopicId
+from penstock.wire.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from penstock.wire.schema import (
     array,
     int16,
@@ -63,14 +58,6 @@ class BatchIndexAndErrorMessage:
     batch_index_error_message: str | None = string(nullable=True, default=None)
 
 
-@struct()
-class ProduceLeaderIdAndEpoch:
-    """Current leader of the partition, sent with NOT_LEADER_OR_FOLLOWER."""
-
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
-
-
 @struct(kw_only=False)
 class PartitionProduceResponse:
     """Offset at which a batch was appended, or an error."""
@@ -84,8 +71,8 @@ class PartitionProduceResponse:
         BatchIndexAndErrorMessage, since=8, default=()
     )
     error_message: str | None = string(since=8, nullable=True, default=None)
-    current_leader: ProduceLeaderIdAndEpoch | None = nested(
-        ProduceLeaderIdAndEpoch, since=10, default=None, tag=0
+    current_leader: LeaderIdAndEpoch | None = nested(
+        LeaderIdAndEpoch, since=10, default=None, tag=0
     )
 
 
@@ -98,22 +85,10 @@ class TopicProduceResponse:
     partition_responses: Sequence[PartitionProduceResponse] = array(PartitionProduceResponse)
 
 
-@struct()
-class ProduceNodeEndpoint:
-    """Endpoint of a leader named in this response."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable=True, default=None)
-
-
 @message(key=0, versions=(3, 13), flexible=9, kw_only=False)
 class ProduceResponse:
     """Results of all batches of a produce request."""
 
     responses: Sequence[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(default=0)
-    node_endpoints: Sequence[ProduceNodeEndpoint] = array(
-        ProduceNodeEndpoint, since=10, default=(), tag=0
-    )
+    node_endpoints: Sequence[NodeEndpoint] = array(NodeEndpoint, since=10, default=(), tag=0)

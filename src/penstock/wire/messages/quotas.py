@@ -1,15 +1,4 @@
-"""Client quotas (KIP-546): DescribeClientQuotas (48), AlterClientQuotas (49).
-
-Nesting:
-
-- DescribeClientQuotasRequest > ComponentData
-- DescribeClientQuotasResponse > DescribeClientQuotasEntryData > (DescribeClientQuotasEntityData,
-  ValueData)
-- AlterClientQuotasRequest > AlterClientQuotasRequestEntryData >
-  (AlterClientQuotasRequestEntityData, OpData)
-- AlterClientQuotasResponse > AlterClientQuotasResponseEntryData >
-  AlterClientQuotasResponseEntityData
-"""
+"""Client quotas (KIP-546): DescribeClientQuotas (48), AlterClientQuotas (49)."""
 
 from collections.abc import Sequence
 

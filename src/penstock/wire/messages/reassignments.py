@@ -3,15 +3,6 @@
 ElectLeaders (43), AlterPartitionReassignments (45), ListPartitionReassignments (46).
 ElectLeaders v1 adds unclean elections (KIP-460). AlterPartitionReassignments v1 may forbid a change
 of the replication factor (KIP-860).
-
-Nesting:
-
-- ElectLeadersRequest > ElectLeadersTopicPartitions
-- ElectLeadersResponse > ReplicaElectionResult > ElectLeadersPartitionResult
-- AlterPartitionReassignmentsRequest > ReassignableTopic > ReassignablePartition
-- AlterPartitionReassignmentsResponse > ReassignableTopicResponse > ReassignablePartitionResponse
-- ListPartitionReassignmentsRequest > ListPartitionReassignmentsTopics
-- ListPartitionReassignmentsResponse > OngoingTopicReassignment > OngoingPartitionReassignment
 """
 
 from collections.abc import Sequence

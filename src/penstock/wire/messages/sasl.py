@@ -1,13 +1,6 @@
 """Authentication: SaslHandshake (17), SaslAuthenticate (36), and SCRAM credentials (50, 51).
 
 SaslAuthenticate v1 bounds the session (KIP-368). Credentials are KIP-554.
-
-Nesting:
-
-- DescribeUserScramCredentialsRequest > UserName
-- DescribeUserScramCredentialsResponse > DescribeUserScramCredentialsResult > CredentialInfo
-- AlterUserScramCredentialsRequest > (ScramCredentialDeletion, ScramCredentialUpsertion)
-- AlterUserScramCredentialsResponse > AlterUserScramCredentialsResult
 """
 
 from collections.abc import Sequence

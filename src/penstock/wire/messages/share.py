@@ -10,24 +10,12 @@ next delivery, the reason of a failure, a new lease time, a flag that the record
 so that this delivery does not count, and a flag that it need not be redelivered at once.
 Between nodes, a heartbeat with `is_declaration` makes a share group known without a member. A node
 that does not know the field takes it for a join; that member is gone after one session timeout.
-
-Nesting:
-
-- ShareGroupHeartbeatResponse > ShareGroupHeartbeatAssignment > ShareGroupHeartbeatTopicPartitions
-- ShareGroupDescribeResponse > DescribedShareGroup > ShareGroupDescribeMember >
-  ShareGroupDescribeAssignment > ShareGroupDescribeTopicPartitions
-- ShareFetchRequest > (ShareFetchTopic > ShareFetchPartition > ShareFetchAcknowledgementBatch,
-  ShareFetchForgottenTopic)
-- ShareFetchResponse > (ShareFetchableTopicResponse > ShareFetchPartitionData >
-  (ShareFetchLeaderIdAndEpoch, AcquiredRecords), ShareFetchNodeEndpoint)
-- ShareAcknowledgeRequest > AcknowledgeTopic > AcknowledgePartition > ShareAcknowledgementBatch
-- ShareAcknowledgeResponse > (ShareAcknowledgeTopicResponse > ShareAcknowledgePartitionData >
-  ShareAcknowledgeLeaderIdAndEpoch, ShareAcknowledgeNodeEndpoint)
 """
 
 from collections.abc import Sequence
 
 from penstock.base.ids import TopicId
+from penstock.wire.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from penstock.wire.schema import (
     Records,
     array,
@@ -156,7 +144,7 @@ class ShareGroupDescribeResponse:
 
 
 @struct()
-class ShareFetchAcknowledgementBatch:
+class AcknowledgementBatch:
     """Acknowledgement of a range of records: one type per record, or one for all."""
 
     first_offset: int = int64()
@@ -176,9 +164,7 @@ class ShareFetchPartition:
     """Partition to read from, with piggybacked acknowledgements."""
 
     partition_index: int = int32()
-    acknowledgement_batches: Sequence[ShareFetchAcknowledgementBatch] = array(
-        ShareFetchAcknowledgementBatch
-    )
+    acknowledgement_batches: Sequence[AcknowledgementBatch] = array(AcknowledgementBatch)
 
 
 @struct()
@@ -216,14 +202,6 @@ class ShareFetchRequest:
 
 
 @struct()
-class ShareFetchLeaderIdAndEpoch:
-    """Current leader of the partition and its epoch."""
-
-    leader_id: int = int32()
-    leader_epoch: int = int32()
-
-
-@struct()
 class AcquiredRecords:
     """Range of records leased to this member, and its delivery count."""
 
@@ -241,7 +219,7 @@ class ShareFetchPartitionData:
     error_message: str | None = string(nullable=True, default=None)
     acknowledge_error_code: int = int16()
     acknowledge_error_message: str | None = string(nullable=True, default=None)
-    current_leader: ShareFetchLeaderIdAndEpoch = nested(ShareFetchLeaderIdAndEpoch)
+    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch)
     records: Records = records()
     acquired_records: Sequence[AcquiredRecords] = array(AcquiredRecords)
 
@@ -254,16 +232,6 @@ class ShareFetchableTopicResponse:
     partitions: Sequence[ShareFetchPartitionData] = array(ShareFetchPartitionData)
 
 
-@struct()
-class ShareFetchNodeEndpoint:
-    """Endpoint of a leader named in this response."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable=True, default=None)
-
-
 @message(key=78, versions=(1, 2), flexible=1)
 class ShareFetchResponse:
     """Acquired records, and the duration of their leases."""
@@ -273,23 +241,7 @@ class ShareFetchResponse:
     error_message: str | None = string(nullable=True, default=None)
     acquisition_lock_timeout_ms: int = int32()
     responses: Sequence[ShareFetchableTopicResponse] = array(ShareFetchableTopicResponse)
-    node_endpoints: Sequence[ShareFetchNodeEndpoint] = array(ShareFetchNodeEndpoint)
-
-
-@struct()
-class ShareAcknowledgementBatch:
-    """Acknowledgement of a range of records: one type per record, or one for all."""
-
-    first_offset: int = int64()
-    last_offset: int = int64()
-    acknowledge_types: Sequence[int] = array(int8, default=())
-    delay_ms: int = int64(default=-1, tag=10000)
-    error_class: str | None = string(nullable=True, default=None, tag=10001)
-    error_message: str | None = string(nullable=True, default=None, tag=10002)
-    lock_ms: int = int32(default=-1, tag=10003)
-    is_unseen: bool = boolean(default=False, tag=10004)
-    is_patient: bool = boolean(default=False, tag=10005)
-    traceback: str | None = string(nullable=True, default=None, tag=10006)
+    node_endpoints: Sequence[NodeEndpoint] = array(NodeEndpoint)
 
 
 @struct()
@@ -297,7 +249,7 @@ class AcknowledgePartition:
     """Acknowledgements of one partition."""
 
     partition_index: int = int32()
-    acknowledgement_batches: Sequence[ShareAcknowledgementBatch] = array(ShareAcknowledgementBatch)
+    acknowledgement_batches: Sequence[AcknowledgementBatch] = array(AcknowledgementBatch)
 
 
 @struct()
@@ -320,21 +272,13 @@ class ShareAcknowledgeRequest:
 
 
 @struct()
-class ShareAcknowledgeLeaderIdAndEpoch:
-    """Current leader of the partition and its epoch."""
-
-    leader_id: int = int32()
-    leader_epoch: int = int32()
-
-
-@struct()
 class ShareAcknowledgePartitionData:
     """Result of the acknowledgements of one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
-    current_leader: ShareAcknowledgeLeaderIdAndEpoch = nested(ShareAcknowledgeLeaderIdAndEpoch)
+    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch)
 
 
 @struct()
@@ -343,16 +287,6 @@ class ShareAcknowledgeTopicResponse:
 
     topic_id: TopicId = uuid()
     partitions: Sequence[ShareAcknowledgePartitionData] = array(ShareAcknowledgePartitionData)
-
-
-@struct()
-class ShareAcknowledgeNodeEndpoint:
-    """Endpoint of a leader named in this response."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable=True, default=None)
 
 
 @message(key=79, versions=(1, 2), flexible=1)
@@ -364,4 +298,4 @@ class ShareAcknowledgeResponse:
     error_message: str | None = string(nullable=True, default=None)
     acquisition_lock_timeout_ms: int = int32(since=2, default=0)
     responses: Sequence[ShareAcknowledgeTopicResponse] = array(ShareAcknowledgeTopicResponse)
-    node_endpoints: Sequence[ShareAcknowledgeNodeEndpoint] = array(ShareAcknowledgeNodeEndpoint)
+    node_endpoints: Sequence[NodeEndpoint] = array(NodeEndpoint)

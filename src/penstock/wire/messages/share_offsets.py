@@ -2,19 +2,6 @@
 
 DescribeShareGroupOffsets (90), AlterShareGroupOffsets (91), DeleteShareGroupOffsets (92).
 Describe v1 adds the lag (KIP-1226).
-
-Nesting:
-
-- DescribeShareGroupOffsetsRequest > DescribeShareGroupOffsetsRequestGroup >
-  DescribeShareGroupOffsetsRequestTopic
-- DescribeShareGroupOffsetsResponse > DescribeShareGroupOffsetsResponseGroup >
-  DescribeShareGroupOffsetsResponseTopic > DescribeShareGroupOffsetsResponsePartition
-- AlterShareGroupOffsetsRequest > AlterShareGroupOffsetsRequestTopic >
-  AlterShareGroupOffsetsRequestPartition
-- AlterShareGroupOffsetsResponse > AlterShareGroupOffsetsResponseTopic >
-  AlterShareGroupOffsetsResponsePartition
-- DeleteShareGroupOffsetsRequest > DeleteShareGroupOffsetsRequestTopic
-- DeleteShareGroupOffsetsResponse > DeleteShareGroupOffsetsResponseTopic
 """
 
 from collections.abc import Sequence

@@ -2,15 +2,6 @@
 
 CreateTopics v5 returns the resulting configs (KIP-525), v7 the topic id. DeleteTopics v6 takes
 names or ids.
-
-Nesting:
-
-- CreateTopicsRequest > CreatableTopic > (CreatableReplicaAssignment, CreatableTopicConfig)
-- CreateTopicsResponse > CreatableTopicResult > CreatableTopicConfigs
-- DeleteTopicsRequest > DeleteTopicState
-- DeleteTopicsResponse > DeletableTopicResult
-- CreatePartitionsRequest > CreatePartitionsTopic > CreatePartitionsAssignment
-- CreatePartitionsResponse > CreatePartitionsTopicResult
 """
 
 from collections.abc import Sequence

@@ -4,29 +4,8 @@ InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
 (28), DescribeProducers (61), DescribeTransactions (65), ListTransactions (66). AddPartitionsToTxn
 v4 takes several transactions and is for brokers; EndTxn v5 returns the next epoch (KIP-890).
 
-Nesting:
-
-- AddPartitionsToTxnRequest > (AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction >
-  AddPartitionsToTxnTopic)
-- AddPartitionsToTxnResponse > (AddPartitionsToTxnTopicResult > AddPartitionsToTxnPartitionResult,
-  AddPartitionsToTxnResult > AddPartitionsToTxnTopicResult > AddPartitionsToTxnPartitionResult)
-- TxnOffsetCommitRequest > TxnOffsetCommitRequestTopic > TxnOffsetCommitRequestPartition
-- TxnOffsetCommitResponse > TxnOffsetCommitResponseTopic > TxnOffsetCommitResponsePartition
-- DescribeProducersRequest > DescribeProducersTopicRequest
-- DescribeProducersResponse > DescribeProducersTopicResponse > DescribeProducersPartitionResponse
-  > ProducerState
-- DescribeTransactionsResponse > DescribeTransactionsTransactionState >
-  DescribeTransactionsTopicData
-- ListTransactionsResponse > ListTransactionsTransactionState
-
 WriteTxnMarkers (api 27), versions 1-2: a coordinator ends a transaction in the logs. v2 has the
 transaction version of the marker (KIP-1228).
-
-Nesting:
-
-- WriteTxnMarkersRequest > WritableTxnMarker > WritableTxnMarkerTopic
-- WriteTxnMarkersResponse > WritableTxnMarkerResult > WritableTxnMarkerTopicResult >
-  WritableTxnMarkerPartitionResult
 """
 
 from collections.abc import Sequence

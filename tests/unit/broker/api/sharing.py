@@ -7,11 +7,10 @@ from penstock.broker.api.queues.share_acknowledge import share_acknowledge
 from penstock.broker.api.queues.share_fetch import share_fetch
 from penstock.cluster.metadata import store_keys
 from penstock.wire.messages.share import (
+    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    ShareAcknowledgementBatch,
     ShareAcknowledgeRequest,
-    ShareFetchAcknowledgementBatch,
     ShareFetchForgottenTopic,
     ShareFetchPartition,
     ShareFetchRequest,
@@ -67,7 +66,7 @@ class Member:
             ShareFetchPartition(
                 partition_index=index,
                 acknowledgement_batches=[
-                    ShareFetchAcknowledgementBatch(
+                    AcknowledgementBatch(
                         first_offset=first, last_offset=last, acknowledge_types=[kind]
                     )
                     for first, last, kind in acks.get(index, ())
@@ -108,7 +107,7 @@ class Member:
         """A ShareAcknowledge for one partition."""
         topic_id = self.node.ctx.image.topics["t"].id
         rows = [
-            ShareAcknowledgementBatch(
+            AcknowledgementBatch(
                 first_offset=first,
                 last_offset=last,
                 acknowledge_types=kinds or [kind],

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from penstock.base.ids import TopicId
 from penstock.client.connection import Connection
 from penstock.wire.messages.share import (
+    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    ShareAcknowledgementBatch,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareFetchPartition,
@@ -48,7 +48,7 @@ class Session:
         return self.connection.send(request, ShareFetchResponse, timeout_ms=120_000)
 
     def say(self, offset: int, kind: int) -> "asyncio.Future[ShareAcknowledgeResponse]":
-        batch = ShareAcknowledgementBatch(
+        batch = AcknowledgementBatch(
             first_offset=offset, last_offset=offset, acknowledge_types=[kind], delay_ms=0
         )
         row = AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])

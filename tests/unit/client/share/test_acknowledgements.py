@@ -13,7 +13,7 @@ from penstock.client.share.acknowledgements import (
     PendingAcks,
     batches_of,
 )
-from penstock.wire.messages.share import ShareAcknowledgementBatch
+from penstock.wire.messages.share import AcknowledgementBatch
 from tests.run_with import in_new_loop, run_with
 
 
@@ -84,7 +84,7 @@ def test_neighbours_with_the_same_verdict_are_one_run() -> None:
         accept(7),
         Ack(8, AcknowledgementType.REJECT, AckOptions(error_class="E", error_message="m")),
     ]
-    found = batches_of(acks, ShareAcknowledgementBatch)
+    found = batches_of(acks, AcknowledgementBatch)
     assert [(b.first_offset, b.last_offset, *b.acknowledge_types) for b in found] == [
         (1, 2, 1),
         (3, 4, 2),

@@ -24,11 +24,10 @@ from penstock.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
-    FetchLeaderIdAndEpoch,
-    FetchNodeEndpoint,
     FetchPartitionData,
     FetchRequest,
     FetchResponse,
+    NodeEndpoint,
 )
 from penstock.wire.records import BATCH_OVERHEAD, age_seconds
 
@@ -111,7 +110,7 @@ class Reply:
         self._request = request
         self._session = session
         self._incremental = incremental
-        self._endpoints: dict[int, FetchNodeEndpoint] | None = None
+        self._endpoints: dict[int, NodeEndpoint] = {}
 
     def answer(self, founds: list[FetchedPartition]) -> FetchResponse | Awaitable[FetchResponse]:
         """Reads the located data from the page cache, or by workers if it is cold."""
@@ -241,9 +240,8 @@ class Reply:
         self._sent.value += sent
         if records:
             self._ctx.metrics.records_out.value += records
-        endpoints = self._endpoints
         return FetchResponse(
-            node_endpoints=tuple(endpoints.values()) if endpoints else (),
+            node_endpoints=tuple(self._endpoints.values()),
             session_id=session.id if session is not None else 0,
             responses=[
                 FetchableTopicResponse(key, NO_TOPIC_ID, rows)
@@ -302,16 +300,8 @@ class Reply:
 
     def _show_leader(self, found: FetchedPartition, row: FetchPartitionData) -> None:
         """Names the leader of another node's partition, which saves a Metadata request."""
-        elsewhere = leader_elsewhere(self._ctx, found.name, found.followed.index)
-        if elsewhere is None:
-            return
-        leader, epoch = elsewhere
-        row.current_leader = FetchLeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=epoch)
-        if self._endpoints is None:
-            self._endpoints = {}
-        host, port = leader.at(self._listener)
-        self._endpoints[leader.node_id] = FetchNodeEndpoint(
-            node_id=leader.node_id, host=host, port=port, rack=leader.rack
+        row.current_leader = leader_elsewhere(
+            self._ctx, found.name, found.followed.index, self._listener, self._endpoints
         )
 
     def _aborted(self, found: FetchedPartition) -> list[AbortedTransaction] | None:

@@ -42,12 +42,11 @@ from penstock.cluster.replication.partition import Partition, ProduceRules
 from penstock.coordinator.schema_id_checks import Mark
 from penstock.state.registry.errors import Rejected
 from penstock.wire import records
+from penstock.wire.messages.fetch import NodeEndpoint
 from penstock.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
-    ProduceLeaderIdAndEpoch,
-    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -282,23 +281,16 @@ def _append_all(
 
 def _show_leaders(ctx: ProduceContext, call: Call, response: ProduceResponse) -> None:
     """Names the leaders of partitions of other nodes, which saves a Metadata request (KIP-951)."""
-    endpoints: dict[int, ProduceNodeEndpoint] = {}
+    endpoints: dict[int, NodeEndpoint] = {}
     for topic in response.responses:
         known = ctx.image.topics_by_id.get(topic.topic_id)
         name = topic.name or (known.name if known is not None else "")
         for row in topic.partition_responses:
             if row.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 continue
-            found = leader_elsewhere(ctx, name, row.index)
-            if found is not None:
-                leader, epoch = found
-                row.current_leader = ProduceLeaderIdAndEpoch(
-                    leader_id=leader.node_id, leader_epoch=epoch
-                )
-                host, port = leader.at(call.caller.listener)
-                endpoints[leader.node_id] = ProduceNodeEndpoint(
-                    node_id=leader.node_id, host=host, port=port, rack=leader.rack
-                )
+            row.current_leader = leader_elsewhere(
+                ctx, name, row.index, call.caller.listener, endpoints
+            )
     response.node_endpoints = list(endpoints.values())
 
 

@@ -25,9 +25,8 @@ from penstock.broker.api.response_rows import leader_elsewhere, may
 from penstock.broker.api.route_row import Operation
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand, settle_together
 from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from penstock.wire.messages.share import (
-    ShareAcknowledgeLeaderIdAndEpoch,
-    ShareAcknowledgeNodeEndpoint,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -273,21 +272,12 @@ def _response(
     ctx: ShareContext, group: str, listener: str, results: Sequence[tuple[Place, Refused | None]]
 ) -> ShareAcknowledgeResponse:
     topics: dict[TopicId, list[ShareAcknowledgePartitionData]] = {}
-    endpoints: dict[int, ShareAcknowledgeNodeEndpoint] = {}
+    endpoints: dict[int, NodeEndpoint] = {}
     for (topic_id, index), refused in results:
-        leader = ShareAcknowledgeLeaderIdAndEpoch(leader_id=NO_LEADER, leader_epoch=NO_LEADER)
+        leader = LeaderIdAndEpoch(leader_id=NO_LEADER, leader_epoch=NO_LEADER)
         topic = ctx.image.topics_by_id.get(topic_id)
         if refused is not None and refused.code in MOVED and topic is not None:
-            elsewhere = leader_elsewhere(ctx, topic.name, index)
-            if elsewhere is not None:
-                broker, epoch = elsewhere
-                leader = ShareAcknowledgeLeaderIdAndEpoch(
-                    leader_id=broker.node_id, leader_epoch=epoch
-                )
-                host, port = broker.at(listener)
-                endpoints[broker.node_id] = ShareAcknowledgeNodeEndpoint(
-                    node_id=broker.node_id, host=host, port=port, rack=broker.rack
-                )
+            leader = leader_elsewhere(ctx, topic.name, index, listener, endpoints) or leader
         topics.setdefault(topic_id, []).append(
             ShareAcknowledgePartitionData(
                 partition_index=index,

@@ -38,11 +38,10 @@ from penstock.coordinator.queues.receive import ReceiveRequest, take
 from penstock.coordinator.queues.record_reader import LeasedBatches
 from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from penstock.wire.messages.share import (
     AcquiredRecords,
     ShareFetchableTopicResponse,
-    ShareFetchLeaderIdAndEpoch,
-    ShareFetchNodeEndpoint,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
@@ -207,7 +206,7 @@ class _Rows:
         self._ctx = ctx
         self._listener = listener
         self._rows: dict[Place, ShareFetchPartitionData] = {}
-        self._endpoints: dict[int, ShareFetchNodeEndpoint] = {}
+        self._endpoints: dict[int, NodeEndpoint] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -219,9 +218,7 @@ class _Rows:
                 partition_index=place[1],
                 error_code=ErrorCode.NONE,
                 acknowledge_error_code=ErrorCode.NONE,
-                current_leader=ShareFetchLeaderIdAndEpoch(
-                    leader_id=NO_LEADER, leader_epoch=NO_LEADER
-                ),
+                current_leader=LeaderIdAndEpoch(leader_id=NO_LEADER, leader_epoch=NO_LEADER),
                 records=b"",
                 acquired_records=(),
             )
@@ -257,17 +254,8 @@ class _Rows:
         topic = self._ctx.image.topics_by_id.get(place[0])
         if refused.code not in MOVED or topic is None:
             return
-        elsewhere = leader_elsewhere(self._ctx, topic.name, place[1])
-        if elsewhere is None:
-            return
-        leader, epoch = elsewhere
-        row.current_leader = ShareFetchLeaderIdAndEpoch(
-            leader_id=leader.node_id, leader_epoch=epoch
-        )
-        host, port = leader.at(self._listener)
-        self._endpoints[leader.node_id] = ShareFetchNodeEndpoint(
-            node_id=leader.node_id, host=host, port=port, rack=leader.rack
-        )
+        leader = leader_elsewhere(self._ctx, topic.name, place[1], self._listener, self._endpoints)
+        row.current_leader = leader or row.current_leader
 
     def response(self, lock_ms: int) -> ShareFetchResponse:
         topics: dict[TopicId, list[ShareFetchPartitionData]] = {}

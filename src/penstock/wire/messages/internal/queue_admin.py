@@ -3,15 +3,6 @@
 InspectQueues (30005) and ChangeQueues (30006) go to the leader of a queue's partition;
 ListPositions (30007) goes to every node, each of which knows the positions that it stores.
 ApiVersions does not list them: a broker that is not Penstock does not have them.
-
-Nesting:
-
-- InspectQueuesRequest > InspectedPartition
-- InspectQueuesResponse > QueueReport > QueueRun
-- ChangeQueuesRequest > ChangedPartition > OffsetRun
-- ChangeQueuesResponse > QueueChange
-- ListPositionsRequest
-- ListPositionsResponse > KeptPosition
 """
 
 from collections.abc import Sequence

@@ -3,16 +3,6 @@
 KeepQueueState (30001) goes to the node that stores the state of a queue. TellQueue (30002),
 TakeFromQueues (30003) and SettleLeases (30004) go to the leader of the queue's partition.
 Kafka's messages for the first (84-87) carry Kafka's state format, which differs from Penstock's.
-
-Nesting:
-
-- KeepQueueStateRequest > QueueStateCall
-- KeepQueueStateResponse > QueueStateAnswer
-- TellQueueRequest > QueueCall
-- TellQueueResponse > QueueAnswer
-- TakeFromQueuesResponse > TakenFromQueue > TakenLease
-- SettleLeasesRequest > LeaseRuling
-- SettleLeasesResponse > RulingAnswer
 """
 
 from collections.abc import Sequence

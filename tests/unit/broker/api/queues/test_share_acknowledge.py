@@ -9,7 +9,7 @@ from penstock.broker.api.queues.share_acknowledge import rulings_of
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
 from penstock.state.queues.state_shard import QueueKey
-from penstock.wire.messages.share import ShareAcknowledgementBatch
+from penstock.wire.messages.share import AcknowledgementBatch
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
 from tests.unit.broker.api.sharing import (
@@ -27,8 +27,8 @@ from tests.unit.broker.api.sharing import (
 KEY = QueueKey("g", b"t" * 16, 0)
 
 
-def batch(first: int, last: int, *kinds: int) -> ShareAcknowledgementBatch:
-    return ShareAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
+def batch(first: int, last: int, *kinds: int) -> AcknowledgementBatch:
+    return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
 
 
 def test_types_are_for_all_or_for_each() -> None:
@@ -57,7 +57,7 @@ def test_types_are_for_all_or_for_each() -> None:
         [batch(-1, 0, 1)],
     ],
 )
-def test_what_makes_no_sense_is_refused(batches: list[ShareAcknowledgementBatch]) -> None:
+def test_what_makes_no_sense_is_refused(batches: list[AcknowledgementBatch]) -> None:
     with pytest.raises(Refused) as refused:
         list(rulings_of(KEY, "m", batches, False))
     assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -15,9 +15,9 @@ from penstock.broker.api.queues.share_acknowledge import (
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand, rule_together
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import (
+    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
-    ShareAcknowledgementBatch,
     ShareAcknowledgeRequest,
 )
 from tests.run_with import run_with
@@ -37,13 +37,13 @@ from tests.unit.broker.api.sharing import (
 KEY = QueueKey("g", b"t" * 16, 0)
 
 
-def noted(kind: int, first: int = 0, last: int = 0, **note: Any) -> ShareAcknowledgementBatch:
-    return ShareAcknowledgementBatch(
+def noted(kind: int, first: int = 0, last: int = 0, **note: Any) -> AcknowledgementBatch:
+    return AcknowledgementBatch(
         first_offset=first, last_offset=last, acknowledge_types=[kind], **note
     )
 
 
-async def say(member: Member, *batches: ShareAcknowledgementBatch) -> int:
+async def say(member: Member, *batches: AcknowledgementBatch) -> int:
     """The code that a member's verdicts are answered with."""
     topic_id = member.node.ctx.image.topics["t"].id
     row = AcknowledgePartition(partition_index=0, acknowledgement_batches=list(batches))
