@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.server.etcd import EtcdFailed, etcd_command, find_etcd
+from penstock.cli.server.local_cluster import EtcdFailed, etcd_command, find_etcd
 from tests.ports import free_port
 from tests.processes import LoggedProcess
 

@@ -13,8 +13,8 @@ from pyarrow.fs import LocalFileSystem
 
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.identity import ProducerIdentity
-from penstock.jobs import archive_layout, cdc
-from penstock.jobs.archive_layout import ArchiveFile
+from penstock.jobs import archive, cdc
+from penstock.jobs.archive import ArchiveFile
 from penstock.pipelines import status_topic
 from penstock.pipelines.checkpoints import path_of
 from penstock.pipelines.pipeline import Pipeline
@@ -60,12 +60,12 @@ def _samples() -> Iterator[Sample]:
     whole = FILE._replace(part=0)
     yield Sample("file of an archive, alone", f"{whole.folder}/{whole.name}".encode())
     names = (
-        archive_layout.MERGED,
-        archive_layout.MERGING,
-        archive_layout._WRITING,
-        archive_layout.CODEC,
+        archive.MERGED,
+        archive.MERGING,
+        archive._WRITING,
+        archive.CODEC,
     )
-    yield Sample("names in archives", " ".join((*names, *archive_layout.COLUMNS)).encode())
+    yield Sample("names in archives", " ".join((*names, *archive.COLUMNS)).encode())
     yield from _pipelines()
 
 
@@ -129,7 +129,7 @@ def _read_producers(data: bytes) -> Any:
 
 
 def _parse(data: bytes) -> ArchiveFile | None:
-    return archive_layout.parse(data.decode())
+    return archive.parse(data.decode())
 
 
 BOOK: Final = Book("spark", _samples)

@@ -15,8 +15,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.gateway.console.console import ConsoleRow
 from penstock.gateway.console.mount import ROWS as CONSOLE_ROWS
-from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.routes import (
     dead_letters,
     groups,

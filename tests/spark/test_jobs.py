@@ -9,8 +9,7 @@ import pytest
 
 from penstock.cli.main import run as penstock
 from penstock.client.producer.partitioner import partition_for_key
-from penstock.jobs.archive import archive_topics, merge_small, read_archive
-from penstock.jobs.archive_layout import Archive
+from penstock.jobs.archive import Archive, archive_topics, merge_small, read_archive
 from penstock.jobs.audit import audit
 from penstock.jobs.cdc import ApplyResult, apply_changes, read_table
 from penstock.jobs.event_sourcing import rebuild

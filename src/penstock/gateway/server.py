@@ -27,9 +27,8 @@ from penstock.gateway.http.connection_limits import BodyLimit, ConnectionLimiter
 from penstock.gateway.http.cpu_quota import CpuQuota
 from penstock.gateway.http.csrf import CsrfCheck
 from penstock.gateway.http.forwarded import ForwardedFor, Network, read_networks
-from penstock.gateway.http.protocol import BoundedProtocol, headers_of
+from penstock.gateway.http.protocol import BoundedProtocol, ResponseBudget, headers_of
 from penstock.gateway.http.request_io import WaitingRequests
-from penstock.gateway.http.response_budget import ResponseBudget
 
 IDLE_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 5.0

@@ -15,7 +15,7 @@ from penstock.broker.api.data.fetch import fetch
 from penstock.broker.api.data.produce import produce
 from penstock.broker.api.groups import admin, membership, offset_commit, transactions
 from penstock.broker.api.queues import admin as queue_admin
-from penstock.broker.api.queues import share_groups, share_offsets
+from penstock.broker.api.queues import share_offsets
 from penstock.broker.api.queues.peer_requests import (
     keep_queue_state,
     settle_leases,
@@ -25,7 +25,7 @@ from penstock.broker.api.queues.peer_requests import (
 from penstock.broker.api.queues.share_acknowledge import share_acknowledge
 from penstock.broker.api.queues.share_fetch import share_fetch
 from penstock.broker.api.route_row import Needs, Operation, ReplyOrder, ResourceType, Route
-from penstock.broker.api.security import access_keys, acls, quotas, sasl, users
+from penstock.broker.api.security import acls, quotas, sasl, users
 from penstock.wire.messages import REQUESTS, RESPONSES
 
 TOPIC, GROUP, CLUSTER, TXN = (
@@ -104,8 +104,8 @@ ROUTES: tuple[Route, ...] = (
     _row(69, admin.consumer_group_describe, GROUP, Operation.DESCRIBE),
     _row(74, configs.list_config_resources, CLUSTER, Operation.DESCRIBE_CONFIGS),
     _row(75, metadata.describe_topic_partitions, TOPIC, Operation.DESCRIBE),
-    _row(76, share_groups.share_group_heartbeat, GROUP, Operation.READ, ReplyOrder.PIPELINED),
-    _row(77, share_groups.share_group_describe, GROUP, Operation.DESCRIBE),
+    _row(76, admin.share_group_heartbeat, GROUP, Operation.READ, ReplyOrder.PIPELINED),
+    _row(77, admin.share_group_describe, GROUP, Operation.DESCRIBE),
     _row(78, share_fetch, GROUP, Operation.READ, ReplyOrder.PARALLEL),
     _row(79, share_acknowledge, GROUP, Operation.READ, ReplyOrder.PARALLEL),
     _row(90, share_offsets.describe_share_group_offsets, GROUP, Operation.DESCRIBE),
@@ -122,7 +122,7 @@ ROUTES: tuple[Route, ...] = (
     _row(30030, internal_requests.describe_keys, CLUSTER, Operation.DESCRIBE),
     _row(30031, internal_requests.rotate_keys, CLUSTER, Operation.ALTER),
     _row(30032, append_audit, CLUSTER, Operation.CLUSTER_ACTION, ReplyOrder.PARALLEL),
-    _row(30040, access_keys.create_access_key, CLUSTER, Operation.ALTER),
-    _row(30041, access_keys.describe_access_keys, CLUSTER, Operation.DESCRIBE),
-    _row(30042, access_keys.delete_access_key, CLUSTER, Operation.ALTER),
+    _row(30040, users.create_access_key, CLUSTER, Operation.ALTER),
+    _row(30041, users.describe_access_keys, CLUSTER, Operation.DESCRIBE),
+    _row(30042, users.delete_access_key, CLUSTER, Operation.ALTER),
 )

@@ -76,7 +76,7 @@ def list_command(brokers: str, format: OutputFormat) -> None:
     """
 
     async def work(session: CommandSession) -> None:
-        from penstock.client.admin.quotas import ClientQuotas
+        from penstock.client.admin.access import ClientQuotas
 
         rows = [
             {
@@ -123,7 +123,7 @@ def set_command(values: tuple[str, ...], brokers: str, **options: Any) -> None:
             raise UserError(f"{what!r} is not a number; write {name}=1000") from None
 
     async def work(session: CommandSession) -> None:
-        from penstock.client.admin.quotas import ClientQuotas
+        from penstock.client.admin.access import ClientQuotas
 
         await ClientQuotas(session.cluster).alter(entity, wanted)
         print(f"set {', '.join(wanted)} for {_show(entity)}")
@@ -147,7 +147,7 @@ def remove_command(names: tuple[str, ...], yes: bool, brokers: str, **options: A
     chosen = [_kind(name) for name in names]
 
     async def work(session: CommandSession) -> None:
-        from penstock.client.admin.quotas import ClientQuotas
+        from penstock.client.admin.access import ClientQuotas
 
         quotas = ClientQuotas(session.cluster)
         known = {one.entity: one.values for one in await quotas.list()}

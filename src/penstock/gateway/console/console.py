@@ -7,12 +7,15 @@ a list cost little more than one. The cache is cleared with each sample, and whe
 metadata change, which includes the permissions.
 
 Bounds: `ANSWERS_MAX` responses.
+
+Row of the console's route table: method, path, summary and handler.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.broker.api.context import Context
@@ -95,3 +98,12 @@ class Console:
     async def run(self) -> None:
         """Runs the sampler until cancelled."""
         await self.sampler.run()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleRow:
+    method: str
+    path: str
+    """Below `/console/api`."""
+    summary: str
+    answer: Callable[[Console, Request], Awaitable[Response]]

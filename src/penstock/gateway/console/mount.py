@@ -21,9 +21,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from penstock.base.ports import Workers
-from penstock.gateway.console.console import Console
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.middleware import API, ROOT, ConsoleMiddleware
-from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.routes import (
     dead_letters,
     groups,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.api.route_row import Needs, Operation, ResourceType
+from penstock.gateway.console.console import ConsoleRow
 from penstock.gateway.console.mount import FOLDER, MEDIA_TYPES, ROWS, read_all
-from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.http.audit import ADMINISTRATIVE_ROUTES, ORDINARY_ROUTES
 from tests.run_with import run_with
 from tests.unit.gateway.console.console_client import API, CONSOLE_HEADER, ConsoleClient, on_console

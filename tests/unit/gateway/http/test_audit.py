@@ -12,7 +12,7 @@ from penstock.gateway.http.audit import (
     is_administrative,
     is_administrative_action,
 )
-from penstock.gateway.registry.permissions import BY_ID, FILTERED, OPERATIONS
+from penstock.gateway.registry.endpoint import BY_ID, FILTERED, OPERATIONS
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.actions import SQS_ACTIONS

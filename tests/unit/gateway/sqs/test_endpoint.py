@@ -13,7 +13,7 @@ from starlette.types import Scope as HttpScope
 
 from penstock.broker.api.context import AllowAll
 from penstock.broker.api.route_row import Needs, Operation, ResourceType
-from penstock.broker.api.security.access_keys import create_access_key, delete_access_key
+from penstock.broker.api.security.users import create_access_key, delete_access_key
 from penstock.cluster.configs.config_types import parse
 from penstock.cluster.configs.configs import InvalidConfig, Scope, find
 from penstock.gateway.sqs.endpoint import AwsFront, read_credentials

@@ -7,6 +7,11 @@ its synonyms (v1), types and documentation (v3); sensitive values are never retu
 replaces all values of a resource; IncrementalAlterConfigs sets, deletes, appends and subtracts. A
 change applies at once on the node that answers, and on others when their watch reports it.
 ListConfigResources v0 supports client metrics only.
+
+Permissions for configs that name a dead-letter topic. The broker writes dead-lettered messages
+with the key and value of the rejected record. So a caller that sets the topic needs permission to
+write to it, and to create it if it does not exist: otherwise rejecting a record would bypass both
+permissions. Internal topics are not allowed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,10 +19,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_turns import Steps
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import AdminContext
+from penstock.broker.api.context import AdminContext, ApiFamily
 from penstock.broker.api.large_replies import in_turns
-from penstock.broker.api.queues.dead_letter_permissions import check_dead_letter_topics
-from penstock.broker.api.response_rows import CLUSTER_NAME, ROWS_MAX, duplicates, settled
+from penstock.broker.api.response_rows import (
+    CLUSTER_NAME,
+    ROWS_MAX,
+    duplicates,
+    may,
+    may_cluster,
+    settled,
+)
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import (
@@ -38,6 +49,8 @@ from penstock.cluster.configs.configs import (
     describe_topic,
 )
 from penstock.cluster.metadata import topics
+from penstock.cluster.metadata.image import INTERNAL_TOPICS
+from penstock.coordinator.queues.policy import DEAD_LETTER_CONFIGS
 from penstock.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -55,6 +68,40 @@ from penstock.wire.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+NOTHING: Mapping[str, str] = {}
+
+
+def check_dead_letter_topics(
+    ctx: ApiFamily,
+    call: Call,
+    wanted: Mapping[str, str | None],
+    present: Mapping[str, str] = NOTHING,
+) -> None:
+    """Raises Refused for configs that name a dead-letter topic the caller may not write to."""
+    for config in DEAD_LETTER_CONFIGS:
+        name = wanted.get(config)
+        if not name or name == present.get(config):
+            continue
+        if name in INTERNAL_TOPICS:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG, f"{config}: only the broker may write to {name}"
+            )
+        try:
+            topics.check_name(name)
+        except Refused as refused:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{config}: {refused.message}") from refused
+        is_allowed = may(ctx, call, Operation.WRITE, name)
+        if is_allowed and name not in ctx.image.topics:
+            is_allowed = may_cluster(ctx, call, Operation.CREATE) or may(
+                ctx, call, Operation.CREATE, name
+            )
+        if not is_allowed:
+            raise Refused(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                f"{config}: {call.principal} lacks permission to write to {name} or to create it",
+            )
+
 
 TOPIC = 2
 BROKER = 4

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
+from penstock.broker.api.admin.configs import check_dead_letter_topics
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import AdminContext
-from penstock.broker.api.queues.dead_letter_permissions import check_dead_letter_topics
 from penstock.broker.api.quota import take_partitions
 from penstock.broker.api.response_rows import ROWS_MAX, duplicates, may, may_cluster, settled
 from penstock.broker.api.route_row import Operation

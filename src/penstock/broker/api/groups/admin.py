@@ -3,11 +3,14 @@ DeleteGroups (42), 0-2; ConsumerGroupDescribe (69), 0-1.
 
 A request may name several groups, whose shards are called concurrently. ListGroups calls every
 shard of this node; a client that needs all groups of a cluster must call every broker.
+
+Share groups: ShareGroupHeartbeat (api 76) and ShareGroupDescribe (77), version 1. Both are passed
+to the group's shard after the check of permissions: READ or DESCRIBE on the group, DESCRIBE on
+the topics it names.
 """
 
-import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_turns import picked
@@ -16,6 +19,7 @@ from penstock.broker.api.call import Call
 from penstock.broker.api.context import GroupContext
 from penstock.broker.api.coordinator_calls import (
     add_group_operations,
+    ask_group,
     caller_of,
     gathered,
     may_group,
@@ -42,9 +46,21 @@ from penstock.wire.messages.consumer_groups import (
     ConsumerGroupDescribeResponse,
     DescribedConsumerGroup,
 )
+from penstock.wire.messages.share import (
+    DescribedShareGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
 
 GROUPS_MAX = 10_000
 """Limits the groups in one request."""
+HIDDEN = "The group has described topic(s) that the client is not authorized to see."
+Described = TypeVar("Described", DescribedConsumerGroup, DescribedShareGroup)
 
 
 async def describe_groups(
@@ -77,19 +93,21 @@ async def consumer_group_describe(
     return await answered(ctx, call, response, len(rows) + members)
 
 
-def _shown(ctx: GroupContext, call: Call, row: DescribedConsumerGroup) -> DescribedConsumerGroup:
+def _shown(ctx: GroupContext, call: Call, row: Described) -> Described:
     """Hides the members of a group if the caller may not describe all of its topics."""
-    topics = {
-        assigned.topic_name
-        for member in row.members
-        for assignment in (member.assignment, member.target_assignment)
-        for assigned in assignment.topic_partitions
-    }
-    if all(may(ctx, call, Operation.DESCRIBE, name) for name in sorted(topics)):
-        return row
-    row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    row.error_message = "The group has described topic(s) that the client is not authorized to see."
-    row.members = ()
+    if isinstance(row, DescribedShareGroup):
+        assignments = [member.assignment.topic_partitions for member in row.members]
+    else:
+        assignments = [
+            assignment.topic_partitions
+            for member in row.members
+            for assignment in (member.assignment, member.target_assignment)
+        ]
+    topics = {assigned.topic_name for assignment in assignments for assigned in assignment}
+    if not all(may(ctx, call, Operation.DESCRIBE, name) for name in sorted(topics)):
+        row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        row.error_message = HIDDEN
+        row.members = ()
     return row
 
 
@@ -174,3 +192,34 @@ def _ask(
         return ctx.groups.host.ask(group_id, decide)
     except Refused as refused:
         return refused
+
+
+def share_group_heartbeat(
+    ctx: GroupContext, call: Call, request: ShareGroupHeartbeatRequest
+) -> Any:
+    name = call.route.name
+    code = None
+    if not may_group(ctx, call, Operation.READ, request.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif not all(
+        may(ctx, call, Operation.DESCRIBE, topic) for topic in request.subscribed_topic_names or ()
+    ):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if code is not None:
+        return refusal(name, request, Refused(code), call.version)
+    return ask_group(ctx, call, name, request)
+
+
+async def share_group_describe(
+    ctx: GroupContext, call: Call, request: ShareGroupDescribeRequest
+) -> ShareGroupDescribeResponse:
+    names = list(dict.fromkeys(request.group_ids[:GROUPS_MAX]))
+    asked = [
+        ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+        for name in names
+    ]
+    replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
+    rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
+    if request.include_authorized_operations:
+        add_group_operations(ctx, call, rows)
+    return ShareGroupDescribeResponse(groups=rows)

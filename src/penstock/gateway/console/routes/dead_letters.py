@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.console.console import Console
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.redrives import Redrive
-from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import visibility_of
 from penstock.gateway.http.request_io import WaitingRequests, json_answer, principal_of, read_json
 from penstock.gateway.rest.dead_letters import RedriveBody, filter_of, payload_of

@@ -21,8 +21,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
 from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetSyntaxError, parse_position
-from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.sampler import SELF
 from penstock.gateway.console.visibility import (
     Trend,

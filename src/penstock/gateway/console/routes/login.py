@@ -7,9 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.console.console import Console
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.middleware import ROOT, SESSION, SESSION_SECONDS, ConsoleSession
-from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.request_io import (
     json_answer,

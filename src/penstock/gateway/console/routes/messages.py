@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
-from penstock.gateway.console.console import Console
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.message_pages import (
     PAGE_MAX,
     PARTITIONS_MAX,
@@ -22,7 +22,6 @@ from penstock.gateway.console.message_search import (
     matcher_of,
 )
 from penstock.gateway.console.record_view import ShownMessage, show_message
-from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import visibility_of
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.permissions import Principal

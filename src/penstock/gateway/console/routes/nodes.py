@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 

@@ -11,8 +11,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.sampler import Detail, Sample, TopicReader
 from penstock.gateway.console.visibility import (
     Series,

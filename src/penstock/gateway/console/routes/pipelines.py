@@ -13,8 +13,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.http.request_io import json_answer, principal_of
 
 TOPIC = "__pipelines"

@@ -4,8 +4,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import Trend, Visibility, trend_of, visibility_of
 from penstock.gateway.core.queues import QueueStanding
 

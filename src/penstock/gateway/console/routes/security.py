@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.core.in_process_calls import raise_for
 from penstock.gateway.core.permissions import Principal
 from penstock.gateway.http.audit import set_audited_resources

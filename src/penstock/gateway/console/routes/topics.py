@@ -8,8 +8,7 @@ from penstock.base.fair_turns import picked
 from penstock.base.ids import show_topic_id
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
-from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import (
     Trend,
     Visibility,

@@ -20,8 +20,8 @@ from penstock.wire.messages.share_offsets import (
     DescribeShareGroupOffsetsRequestTopic,
 )
 from tests.run_with import run_with
+from tests.unit.broker.api.groups.test_share_groups import beat
 from tests.unit.broker.api.harness import Node, on_node
-from tests.unit.broker.api.queues.test_share_groups import beat
 from tests.unit.broker.api.sharing import ACCEPT, CONFIGS, Member, acquired, set_up
 
 

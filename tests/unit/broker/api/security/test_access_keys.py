@@ -1,12 +1,12 @@
 """Access keys over the wire: made, listed without their secrets, ended."""
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.security.access_keys import (
+from penstock.broker.api.security.users import (
+    alter_user_scram_credentials,
     create_access_key,
     delete_access_key,
     describe_access_keys,
 )
-from penstock.broker.api.security.users import alter_user_scram_credentials
 from penstock.cluster.access.users import KEYS_MAX
 from penstock.security.acl_types import NODE_USER
 from penstock.wire.messages.internal.admin import (

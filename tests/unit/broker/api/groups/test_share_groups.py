@@ -3,8 +3,12 @@
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.groups.admin import delete_groups, list_groups
-from penstock.broker.api.queues.share_groups import share_group_describe, share_group_heartbeat
+from penstock.broker.api.groups.admin import (
+    delete_groups,
+    list_groups,
+    share_group_describe,
+    share_group_heartbeat,
+)
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.wire.messages.classic_groups import DeleteGroupsRequest, ListGroupsRequest
 from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest

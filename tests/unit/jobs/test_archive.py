@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.jobs.archive_layout import (
+from penstock.jobs.archive import (
     MERGED,
     OPEN_FILES_MAX,
     Archive,
