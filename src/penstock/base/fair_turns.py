@@ -98,6 +98,13 @@ def picked(items: Iterable[S], pick: Callable[[S], T | None]) -> Steps[list[T]]:
     return found
 
 
+def run_to_end(steps: Steps[T]) -> T:
+    """Runs all pieces at once; returns the generator's result."""
+    while (found := do_piece(steps)) is None:
+        pass
+    return found[0]
+
+
 def do_piece(steps: Steps[T]) -> tuple[T] | None:
     """Runs one piece; returns the generator's result if that was the last piece."""
     try:

@@ -12,6 +12,7 @@ from tests.unit.slices import Slices
 
 ELSEWHERE = 9
 TOPICS = 1_500
+GROUPS, QUEUES = 1_000, 100
 CALLS_AT_A_STRETCH = 6_000
 """Maximum calls without yielding. A hundred rows take about half; all rows take over 18,000."""
 
@@ -27,6 +28,35 @@ async def fill(web: Web) -> None:
         revision = await web.node.store.commit([], puts[first : first + 100])
         assert revision is not None
         await web.node.ctx.reached(revision)
+
+
+@run_with(on_web)
+async def test_wide_topic_is_described_in_steps(web: Web) -> None:
+    there = PartitionRecord((ELSEWHERE,), ELSEWHERE, (ELSEWHERE,))
+    record = TopicRecord(show_topic_id(TopicId(b"w" * 16)), (there,) * TOPICS)
+    revision = await web.node.store.commit(
+        [], [Put(store_keys.topic_key("wide"), store_keys.encode(record))]
+    )
+    assert revision is not None
+    await web.node.ctx.reached(revision)
+    with Slices() as slices:
+        answer = await web.get("/topics/wide")
+    assert answer.body.count(b'"isr"') == TOPICS
+    assert slices.longest <= CALLS_AT_A_STRETCH
+
+
+@run_with(on_web)
+async def test_groups_and_queues_are_listed_in_steps(web: Web) -> None:
+    await web.publish(1)
+    for number in range(GROUPS):
+        commit = {"group": f"many-{number}", "topic": "t", "partition": 0, "offset": 0}
+        assert (await web.post("/offsets/commit", commit)).status == 200
+    for number in range(QUEUES):
+        assert (await web.get(f"/topics/t/poll?group=many-q{number}&wait_ms=0")).status == 200
+    for path in ("/groups", "/queues", "/queues?group=many-q1", "/dlq"):
+        with Slices() as slices:
+            assert (await web.get(path)).status == 200
+        assert slices.longest <= CALLS_AT_A_STRETCH, path
 
 
 @pytest.mark.parametrize("path", ["/topics", "/metrics"])

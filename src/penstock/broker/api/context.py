@@ -206,6 +206,7 @@ class TransactionContext(PartitionFamily):
     groups: GroupCoordinator
     txns: TxnCoordinator
     producer_ids: ProducerIds
+    turns: FairTurns
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,6 +267,7 @@ class SecurityContext(PartitionFamily):
     random: Random
     audit: AuditLog
     failed_logins: FailedLogins
+    turns: FairTurns
 
 
 @dataclass(slots=True, kw_only=True)

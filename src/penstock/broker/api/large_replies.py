@@ -20,9 +20,17 @@ from penstock.security.acl_types import ANONYMOUS
 
 if TYPE_CHECKING:
     from penstock.broker.api.call import Call
-    from penstock.broker.api.context import AdminContext, GroupContext, MetadataContext
+    from penstock.broker.api.context import (
+        AdminContext,
+        GroupContext,
+        MetadataContext,
+        SecurityContext,
+        TransactionContext,
+    )
 
-    Answering: TypeAlias = AdminContext | GroupContext | MetadataContext
+    Answering: TypeAlias = (
+        AdminContext | GroupContext | MetadataContext | SecurityContext | TransactionContext
+    )
 
 T = TypeVar("T")
 Written: TypeAlias = Sequence[Buffer]

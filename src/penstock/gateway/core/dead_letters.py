@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_pool import FairPool
+from penstock.base.fair_turns import picked
 from penstock.broker.api.context import Context
 from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -46,12 +47,13 @@ from penstock.client.dead_letters.topics import (
     ASPECTS,
     DeadLetterKinds,
     DeadLetterTopic,
-    list_dead_letter_topics,
+    describe_dead_letter_topic,
 )
 from penstock.client.list_offsets import OffsetSpan, partitions_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import OffsetRange
 from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.groups_by_topic import GroupPosition, PositionKind
 from penstock.coordinator.queues.gauges import NAME_CONFIG, dead_letter_topics
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
 from penstock.gateway.core.background_jobs import ProgressCallback
@@ -132,11 +134,25 @@ class DeadLetterAdmin:
 
     async def describe_topics(self, principal: Principal) -> list[DeadLetterTopic]:
         """Returns the dead-letter topics that `principal` may describe."""
-        if not any(self._may_see(principal, topic) for topic in self._ctx.image.topics):
+        listing = await self._ctx.queue.positions.everywhere(
+            None, (PositionKind.SHARE,), principal.holder
+        )
+
+        def settled(row: GroupPosition) -> str | None:
+            return row.topic if row.group == DEAD_LETTERS else None
+
+        turns = self._ctx.metadata.turns
+        names = set(await turns.do(principal.holder, picked(listing.positions, settled)))
+        names |= {topic.name for topic in self.topics()}
+        seen = [
+            name
+            for name in sorted(names)
+            if name in self._ctx.image.topics and self._may_see(principal, name)
+        ]
+        if not seen:
             return []
         async with self._client(principal) as cluster:
-            found = await list_dead_letter_topics(cluster)
-        return [box for box in found if self._may_see(principal, box.topic)]
+            return [await describe_dead_letter_topic(cluster, name) for name in seen]
 
     def _may_see(self, principal: Principal, topic: str) -> bool:
         return may(self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, topic)

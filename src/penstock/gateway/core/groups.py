@@ -20,9 +20,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import picked
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.admin.scaling import (
@@ -50,6 +52,7 @@ from penstock.wire.messages.classic_groups import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
@@ -215,13 +218,17 @@ class Groups:
                 for node_id in ctx.image.brokers
             )
         )
-        found = {}
         for answer in answers:
             raise_for(answer.error_code)
-            for row in answer.groups:
-                if may(ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, row.group_id):
-                    kind = row.group_type.lower() or "classic"
-                    found[row.group_id] = GroupSummary(row.group_id, kind, row.group_state)
+
+        def shown(row: ListedGroup) -> GroupSummary | None:
+            if not may(ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, row.group_id):
+                return None
+            return GroupSummary(row.group_id, row.group_type.lower() or "classic", row.group_state)
+
+        rows = chain.from_iterable(answer.groups for answer in answers)
+        summaries = await ctx.metadata.turns.do(principal.holder, picked(rows, shown))
+        found = {summary.group: summary for summary in summaries}
         return [found[name] for name in sorted(found)]
 
     async def one(self, principal: Principal, group: str) -> GroupDescription:

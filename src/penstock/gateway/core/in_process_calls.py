@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.fair_turns import REST_SECONDS
 from penstock.base.ports import Buffer
 from penstock.base.retry import Retry
 from penstock.broker.api.call import NEVER, Call, Prepared
@@ -232,6 +233,8 @@ def raise_for(code: int, message: str | None = None) -> None:
 
 
 LEADERS_CHANNEL = "doors-leaders"
+PARTITIONS_AT_ONCE = 200
+"""Partitions in one request: checking and encoding more of them would block the event loop."""
 
 
 class LeaderCalls:
@@ -251,7 +254,7 @@ class LeaderCalls:
         *,
         version: int | None = None,
     ) -> list[Answer]:
-        """Returns the leaders' responses to `make(their partitions)`.
+        """Returns the leaders' responses to `make(their partitions)`, perhaps several of each.
 
         `version`: for a request that ApiVersions does not list.
         """
@@ -262,11 +265,30 @@ class LeaderCalls:
                 by_node.setdefault(leader, []).append(index)
         found = await asyncio.gather(
             *(
-                self._ask(principal, node, make(indexes), answer, version)
+                self._ask_in_parts(principal, node, indexes, make, answer, version)
                 for node, indexes in by_node.items()
             )
         )
-        return [one for one in found if one is not None]
+        return [one for answers in found for one in answers]
+
+    async def _ask_in_parts(
+        self,
+        principal: Principal,
+        node_id: int,
+        indexes: list[int],
+        make: Callable[[list[int]], object],
+        answer: type[Answer],
+        version: int | None,
+    ) -> list[Answer]:
+        found = []
+        for at in range(0, len(indexes), PARTITIONS_AT_ONCE):
+            request = make(indexes[at : at + PARTITIONS_AT_ONCE])
+            one = await self._ask(principal, node_id, request, answer, version)
+            if one is None:
+                break  # It cannot be reached: the rest would wait as long again.
+            found.append(one)
+            await asyncio.sleep(REST_SECONDS if at + PARTITIONS_AT_ONCE < len(indexes) else 0)
+        return found
 
     async def _ask(
         self,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps, picked
 from penstock.base.retry import Retry
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -76,18 +77,25 @@ class Queues:
         self, principal: Principal, topic: str | None = None, group: str | None = None
     ) -> list[tuple[str, str]]:
         """Returns topic and group of every queue that `principal` may describe."""
-        listing = await self._ctx.queue.positions.everywhere(None if topic is None else [topic])
-        names = {
-            (row.topic, row.group)
-            for row in listing.positions
-            if row.kind is PositionKind.SHARE and group in (None, row.group)
-        }
-        return [
-            name
-            for name in sorted(names)
-            if may(self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, name[0])
-            and may(self._ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, name[1])
-        ]
+        listing = await self._ctx.queue.positions.everywhere(
+            None if topic is None else [topic], (PositionKind.SHARE,), principal.holder
+        )
+
+        def seen() -> Steps[list[tuple[str, str]]]:
+            names = set()
+            for row in listing.positions:
+                yield
+                if group in (None, row.group):
+                    names.add((row.topic, row.group))
+            return (yield from picked(sorted(names), visible))
+
+        def visible(name: tuple[str, str]) -> tuple[str, str] | None:
+            is_seen = may(
+                self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, name[0]
+            ) and may(self._ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, name[1])
+            return name if is_seen else None
+
+        return await self._ctx.metadata.turns.do(principal.holder, seen())
 
     async def one(self, principal: Principal, topic: str, group: str) -> QueueStanding:
         """Returns a queue's counts; raises Refused if a leader does not answer."""

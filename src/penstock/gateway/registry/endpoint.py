@@ -28,6 +28,7 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import picked
 from penstock.broker.api.context import Context
 from penstock.broker.api.quota import Throttled
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -155,14 +156,18 @@ async def _require_visible(
     raise no_schema(name)
 
 
-def filter_listing(
+async def filter_listing(
     ctx: Context, principal: Principal, call: requests.AnyCall, answer: bytes
 ) -> bytes:
     """Removes the subjects that the caller may not describe."""
-    if type(call) not in FILTERED:
+    if type(call) not in FILTERED or not ctx.authorizer.is_on:
         return answer
-    rows = msgspec.json.decode(answer)
-    seen = [row for row in rows if _may_describe(ctx, principal, call, row)]
+    rows: list[Any] = msgspec.json.decode(answer)
+
+    def visible(row: Any) -> Any:
+        return row if _may_describe(ctx, principal, call, row) else None
+
+    seen = await ctx.metadata.turns.do(principal.holder, picked(rows, visible))
     if rows and not seen and isinstance(call, requests.ListPlaces):
         raise no_schema(call.id)
     return answer if len(seen) == len(rows) else msgspec.json.encode(seen)
@@ -276,7 +281,7 @@ class RegistryEndpoint:
         if row.is_raw:
             text: str = msgspec.json.decode(answer)["schema"]
             return Response(text, media_type=_media_type(request))
-        answer = filter_listing(self._ctx, principal, call, answer)
+        answer = await filter_listing(self._ctx, principal, call, answer)
         return Response(answer, media_type=_media_type(request))
 
     # -- static pages -----------------------------------------------------------------------

@@ -5,6 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps
 from penstock.base.ids import show_topic_id
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
@@ -90,7 +91,8 @@ async def create_topic(gateway: Gateway, request: Request) -> Response:
     )
     # The caller may lack the permission to describe the topic, which is known to be empty.
     nothing = dict.fromkeys(range(len(topic.partitions)), 0)
-    return json_answer(_shown(topic, OffsetBounds(nothing, nothing)), CREATED)
+    shown = _shown(topic, OffsetBounds(nothing, nothing))
+    return json_answer(await gateway.ctx.metadata.turns.do(principal.holder, shown), CREATED)
 
 
 async def describe_topic(gateway: Gateway, request: Request) -> Response:
@@ -100,14 +102,15 @@ async def describe_topic(gateway: Gateway, request: Request) -> Response:
 
 
 async def _described(gateway: Gateway, principal: Principal, topic: TopicImage) -> TopicAnswer:
-    return _shown(topic, await gateway.topics.offsets(principal, topic))
+    shown = _shown(topic, await gateway.topics.offsets(principal, topic))
+    return await gateway.ctx.metadata.turns.do(principal.holder, shown)
 
 
-def _shown(topic: TopicImage, offsets: OffsetBounds) -> TopicAnswer:
-    return TopicAnswer(
-        topic.name,
-        show_topic_id(topic.id),
-        [
+def _shown(topic: TopicImage, offsets: OffsetBounds) -> Steps[TopicAnswer]:
+    rows = []
+    for at, record in enumerate(topic.partitions):
+        yield
+        rows.append(
             PartitionAnswer(
                 at,
                 record.leader,
@@ -116,10 +119,8 @@ def _shown(topic: TopicImage, offsets: OffsetBounds) -> TopicAnswer:
                 offsets.start.get(at),
                 offsets.end.get(at),
             )
-            for at, record in enumerate(topic.partitions)
-        ],
-        dict(topic.configs),
-    )
+        )
+    return TopicAnswer(topic.name, show_topic_id(topic.id), rows, dict(topic.configs))
 
 
 async def delete_topic(gateway: Gateway, request: Request) -> Response:

@@ -24,11 +24,12 @@ A sweep handles a bounded number of offsets per tick, so that a million of them 
 heartbeats.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.state_machine import Record
 from penstock.state.groups.call_result import CallResult
@@ -400,25 +401,40 @@ def fetch(
     wanted: WantedOffsets | None,
     is_stable_required: bool,
     topics: TopicCatalogue,
-) -> list[OffsetFetchResponseTopics]:
-    """The requested offsets, or all of them; -1 where there is none."""
-    found = offsets.of(group)
+) -> Steps[list[OffsetFetchResponseTopics]]:
+    """Returns the requested offsets, or all of them; -1 where there is none.
+
+    The steps read a copy of the group's offsets, made by this call: they may run later.
+    """
+    unstable = offsets.waiting.get(group) if is_stable_required else None
+    return _rows(dict(offsets.of(group)), frozenset(unstable or ()), wanted, topics)
+
+
+def _rows(
+    found: Mapping[OffsetKey, OffsetValue],
+    unstable: frozenset[OffsetKey],
+    wanted: WantedOffsets | None,
+    topics: TopicCatalogue,
+) -> Steps[list[OffsetFetchResponseTopics]]:
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
-        for name, partition in sorted(found):
-            if found[name, partition].is_in(topics.id_of(name)):
+        for (name, partition), held in found.items():
+            yield
+            if held.is_in(topics.id_of(name)):
                 by_topic.setdefault(name, []).append(partition)
-        wanted = ((name, topics.id_of(name), rows) for name, rows in by_topic.items())
+        wanted = [(name, topics.id_of(name), sorted(by_topic[name])) for name in sorted(by_topic)]
     answer = []
     for name, topic_id, partitions in wanted:
         rows = []
         present_id = topics.id_of(name)
+        yield
         for partition in partitions:
+            yield
             place = (name, partition)
             value = found.get(place)
             if value is not None and not value.is_in(present_id):
                 value = None
-            if is_stable_required and offsets.is_unstable(group, place):
+            if place in unstable:
                 rows.append(_row(partition, None, int(ErrorCode.UNSTABLE_OFFSET_COMMIT)))
             else:
                 rows.append(_row(partition, value, _NONE))

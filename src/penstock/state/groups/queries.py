@@ -6,10 +6,11 @@ Kafka's "simple" groups do; no object is kept for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps, run_to_end
 from penstock.state.groups import offset_commits
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
@@ -40,6 +41,7 @@ from penstock.wire.messages.classic_groups import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
@@ -56,6 +58,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 
 if TYPE_CHECKING:
@@ -164,15 +167,20 @@ def fetch(
     now_ms: int,
 ) -> OffsetFetchResponse:
     if request.groups:
-        groups = [_fetch_group(shard, asked, request.require_stable) for asked in request.groups]
+        groups = [
+            run_to_end(fetch_group(shard, asked, request.require_stable))
+            for asked in request.groups
+        ]
         return OffsetFetchResponse(groups=groups)
     wanted = request.topics
-    found = offset_commits.fetch(
-        shard.offsets,
-        request.group_id,
-        None if wanted is None else ((t.name, None, t.partition_indexes) for t in wanted),
-        request.require_stable,
-        shard.topics,
+    found = run_to_end(
+        offset_commits.fetch(
+            shard.offsets,
+            request.group_id,
+            None if wanted is None else ((t.name, None, t.partition_indexes) for t in wanted),
+            request.require_stable,
+            shard.topics,
+        )
     )
     return OffsetFetchResponse(
         topics=[
@@ -194,26 +202,32 @@ def fetch(
     )
 
 
-def _fetch_group(
+def fetch_group(
     shard: GroupShard, asked: OffsetFetchRequestGroup, is_stable_required: bool
-) -> OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponseGroup]:
+    """Returns the offsets of one group as they are now, in steps that may run later."""
     group = find(shard, asked.group_id)
     try:
         if group is not None:
             check_fetch(group, asked.member_id, asked.member_epoch)
     except Refused as refused:
-        return OffsetFetchResponseGroup(
-            group_id=asked.group_id, topics=(), error_code=int(refused.code)
-        )
+        return _fetched(asked.group_id, (), int(refused.code))
     wanted = asked.topics
     topics = offset_commits.fetch(
         shard.offsets,
         asked.group_id,
-        None if wanted is None else ((t.name, t.topic_id, t.partition_indexes) for t in wanted),
+        None if wanted is None else [(t.name, t.topic_id, t.partition_indexes) for t in wanted],
         is_stable_required,
         shard.topics,
     )
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    return _fetched(asked.group_id, topics, int(ErrorCode.NONE))
+
+
+def _fetched(
+    group_id: str, topics: Steps[list[OffsetFetchResponseTopics]] | tuple[()], code: int
+) -> Steps[OffsetFetchResponseGroup]:
+    rows = (yield from topics) if topics else ()
+    return OffsetFetchResponseGroup(group_id=group_id, topics=rows, error_code=code)
 
 
 def delete_offsets(
@@ -244,12 +258,29 @@ def list_groups(
     outcome: CallResult,
     now_ms: int,
 ) -> ListGroupsResponse:
+    rows = run_to_end(listed_groups(shard, request))
+    return ListGroupsResponse(error_code=int(ErrorCode.NONE), groups=rows)
+
+
+def listed_groups(shard: GroupShard, request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
+    """Returns the groups that there are now, in steps that may run later.
+
+    Their states are those at that time; a group that was deleted meanwhile is left out.
+    """
+    group_ids = sorted(shard.groups.keys() | shard.offsets.group_ids())
+    return _listed_groups(shard, request, group_ids)
+
+
+def _listed_groups(
+    shard: GroupShard, request: ListGroupsRequest, group_ids: Sequence[str]
+) -> Steps[list[ListedGroup]]:
     rows = []
-    for group_id in sorted(shard.groups.keys() | shard.offsets.group_ids()):
+    for group_id in group_ids:
+        yield
         group = find(shard, group_id)
         if group is not None and is_listed(group, request.states_filter, request.types_filter):
             rows.append(listed(group))
-    return ListGroupsResponse(error_code=int(ErrorCode.NONE), groups=rows)
+    return rows
 
 
 def describe(

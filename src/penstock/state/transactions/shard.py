@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps
 from penstock.base.state_machine import NOTHING, Decision, Token
 from penstock.state.transactions import add_partitions
 from penstock.state.transactions.records import (
@@ -113,12 +114,13 @@ def list_rows(
     request: ListTransactionsRequest,
     now_ms: int,
     matches: Callable[[str], bool] | None,
-) -> list[ListTransactionsTransactionState]:
+) -> Steps[list[ListTransactionsTransactionState]]:
     states = frozenset(request.state_filters)
     producer_ids = frozenset(request.producer_id_filters)
     duration_ms = request.duration_filter
     rows = []
     for transactional_id, txn in txns:
+        yield
         record = txn.record
         state = STATE_NAMES[record.state]
         if states and state not in states:
@@ -526,8 +528,9 @@ class TxnShard:
         request: ListTransactionsRequest,
         now_ms: int,
         matches: Callable[[str], bool] | None = None,
-    ) -> list[ListTransactionsTransactionState]:
-        return list_rows(self._txns.items(), request, now_ms, matches)
+    ) -> Steps[list[ListTransactionsTransactionState]]:
+        """Returns the transactions that there are now, in steps that may run later."""
+        return list_rows(list(self._txns.items()), request, now_ms, matches)
 
     def describe_transaction(self, transactional_id: str) -> DescribeTransactionsTransactionState:
         return describe_row(self._txns, transactional_id)

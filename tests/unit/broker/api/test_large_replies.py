@@ -5,20 +5,32 @@ Counted in calls of functions and in virtual time: no clock of a machine decides
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from penstock.base.fair_turns import REST_SECONDS
 from penstock.base.ports import Put
+from penstock.broker.api.context import AllowAll
+from penstock.cluster.access import acls
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 from penstock.cluster.metadata.topics import NewTopic
+from penstock.security.acls import AclEntry, Resource
 from penstock.wire.messages import RESPONSES
+from penstock.wire.messages.acls import DescribeAclsRequest
+from penstock.wire.messages.classic_groups import FindCoordinatorRequest
 from penstock.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from penstock.wire.messages.log_dirs import DescribeLogDirsRequest
 from penstock.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsTopicRequest,
@@ -26,11 +38,20 @@ from penstock.wire.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from penstock.wire.messages.transactions import InitProducerIdRequest, ListTransactionsRequest
 from tests.run_with import run_with
 from tests.unit.broker.server.world import Peer, World, decoded, framed, in_world, versions_frame
 from tests.unit.slices import Slices
 
-ELSEWHERE = 9
+ELSEWMANY = 9
 TOPICS = [f"many-{at:03}" for at in range(60)]
 CALLS_AT_A_STRETCH = 6_000
 """A hundred rows take half as many. All at once, these answers take 50,000 to 500,000."""
@@ -58,7 +79,7 @@ async def fill(world: World) -> None:
     puts = []
     for name in ["wide", *TOPICS]:
         plan = topics.plan_topic(NewTopic(name, 1), ctx.image, ctx.configs, ctx.random)
-        there = PartitionRecord((ELSEWHERE,), ELSEWHERE, (ELSEWHERE,))
+        there = PartitionRecord((ELSEWMANY,), ELSEWMANY, (ELSEWMANY,))
         partitions = (there,) * (2_000 if name == "wide" else 10)
         record = TopicRecord(plan.record.id, partitions, plan.record.configs)
         puts.append(Put(store_keys.topic_key(name), store_keys.encode(record)))
@@ -72,6 +93,130 @@ async def ask(peer: Peer, request: Any, version: int) -> Any:
     peer.send(framed(request, version, asked + 1))
     reply = (await peer.replies(asked + 1))[asked]
     return decoded(reply, RESPONSES[type(request).WIRE.key], version)
+
+
+MANY = 300
+GROUPS = [f"group-{at:03}" for at in range(200)]
+
+
+async def fill_coordinators(world: World) -> None:
+    """Commits offsets of one group in all of a topic, and of many groups; begins transactions;
+    adds ACLs."""
+    ctx, peer = world.node.ctx, await world.connect()
+    ctx.authorizer = Guarded()
+    for key_type, key in ((0, "g"), (1, "txn")):
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        while (await ask(peer, request, 4)).coordinators[0].error_code:
+            await asyncio.sleep(0.1)
+    for group, count in (("g", 2_000), *((group, 1) for group in GROUPS)):
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=at, committed_offset=at, committed_metadata=""
+            )
+            for at in range(count)
+        ]
+        commit = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name="wide", partitions=rows)],
+        )
+        while (await ask(peer, commit, 8)).topics[0].partitions[0].error_code:
+            await asyncio.sleep(0.1)
+    for name in [f"txn-{at}" for at in range(MANY)]:
+        begin = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        while (await ask(peer, begin, 2)).error_code:
+            await asyncio.sleep(0.1)
+    entry = AclEntry("User:alice", "*", 3, 3)
+    for at in range(MANY):
+        resource = Resource(2, f"acl-{at}", 3)
+        await ctx.reached(await acls.add(ctx.admin.store, ctx.image, resource, [entry]))
+
+
+class Guarded(AllowAll):
+    """ACLs apply, and allow everything."""
+
+    is_on = True
+
+
+def fetched(*groups: str, topics: Any = None) -> OffsetFetchRequest:
+    return OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=topics) for group in groups]
+    )
+
+
+NAMED_OFFSETS = [OffsetFetchRequestTopics(name="wide", partition_indexes=list(range(2_000)))]
+COORDINATED: dict[str, tuple[Any, int, Callable[[Any], int], int]] = {
+    "offsets of a group": (
+        fetched("g"), 9, lambda found: len(found.groups[0].topics[0].partitions), 2_000,
+    ),
+    "named offsets of a group": (
+        fetched("g", topics=NAMED_OFFSETS), 9,
+        lambda found: len(found.groups[0].topics[0].partitions), 2_000,
+    ),
+    "offsets of many groups": (
+        fetched(*GROUPS), 9,
+        lambda found: sum(len(row.topics) for row in found.groups), len(GROUPS),
+    ),
+    "offsets of a group, oldest": (
+        OffsetFetchRequest(group_id="g", topics=None), 2,
+        lambda found: len(found.topics[0].partitions), 2_000,
+    ),
+    "offsets of logs": (
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name="wide",
+                    partitions=[
+                        ListOffsetsPartition(partition_index=at, timestamp=-1)
+                        for at in range(600)
+                    ],
+                )
+            ],
+        ),
+        7, lambda found: len(found.topics[0].partitions), 600,
+    ),
+    "log directories": (
+        DescribeLogDirsRequest(topics=None), 4,
+        lambda found: max(len(topic.partitions) for topic in found.results[0].topics), 1_000,
+    ),
+    "ACLs": (
+        DescribeAclsRequest(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            pattern_type_filter=1,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        ),
+        2, lambda found: len(found.resources), MANY,
+    ),
+    "transactions": (
+        ListTransactionsRequest(), 0, lambda found: len(found.transaction_states), MANY,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COORDINATED)
+@run_with(in_world)
+async def test_a_large_answer_of_coordinators_is_built_in_steps(world: World, *, case: str) -> None:
+    request, version, count, expected = COORDINATED[case]
+
+    await fill(world)
+    if case == "log directories":
+        await world.node.create("here", expected)
+    else:
+        await fill_coordinators(world)
+    peer = await world.connect()
+    asked_s = world.loop.time()
+    with Slices() as slices:
+        peer.send(framed(request, version, 1))
+        [reply] = await peer.replies(1)
+    assert count(decoded(reply, RESPONSES[type(request).WIRE.key], version)) == expected
+    assert slices.longest <= CALLS_AT_A_STRETCH
+    assert world.loop.time() - asked_s >= REST_SECONDS, "other requests had the loop"
 
 
 CASES = {

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.base.fair_turns import run_to_end
 from penstock.state.transactions.records import STATE_NAMES, TxnRecord, TxnState
 from penstock.state.transactions.shard import describe_row, list_rows, unknown_states
 from penstock.state.transactions.transaction import Txn
@@ -44,14 +45,14 @@ TXNS = {
 )
 def test_every_filter_must_fit(filters: dict[str, Any], found: list[str]) -> None:
     """An id without a transaction passes every duration filter, as in Kafka."""
-    rows = list_rows(TXNS.items(), ListTransactionsRequest(**filters), NOW_MS, None)
+    rows = run_to_end(list_rows(TXNS.items(), ListTransactionsRequest(**filters), NOW_MS, None))
     assert [row.transactional_id for row in rows] == found
 
 
 def test_a_pattern_must_match() -> None:
     matches = re.compile("pay-.*").fullmatch
-    rows = list_rows(
-        TXNS.items(), ListTransactionsRequest(), NOW_MS, lambda name: bool(matches(name))
+    rows = run_to_end(
+        list_rows(TXNS.items(), ListTransactionsRequest(), NOW_MS, lambda name: bool(matches(name)))
     )
     assert [(row.transactional_id, row.producer_id) for row in rows] == [("pay-1", 1), ("pay-2", 2)]
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import run_to_end
 from penstock.base.state_machine import NOTHING, Decision
 from penstock.state.transactions import shard as shard_module
 from penstock.state.transactions.records import (
@@ -250,6 +251,6 @@ def test_a_dropped_caller_changes_nothing() -> None:
 def test_listing_and_describing_read_the_live_state() -> None:
     host = Host()
     open_txn(host, P0)
-    rows = host.shard.list_transactions(ListTransactionsRequest(), NOW_MS)
+    rows = run_to_end(host.shard.list_transactions(ListTransactionsRequest(), NOW_MS))
     assert [row.transactional_id for row in rows] == ["t"]
     assert host.shard.describe_transaction("t").transaction_state == "Ongoing"

@@ -9,10 +9,12 @@ the store. Features depend on the software version and cannot be set.
 """
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps
 from penstock.base.ports import UnknownResult
 from penstock.broker.api.api_versions import FEATURES
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import AdminContext
+from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.response_rows import cluster_operations, endpoints, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.controller import topic_deletion
@@ -97,7 +99,7 @@ async def describe_log_dirs(
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=ctx.directory.path,
-        topics=_sizes(ctx, request),
+        topics=await ctx.turns.do(holder_of(call), _sizes(ctx, request)),
         is_cordoned=any(ctx.configs.items("cordoned.log.dirs")),
     )
     try:
@@ -105,7 +107,8 @@ async def describe_log_dirs(
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         result.topics = ()
-    return DescribeLogDirsResponse(results=[result])
+    rows = sum(len(topic.partitions) + 1 for topic in result.topics)
+    return await answered(ctx, call, DescribeLogDirsResponse(results=[result]), rows)
 
 
 def _volume(ctx: AdminContext) -> tuple[int, int]:
@@ -115,9 +118,10 @@ def _volume(ctx: AdminContext) -> tuple[int, int]:
     return free, round(free / free_share) if free_share > 0 else -1
 
 
-def _sizes(ctx: AdminContext, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
+def _sizes(ctx: AdminContext, request: DescribeLogDirsRequest) -> Steps[list[DescribeLogDirsTopic]]:
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in _asked(ctx, request):
+        yield
         row = DescribeLogDirsPartition(
             partition_index=partition.index,
             partition_size=partition.log.size_bytes,

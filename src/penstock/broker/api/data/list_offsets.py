@@ -17,8 +17,10 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.fair_turns import Steps, do_piece
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import MetadataContext
+from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.response_rows import (
     WAIT_MS_MAX,
     duplicates,
@@ -76,15 +78,43 @@ Search = tuple[ListOffsetsPartitionResponse, Partition, int, int]
 def list_offsets(
     ctx: MetadataContext, call: Call, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    twice = duplicates(
-        (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
-    )
+    steps = _listed(ctx, call, request)
+    found = do_piece(steps)
+    if found is None:
+        return _list_many(ctx, call, steps)
+    response, searches = found[0]
+    return _search_all(ctx, call, searches, response) if searches else response
+
+
+async def _list_many(
+    ctx: MetadataContext, call: Call, steps: Steps[tuple[ListOffsetsResponse, list[Search]]]
+) -> ListOffsetsResponse:
+    response, searches = await ctx.turns.run(holder_of(call), steps)
+    await _search_all(ctx, call, searches, response)
+    rows = sum(len(topic.partitions) for topic in response.topics)
+    return await answered(ctx, call, response, rows)
+
+
+def _listed(
+    ctx: MetadataContext, call: Call, request: ListOffsetsRequest
+) -> Steps[tuple[ListOffsetsResponse, list[Search]]]:
+    twice: dict[str, set[int]] = {}
+    asked_of: dict[str, list[int]] = {}
+    for topic in request.topics:
+        yield
+        asked_of.setdefault(topic.name, []).extend(row.partition_index for row in topic.partitions)
+    for name, indexes in asked_of.items():
+        yield
+        if len(set(indexes)) < len(indexes):
+            twice[name] = duplicates(indexes)
     searches: list[Search] = []
     topics = []
     for topic in request.topics:
         is_allowed = may(ctx, call, Operation.DESCRIBE, topic.name)
         rows = []
+        yield
         for asked in topic.partitions:
+            yield
             row = ListOffsetsPartitionResponse(
                 partition_index=asked.partition_index, error_code=ErrorCode.NONE
             )
@@ -92,7 +122,7 @@ def list_offsets(
             try:
                 if not is_allowed:
                     raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                if (topic.name, asked.partition_index) in twice:
+                if asked.partition_index in twice.get(topic.name, ()):
                     raise Refused(ErrorCode.INVALID_REQUEST)
                 search = _list_offset(ctx, call, request, topic.name, asked, row)
                 if search is not None:
@@ -100,8 +130,7 @@ def list_offsets(
             except Refused as refused:
                 row.error_code = refused.code
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
-    response = ListOffsetsResponse(topics=topics)
-    return _search_all(ctx, call, searches, response) if searches else response
+    return ListOffsetsResponse(topics=topics), searches
 
 
 def _list_offset(

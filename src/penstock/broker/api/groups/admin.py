@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import picked
+from penstock.base.fair_turns import Steps, picked
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import GroupContext
@@ -30,6 +30,7 @@ from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.coordinator.runtime.shard_host import ask
 from penstock.state.groups.error_replies import refusal
+from penstock.state.groups.queries import listed_groups
 from penstock.state.groups.shard import GroupShard
 from penstock.wire.messages.classic_groups import (
     DeletableGroupResult,
@@ -142,10 +143,9 @@ async def list_groups(
 ) -> ListGroupsResponse:
     host = ctx.groups.host
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if host.is_loading else ErrorCode.NONE
-    caller = caller_of(ctx, call)
 
     def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
-        return shard.handle("ListGroups", request, token, caller, now_ms)
+        return Decision(replies=((token, listed_groups(shard, request)),))
 
     sees_all = may_cluster(ctx, call, Operation.DESCRIBE)
 
@@ -153,12 +153,16 @@ async def list_groups(
         is_seen = sees_all or may_group(ctx, call, Operation.DESCRIBE, row.group_id)
         return row if is_seen else None
 
-    rows: list[ListedGroup] = []
-    for runtime, _ in host.active():
-        # One by one, since each shard iterates over all of its groups.
-        for reply in await gathered([ask(runtime, decide)]):
+    def rows_of(replies: list[Any]) -> Steps[list[ListedGroup]]:
+        found: list[ListedGroup] = []
+        for reply in replies:
+            yield
             if not isinstance(reply, Refused):
-                rows += await ctx.turns.do(holder_of(call), picked(reply.groups, shown))
+                found += yield from reply
+        return (yield from picked(found, shown))
+
+    replies = await gathered([ask(runtime, decide) for runtime, _ in host.active()])
+    rows = await ctx.turns.do(holder_of(call), rows_of(replies))
     return await answered(ctx, call, ListGroupsResponse(error_code=code, groups=rows), len(rows))
 
 

@@ -14,19 +14,23 @@ pending offsets after the marker (see `coordinator.txn_verification`).
 """
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps, picked
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import GroupContext, TransactionContext
 from penstock.broker.api.coordinator_calls import ask_group, caller_of, gathered, may_group, may_txn
+from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.response_rows import may
 from penstock.broker.api.route_row import Operation
 from penstock.coordinator.runtime.internal_topics import OFFSETS
 from penstock.coordinator.txn_verification import ANY_EPOCH
 from penstock.state.groups.error_replies import refusal
+from penstock.state.groups.queries import fetch_group
 from penstock.state.groups.shard import GroupShard
 from penstock.state.transactions.records import ProducerEpoch
 from penstock.wire.messages.offset_commit import (
@@ -67,6 +71,8 @@ TOPIC_IDS_SINCE = 10
 GROUPS_SINCE = 8
 GROUPS_MAX = 10_000
 NO_OFFSET = -1
+ASK_STEPS = 4
+"""A call of a shard takes as long as so many rows of a response."""
 
 
 # -- OffsetCommit -----------------------------------------------------------------------------
@@ -156,9 +162,9 @@ async def offset_fetch(
 ) -> OffsetFetchResponse:
     if call.version >= GROUPS_SINCE:
         asked = [_GroupFetch(ctx, call, group) for group in request.groups[:GROUPS_MAX]]
-        replies = await gathered([group.ask(request.require_stable) for group in asked])
-        rows = [group.answer(reply) for group, reply in zip(asked, replies, strict=True)]
-        return OffsetFetchResponse(groups=rows)
+        rows = await _fetched(ctx, call, asked, request.require_stable)
+        count = sum(len(topic.partitions) + 1 for row in rows for topic in row.topics)
+        return await answered(ctx, call, OffsetFetchResponse(groups=rows), len(rows) + count)
     topics = request.topics
     only = OffsetFetchRequestGroup(
         group_id=request.group_id,
@@ -169,36 +175,62 @@ async def offset_fetch(
             for topic in topics
         ],
     )
-    asking = _GroupFetch(ctx, call, only)
-    (reply,) = await gathered([asking.ask(request.require_stable)])
-    return _flat(request, asking.answer(reply), call.version)
+    (row,) = await _fetched(ctx, call, [_GroupFetch(ctx, call, only)], request.require_stable)
+    response = await ctx.turns.do(holder_of(call), _flat(request, row, call.version))
+    count = sum(len(topic.partitions) + 1 for topic in response.topics)
+    return await answered(ctx, call, response, count)
+
+
+async def _fetched(
+    ctx: GroupContext, call: Call, asked: Sequence["_GroupFetch"], is_stable_required: bool
+) -> list[OffsetFetchResponseGroup]:
+    futures = await ctx.turns.do(holder_of(call), _asked(asked, is_stable_required))
+    return await ctx.turns.do(holder_of(call), _answers(asked, await gathered(futures)))
+
+
+def _asked(
+    asked: Sequence["_GroupFetch"], is_stable_required: bool
+) -> Steps[list["asyncio.Future[Any] | Refused"]]:
+    futures = []
+    for group in asked:
+        futures.append((yield from group.ask(is_stable_required)))
+        yield from repeat(None, ASK_STEPS)
+    return futures
+
+
+def _answers(
+    asked: Sequence["_GroupFetch"], replies: Sequence[Any]
+) -> Steps[list[OffsetFetchResponseGroup]]:
+    rows = []
+    for group, reply in zip(asked, replies, strict=True):
+        rows.append((yield from group.answer(reply)))
+        yield
+    return rows
 
 
 def _flat(
     request: OffsetFetchRequest, row: OffsetFetchResponseGroup, version: int
-) -> OffsetFetchResponse:
+) -> Steps[OffsetFetchResponse]:
     """Converts one group's response to the format before v8."""
     if row.error_code:
         code = ErrorCode(row.error_code)
         return _whole(refusal("OffsetFetch", request, Refused(code), version))
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=found.partition_index,
-                        committed_offset=found.committed_offset,
-                        committed_leader_epoch=found.committed_leader_epoch,
-                        metadata=found.metadata,
-                        error_code=found.error_code,
-                    )
-                    for found in topic.partitions
-                ],
+    topics = []
+    for topic in row.topics:
+        partitions = []
+        for found in topic.partitions:
+            yield
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=found.partition_index,
+                    committed_offset=found.committed_offset,
+                    committed_leader_epoch=found.committed_leader_epoch,
+                    metadata=found.metadata,
+                    error_code=found.error_code,
+                )
             )
-            for topic in row.topics
-        ]
-    )
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return OffsetFetchResponse(topics=topics)
 
 
 def _whole(response: Any) -> OffsetFetchResponse:
@@ -215,24 +247,23 @@ class _GroupFetch:
         self._group = group
         self._refused: list[OffsetFetchResponseTopics] = []
 
-    def ask(self, is_stable_required: bool) -> "asyncio.Future[Any] | Refused":
+    def ask(self, is_stable_required: bool) -> Steps["asyncio.Future[Any] | Refused"]:
         ctx, call, group = self._ctx, self._call, self._group
         if not may_group(ctx, call, Operation.DESCRIBE, group.group_id):
             return Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if group.topics is not None:
-            group.topics = [topic for topic in group.topics if self._may_see(topic)]
-        request = OffsetFetchRequest(groups=[group], require_stable=is_stable_required)
-        caller = caller_of(ctx, call)
+            group.topics = yield from picked(group.topics, self._seen)
 
         def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
-            return shard.handle("OffsetFetch", request, token, caller, now_ms)
+            return Decision(replies=((token, fetch_group(shard, group, is_stable_required)),))
 
         try:
             return ctx.groups.host.ask(group.group_id, decide)
         except Refused as refused:
             return refused
 
-    def _may_see(self, topic: OffsetFetchRequestTopics) -> bool:
+    def _seen(self, topic: OffsetFetchRequestTopics) -> OffsetFetchRequestTopics | None:
+        """Returns the topic with its name; a topic that is refused becomes a refused row."""
         code = ErrorCode.NONE
         if self._call.version >= TOPIC_IDS_SINCE:
             known = self._ctx.image.topics_by_id.get(topic.topic_id)
@@ -243,7 +274,7 @@ class _GroupFetch:
         if not code and not may(self._ctx, self._call, Operation.DESCRIBE, topic.name):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if not code:
-            return True
+            return topic
         self._refused.append(
             OffsetFetchResponseTopics(
                 name=topic.name,
@@ -259,25 +290,27 @@ class _GroupFetch:
                 ],
             )
         )
-        return False
+        return None
 
-    def answer(self, reply: Any) -> OffsetFetchResponseGroup:
+    def answer(
+        self, reply: Refused | Steps[OffsetFetchResponseGroup]
+    ) -> Steps[OffsetFetchResponseGroup]:
         group = self._group
         if isinstance(reply, Refused):
             return OffsetFetchResponseGroup(
                 group_id=group.group_id, topics=(), error_code=reply.code
             )
-        row: OffsetFetchResponseGroup = reply.groups[0]
+        row = yield from reply
         if group.topics is None:
-            row.topics = [topic for topic in row.topics if self._is_shown(topic)]
+            row.topics = yield from picked(row.topics, self._shown)
         row.topics = [*row.topics, *self._refused]
         return row
 
-    def _is_shown(self, topic: OffsetFetchResponseTopics) -> bool:
-        """True if the caller may see the topic and, with topic ids, if it still exists."""
+    def _shown(self, topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics | None:
+        """Returns the topic if the caller may see it and, with topic ids, if it still exists."""
         if self._call.version >= TOPIC_IDS_SINCE and topic.topic_id == NO_TOPIC_ID:
-            return False
-        return may(self._ctx, self._call, Operation.DESCRIBE, topic.name)
+            return None
+        return topic if may(self._ctx, self._call, Operation.DESCRIBE, topic.name) else None
 
 
 # -- OffsetDelete -----------------------------------------------------------------------------

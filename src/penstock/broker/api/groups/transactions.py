@@ -12,10 +12,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps, picked
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import TransactionContext
 from penstock.broker.api.coordinator_calls import caller_of, gathered, may_group, may_txn
+from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.coordinator.runtime.shard_host import ask
@@ -36,6 +38,7 @@ from penstock.wire.messages.transactions import (
     EndTxnResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    ListTransactionsTransactionState,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -222,12 +225,24 @@ async def list_transactions(
     def decide(shard: TxnShard, token: Token, now_ms: int) -> Decision:
         return Decision(replies=((token, shard.list_transactions(request, now_ms, matches)),))
 
+    def shown(
+        row: ListTransactionsTransactionState,
+    ) -> ListTransactionsTransactionState | None:
+        return row if may_txn(ctx, call, Operation.DESCRIBE, row.transactional_id) else None
+
+    def listed(replies: list[Any]) -> Steps[list[ListTransactionsTransactionState]]:
+        found: list[ListTransactionsTransactionState] = []
+        for reply in replies:
+            yield
+            if not isinstance(reply, Refused):
+                found += yield from reply
+        return (yield from picked(found, shown))
+
     replies = await gathered([ask(runtime, decide) for runtime, _ in host.active()])
-    found = [row for reply in replies if not isinstance(reply, Refused) for row in reply]
-    return ListTransactionsResponse(
+    rows = await ctx.turns.do(holder_of(call), listed(replies))
+    response = ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=unknown_states(request),
-        transaction_states=[
-            row for row in found if may_txn(ctx, call, Operation.DESCRIBE, row.transactional_id)
-        ],
+        transaction_states=rows,
     )
+    return await answered(ctx, call, response, len(rows))

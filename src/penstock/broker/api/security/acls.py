@@ -5,11 +5,13 @@ with SECURITY_DISABLED. Describing them is refused with that code here, too, so 
 believes that they apply.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import Steps
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import SecurityContext
+from penstock.broker.api.large_replies import in_turns
 from penstock.broker.api.response_rows import (
     CLUSTER_NAME,
     ROWS_MAX,
@@ -55,7 +57,7 @@ APPLICABLE = {
 
 def describe_acls(
     ctx: SecurityContext, call: Call, request: DescribeAclsRequest
-) -> DescribeAclsResponse:
+) -> DescribeAclsResponse | Awaitable[DescribeAclsResponse]:
     try:
         _check_caller(ctx, call, Operation.DESCRIBE)
         wanted = _filter(request)
@@ -63,29 +65,39 @@ def describe_acls(
         return DescribeAclsResponse(
             error_code=refused.code, error_message=refused.message, resources=()
         )
-    found: dict[Resource, list[AclDescription]] = {}
-    for resource, entry in acls.matching(ctx.image, wanted):
-        found.setdefault(resource, []).append(
-            AclDescription(
-                principal=entry.principal,
-                host=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission,
+    return in_turns(ctx, call, _described(ctx.image.acls, wanted))
+
+
+def _described(
+    present: Mapping[Resource, Sequence[AclEntry]], wanted: Filter
+) -> Steps[DescribeAclsResponse]:
+    resources = []
+    for resource in sorted(present):
+        yield
+        if not wanted.takes_resource(resource):
+            continue
+        entries = []
+        for entry in present[resource]:
+            yield
+            if wanted.takes(entry):
+                entries.append(
+                    AclDescription(
+                        principal=entry.principal,
+                        host=entry.host,
+                        operation=entry.operation,
+                        permission_type=entry.permission,
+                    )
+                )
+        if entries:
+            resources.append(
+                DescribeAclsResource(
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                    pattern_type=resource.pattern,
+                    acls=entries,
+                )
             )
-        )
-    return DescribeAclsResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        resources=[
-            DescribeAclsResource(
-                resource_type=resource.type,
-                resource_name=resource.name,
-                pattern_type=resource.pattern,
-                acls=entries,
-            )
-            for resource, entries in found.items()
-        ],
-    )
+    return DescribeAclsResponse(error_code=ErrorCode.NONE, error_message=None, resources=resources)
 
 
 async def create_acls(

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import picked
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
 from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetSyntaxError, parse_position
@@ -31,7 +32,7 @@ from penstock.gateway.console.visibility import (
     visibility_of,
 )
 from penstock.gateway.core.cluster_types import TopicImage
-from penstock.gateway.core.groups import Commit, GroupDescription
+from penstock.gateway.core.groups import Commit, GroupDescription, GroupSummary
 from penstock.gateway.core.in_process_calls import raise_for
 from penstock.gateway.core.log_reader import Portion
 from penstock.gateway.core.permissions import Principal, may, require_group, require_topic
@@ -269,18 +270,16 @@ async def list_groups(console: Console, request: Request) -> Response:
 async def _groups(console: Console, visibility: Visibility) -> ConsoleGroups:
     samples, by_group = console.sampler.samples, _readers(console, visibility)
     found = await console.gateway.groups.all(visibility.principal)
-    rows = [
-        ConsoleGroupRow(
-            row.group,
-            row.kind,
-            row.state,
-            [topic for _, topic in by_group.get(row.group, ())],
-            trend_of(samples, by_group.get(row.group, [])),
-        )
-        for row in found
-        if not row.group.startswith("__")
-    ]
-    return ConsoleGroups(rows)
+
+    def shown(row: GroupSummary) -> ConsoleGroupRow | None:
+        if row.group.startswith("__"):
+            return None
+        readers = by_group.get(row.group, [])
+        topics = [topic for _, topic in readers]
+        return ConsoleGroupRow(row.group, row.kind, row.state, topics, trend_of(samples, readers))
+
+    turns = console.ctx.metadata.turns
+    return ConsoleGroups(await turns.do(visibility.principal.holder, picked(found, shown)))
 
 
 def _readers(console: Console, visibility: Visibility) -> dict[str, list[tuple[str, str]]]:

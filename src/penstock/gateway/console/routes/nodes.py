@@ -8,8 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.fair_turns import Steps
 from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import Visibility, visibility_of
+from penstock.gateway.core.cluster_types import Image
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 PARTITIONS_MAX = 2_000
@@ -65,19 +67,20 @@ async def list_nodes(console: Console, request: Request) -> Response:
     )
 
 
-async def _nodes(console: Console, visibility: Visibility) -> NodesAnswer:
-    image = console.ctx.image
-    leads: dict[int, int] = {}
-    replicas: dict[int, int] = {}
+def _partitions(
+    image: Image, visibility: Visibility, leads: dict[int, int], replicas: dict[int, int]
+) -> Steps[list[ConsolePartitionRow]]:
+    """Returns the visible partitions; counts all by their leader and by their replicas."""
     partitions: list[ConsolePartitionRow] = []
-    count = 0
     for name, topic in sorted(image.topics.items()):
+        yield
+        is_visible = visibility.topic(name)
         for at, record in enumerate(topic.partitions):
-            count += 1
+            yield
             leads[record.leader] = leads.get(record.leader, 0) + 1
             for node in record.replicas:
                 replicas[node] = replicas.get(node, 0) + 1
-            if visibility.topic(name):
+            if is_visible:
                 partitions.append(
                     ConsolePartitionRow(
                         name,
@@ -91,6 +94,16 @@ async def _nodes(console: Console, visibility: Visibility) -> NodesAnswer:
                 )
     # Problems come first, in case there are too many partitions to show.
     partitions.sort(key=lambda row: (not row.is_leaderless, not row.is_behind))
+    return partitions
+
+
+async def _nodes(console: Console, visibility: Visibility) -> NodesAnswer:
+    image = console.ctx.image
+    leads: dict[int, int] = {}
+    replicas: dict[int, int] = {}
+    partitions = await console.ctx.metadata.turns.do(
+        visibility.principal.holder, _partitions(image, visibility, leads, replicas)
+    )
     disks = await asyncio.gather(*(_disk(console, node_id) for node_id in image.brokers))
     rows = [
         NodeRow(
@@ -112,7 +125,7 @@ async def _nodes(console: Console, visibility: Visibility) -> NodesAnswer:
         image.controller_id,
         rows,
         partitions[:PARTITIONS_MAX],
-        count,
+        sum(leads.values()),
         sorted(node for node in replicas if node not in image.brokers),
     )
 

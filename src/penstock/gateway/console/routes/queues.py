@@ -4,6 +4,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.base.fair_turns import picked
 from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import Trend, Visibility, trend_of, visibility_of
 from penstock.gateway.core.queues import QueueStanding
@@ -45,12 +46,14 @@ async def list_queues(console: Console, request: Request) -> Response:
     visibility = visibility_of(console.ctx, request)
 
     async def make() -> ConsoleQueues:
-        rows = [
-            _row(console, visibility, queue)
-            for (group, topic), queue in sorted(console.sampler.detail.queues.items())
-            if visibility.group(group) and visibility.topic(topic)
-        ]
-        return ConsoleQueues(rows)
+        found = sorted(console.sampler.detail.queues.items())
+        turns = console.ctx.metadata.turns
+        return ConsoleQueues(await turns.do(visibility.principal.holder, picked(found, shown)))
+
+    def shown(item: tuple[tuple[str, str], QueueStanding]) -> ConsoleQueueRow | None:
+        (group, topic), queue = item
+        is_seen = visibility.group(group) and visibility.topic(topic)
+        return _row(console, visibility, queue) if is_seen else None
 
     return await console.answers.of(visibility.principal, "queues", make)
 

@@ -154,8 +154,10 @@ async def show_topic(console: Console, request: Request) -> Response:
     topic = gateway.topics.one(visibility.principal, request.path_params["name"])
     offsets = await gateway.topics.offsets(visibility.principal, topic)
     sampler = console.sampler
-    rows = [
-        ConsoleTopicPartition(
+
+    def partition(at: int) -> ConsoleTopicPartition:
+        record = topic.partitions[at]
+        return ConsoleTopicPartition(
             at,
             record.leader,
             list(record.replicas),
@@ -164,8 +166,10 @@ async def show_topic(console: Console, request: Request) -> Response:
             offsets.end.get(at),
             sampler.detail.sizes.get((topic.name, at)),
         )
-        for at, record in enumerate(topic.partitions)
-    ]
+
+    rows = await console.ctx.metadata.turns.do(
+        visibility.principal.holder, picked(range(len(topic.partitions)), partition)
+    )
     kinds = {PositionKind.SHARE: "share", PositionKind.CONSUMER: "consumer"}
     progress = sampler.samples[-1].progress
     readers = [
