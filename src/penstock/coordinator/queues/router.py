@@ -52,6 +52,11 @@ MOVING = (
 )
 """The queue, or the node that stores its state, is moving or may be: a leader with a damaged log is
 replaced if there is another replica."""
+UNKNOWN_OUTCOME = Refused(
+    ErrorCode.REQUEST_TIMED_OUT,
+    "the leader changed while the message was being settled, and there is no lease now: either it "
+    "was settled, or its lease ended and it is delivered again",
+)
 SLICE_MS = 1_000
 """Wait for the remaining queues while some cannot be asked."""
 
@@ -226,7 +231,8 @@ class QueueRouter:
     async def settle(self, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
         """Returns one answer for each command: None if it is persisted, else why it does not count.
 
-        Leases move with their partition to its next leader: while that changes, it is retried.
+        Leases move with their partition to its next leader: while that changes, it is retried. If
+        the retry finds no lease, the first attempt may have taken effect: the outcome is unknown.
         """
         loop = asyncio.get_running_loop()
         deadline, tries = loop.time() + SETTLE_SECONDS, 0
@@ -243,7 +249,8 @@ class QueueRouter:
             tries += 1
             found = await self._settle([rulings[at] for at in again])
             for at, answer in zip(again, found, strict=True):
-                answers[at] = answer
+                is_gone = answer is not None and answer.code is ErrorCode.INVALID_RECORD_STATE
+                answers[at] = UNKNOWN_OUTCOME if is_gone else answer
         return answers
 
     async def _settle(self, rulings: Sequence[SettleCommand]) -> list[Refused | None]:

@@ -180,10 +180,11 @@ ENDPOINTS = tuple(
         body=kind,
         answer=SettledAnswer,
         description=(
-            "Status 409: the lease has expired, or the message was settled before. Status 207: "
-            "some of several messages were not settled, see `errors`."
+            "Status 409: the lease has expired, or the message was settled before. Status 504: the "
+            "leader changed meanwhile, and it is unknown whether the message was settled. Status "
+            "207: some of several messages were not settled, see `errors`."
         ),
-        refusals=(403, 404, 409, 422, 503),
+        refusals=(403, 404, 409, 422, 503, 504),
     )
     for path in ("/", "/topics/{name}/")
     for name, kind, action, summary in _ROWS

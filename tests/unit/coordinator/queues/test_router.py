@@ -164,3 +164,36 @@ async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_at_once(node: N
     taken = await waiting
     assert {refused.code for refused in taken.refused.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
     assert asyncio.get_running_loop().time() - started < 2
+
+
+class MovingLeader(QueueRouter):
+    """Settles, but its leader dies before it answers; the next leader finds no lease."""
+
+    def __init__(self, node: Node, found: Refused | None) -> None:
+        super().__init__(node.around, node.ctx.queue.queues)
+        self.answers = [Refused(ErrorCode.LEADER_NOT_AVAILABLE), found]
+
+    def _leader_of(self, key: QueueKey) -> int:
+        return 1
+
+    async def _settle_at(
+        self, node_id: int, rulings: Sequence[SettleCommand]
+    ) -> list[Refused | None]:
+        return [self.answers.pop(0)]
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (Refused(ErrorCode.INVALID_RECORD_STATE), ErrorCode.REQUEST_TIMED_OUT),
+        (Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (None, None),
+    ],
+)
+@run_with(on_node, configs=CONFIGS)
+async def test_settlement_has_an_unknown_outcome_if_its_leader_died(
+    node: Node, *, found: Refused | None, code: ErrorCode | None
+) -> None:
+    ruling = SettleCommand(KEYS[1][0], "m", 7, 7, SettleAction.ACCEPT)
+    (answer,) = await MovingLeader(node, found).settle([ruling])
+    assert (None if answer is None else answer.code) is code
