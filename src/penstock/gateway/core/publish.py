@@ -98,6 +98,8 @@ class _PendingBatch:
     partition: int
     places: list[int]
     records: list[Record]
+    stamped: list[int]
+    """Indexes of records whose timestamps are from this node's clock."""
     size: int = BATCH_OVERHEAD
 
 
@@ -226,8 +228,10 @@ class Publisher:
             size = _size_of(record)
             pending = pending_batches.get(index)
             if pending is None or pending.size + size > bytes_max:
-                pending = pending_batches[index] = _PendingBatch(index, [], [])
+                pending = pending_batches[index] = _PendingBatch(index, [], [], [])
                 by_leader.setdefault(leader, []).append(pending)
+            if message.timestamp_ms is None:
+                pending.stamped.append(len(pending.records))
             pending.places.append(at)
             pending.records.append(record)
             pending.size += size
@@ -331,10 +335,17 @@ class Publisher:
                 for at in pending.places:
                     placed[at] = refused
             return
+        again: dict[int, _PendingBatch] = {}
         for row in rows:
             found = pending_batches.get(row.index)
-            if found is not None:
+            if found is None:
+                continue
+            if _stamp_again(row, found):
+                again[row.index] = found
+            else:
                 _note(row, found, placed)
+        if again:
+            await self._send_round(principal, topic, leader, again, placed)
 
 
 class _NotTaken(Refused):
@@ -360,6 +371,17 @@ def _raise_first(placed: Sequence[Placed | Refused]) -> None:
         if isinstance(one, Refused) and one is not _LOST:
             where = f"messages[{at}]: " if len(placed) > 1 else ""
             raise Refused(one.code, where + (one.message or one.code.name))
+
+
+def _stamp_again(row: PartitionProduceResponse, pending: _PendingBatch) -> bool:
+    """Gives records the leader's time, once, if this node's clock is too far from it."""
+    is_refused = code_of(row.error_code) is ErrorCode.INVALID_TIMESTAMP
+    if not is_refused or row.log_append_time_ms < 0 or not pending.stamped:
+        return False
+    for at in pending.stamped:
+        pending.records[at] = pending.records[at]._replace(timestamp=row.log_append_time_ms)
+    pending.stamped.clear()
+    return True
 
 
 def _note(

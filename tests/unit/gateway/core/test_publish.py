@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import Millis
+from penstock.base.ports import WallClock
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.gateway.core.messages import OutgoingMessage, Placed
@@ -77,6 +79,38 @@ async def test_publish_retries_until_the_partition_has_a_leader(
     placed, produced = await publish(node, code, 3, is_written=False)
     assert isinstance(placed, Placed)
     assert (placed.offset, produced) == (0, 4)
+
+
+HOUR_MS = 3_600_000
+
+
+class ClockAhead:
+    """Clock of a gateway that is two hours ahead of the leader's."""
+
+    def __init__(self, clock: WallClock) -> None:
+        self._clock = clock
+
+    def now_ms(self) -> Millis:
+        return Millis(self._clock.now_ms() + 2 * HOUR_MS)
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_publish_with_a_clock_ahead_takes_the_time_of_the_leader(node: Node) -> None:
+    await node.create("t", 1)
+    clock = node.ctx.clock
+    node.ctx.security.clock = ClockAhead(clock)
+    gateway = Gateway(node.ctx)
+    chosen = OutgoingMessage(b"v", timestamp_ms=clock.now_ms() + 2 * HOUR_MS)
+    (placed,) = await gateway.publish(WHO, "t", [OutgoingMessage(b"v")])
+    assert isinstance(placed, Placed)
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    found = partition.log.max_timestamp()
+    assert found is not None
+    assert found[1] <= clock.now_ms()
+    (refused,) = await gateway.publish(WHO, "t", [chosen])
+    assert isinstance(refused, Refused)
+    assert refused.code is ErrorCode.INVALID_TIMESTAMP, "the caller chose it"
 
 
 @pytest.mark.parametrize("ahead", ["delay_ms", "deliver_at_ms"])

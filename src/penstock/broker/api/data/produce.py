@@ -249,6 +249,9 @@ def _append_all(
                 row.error_message = refused.message
                 if isinstance(refused, RefusedRecords):
                     row.record_errors = refused.rows
+                if refused.code is ErrorCode.INVALID_TIMESTAMP:
+                    # Tells a gateway on another node, whose clock is wrong, what time it is.
+                    row.log_append_time_ms = now_ms
                 ctx.metrics.count_error("Produce", refused.code)
                 has_moved |= refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
