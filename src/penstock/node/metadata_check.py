@@ -37,9 +37,18 @@ class StoreIsOlder(Exception):
 
 
 async def remember(
-    ports: Ports, config: NodeConfig, watcher: MetadataWatcher, image: Image
+    ports: Ports,
+    config: NodeConfig,
+    watcher: MetadataWatcher,
+    image: Image,
+    *,
+    lacks_lives: bool = False,
 ) -> KnownMetadataFile:
-    """Returns this node's memory of the store, to be kept from here on; raises StoreIsOlder."""
+    """Returns this node's memory of the store, to be kept from here on; raises StoreIsOlder.
+
+    `lacks_lives`: the store does not know the last life of this node (`process_lives`). A crash may
+    be the cause, but together with logs of unknown topics it proves that the store is older.
+    """
     if not ports.keeps_metadata:
         return KnownMetadataFile(None, ports.workers, config.data_dir, config.node_id)
     known = await ports.workers.run(known_metadata.read, ports.disk, config.data_dir)
@@ -53,7 +62,8 @@ async def remember(
     older, unknown = await ports.workers.run(
         compare, ports.disk, f"{config.data_dir}/logs", known, image, config.node_id
     )
-    if older or (unknown and not image.topics and not image.deleted):
+    is_empty = not image.topics and not image.deleted
+    if older or (unknown and (is_empty or lacks_lives)):
         raise StoreIsOlder(explain_refusal(where(config), older, unknown))
     next_id = known.next_producer_id if known is not None else 0
     found = KnownMetadataFile(ports.disk, ports.workers, config.data_dir, config.node_id, next_id)

@@ -37,10 +37,13 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
     node.membership.reached = node.watcher.reached
     image = await node.watcher.start()
     node._follow_configs(image)
-    node.memory = await metadata_check.remember(node.ports, config, node.watcher, image)
-    are_logs_missing = not is_new and not node.disk.exists(f"{data_dir}/logs")
     last = await process_lives.last(node.store, config.node_id)
     here = data_directory.read_life(node.disk, data_dir)
+    lacks_lives = process_lives.is_unknown(here, meta.directory_id, last)
+    node.memory = await metadata_check.remember(
+        node.ports, config, node.watcher, image, lacks_lives=lacks_lives
+    )
+    are_logs_missing = not is_new and not node.disk.exists(f"{data_dir}/logs")
     is_old = not is_new and process_lives.is_older(here, meta.directory_id, last)
     clean = data_directory.take_clean_states(node.disk, data_dir, here)
     if is_old:

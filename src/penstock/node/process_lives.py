@@ -10,7 +10,8 @@ Rules for missing or inconsistent numbers:
 - none here, but one in the store: a copy from before there were numbers. Not trusted;
 - the store's is of another directory: the numbers cannot be compared. Not trusted;
 - the store's is lower: a crash came between the two writes, or the store is the older one. The
-  directory is trusted.
+  directory is trusted; logs of topics that the store does not have prove that the store is older
+  (`metadata_check`).
 """
 
 import logging
@@ -44,6 +45,13 @@ def is_older(here: int, directory_id: str, last: LifeRecord | None) -> bool:
     if last is None:
         return False
     return last.directory_id != directory_id or last.number > here
+
+
+def is_unknown(here: int, directory_id: str, last: LifeRecord | None) -> bool:
+    """True if this directory has served in a life that the store does not know."""
+    if last is None:
+        return here > 0
+    return last.directory_id == directory_id and last.number < here
 
 
 def next_life(here: int, directory_id: str, last: LifeRecord | None) -> LifeRecord:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.metadata.store_keys import LifeRecord
 from penstock.node import data_directory
-from penstock.node.process_lives import is_older, next_life
+from penstock.node.process_lives import is_older, is_unknown, next_life
 from simulation.disk import SimDisk
 
 
@@ -26,6 +26,23 @@ def test_a_directory_that_the_last_life_did_not_leave_is_older(
     here: int, last: LifeRecord | None, older: bool
 ) -> None:
     assert is_older(here, "d", last) is older
+
+
+@pytest.mark.parametrize(
+    ("here", "last", "unknown"),
+    [
+        (0, None, False),
+        (7, None, True),
+        (7, LifeRecord(7, "d"), False),
+        (8, LifeRecord(7, "d"), True),
+        (7, LifeRecord(8, "d"), False),
+        (9, LifeRecord(3, "another"), False),
+    ],
+)
+def test_a_store_that_lacks_a_life_of_this_directory_is_noticed(
+    here: int, last: LifeRecord | None, unknown: bool
+) -> None:
+    assert is_unknown(here, "d", last) is unknown
 
 
 def test_every_life_is_above_all_before_it() -> None:
