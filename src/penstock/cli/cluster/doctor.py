@@ -10,12 +10,14 @@ service is at risk now, `warn` if it will be, and then advises.
 from __future__ import annotations
 
 import enum
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from penstock.base.ids import show_topic_id
 from penstock.cli.terminal.errors import UserError, explain
 from penstock.cli.terminal.output import (
     OutputFormat,
@@ -183,13 +185,44 @@ def check_config(path: str | None) -> Check:
 NAMED_MAX = 5
 
 
-async def check_cluster(session: CommandSession) -> list[Check]:
-    """Checks the cluster. The caller reports a cluster that does not answer."""
+async def check_cluster(session: CommandSession, data: Path | None = None) -> list[Check]:
+    """Checks the cluster, and whether the logs in a node's data directory belong to its topics.
+    The caller reports a cluster that does not answer."""
     from penstock.client.admin.admin import Admin
 
     topics = await Admin(session.cluster).list_topics()
     metadata = session.cluster.metadata
-    return judge_cluster(topics, sorted(metadata.brokers), metadata.controller_id)
+    found = judge_cluster(topics, sorted(metadata.brokers), metadata.controller_id)
+    if data is not None and _cluster_of(data) == metadata.cluster_id:
+        found.append(judge_logs(topics, [one.name for one in (data / "logs").iterdir()]))
+    return found
+
+
+def _cluster_of(data: Path) -> str | None:
+    """Returns the id of the cluster whose node has this data directory; None if it has no logs."""
+    try:
+        meta = json.loads((data / "meta.json").read_bytes())
+        return str(meta["cluster_id"]) if (data / "logs").is_dir() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def judge_logs(topics: Sequence[TopicInfo], directories: Sequence[str]) -> Check:
+    """Finds log directories of topics that the metadata does not have."""
+    known = {show_topic_id(topic.topic_id) for topic in topics}
+    strays = sorted(
+        name
+        for name in directories
+        if not name.startswith(".") and name.rpartition(".")[2] not in known
+    )
+    if not strays:
+        return Check("logs", CheckVerdict.ok, "every log directory belongs to a topic")
+    action = (
+        "if the metadata was restored from a backup, see docs/how-to/restore-metadata.md; if the "
+        "topics were deleted while the node was away, remove the directories"
+    )
+    finding = f"{_some(strays)} belong to no topic that is visible to you"
+    return Check("logs", CheckVerdict.warn, finding, action)
 
 
 def judge_cluster(
@@ -321,7 +354,10 @@ def examine(data: str, config: str | None, urls: tuple[str, ...], brokers: str) 
     ]
     found += [_check_http(url) for url in urls]
     try:
-        return [*found, *run(brokers, check_cluster)]
+        return [
+            *found,
+            *run(brokers, lambda session: check_cluster(session, Path(data).absolute())),
+        ]
     except UserError:
         raise
     except Exception as error:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.base.ids import TopicId
+from penstock.base.ids import TopicId, show_topic_id
 from penstock.cli import main
 from penstock.cli.cluster import doctor
-from penstock.cli.cluster.doctor import Check, CheckVerdict, judge_cluster, unreachable
+from penstock.cli.cluster.doctor import Check, CheckVerdict, judge_cluster, judge_logs, unreachable
 from penstock.client.metadata import PartitionInfo, TopicInfo
 
 NOBODY = "127.0.0.1:1"
@@ -59,6 +59,17 @@ def judged(topics: list[TopicInfo], nodes: list[int], controller: int = 1) -> di
 def test_a_cluster_with_every_copy_in_place_is_well() -> None:
     found = judged([topic("t", (1, (1, 2, 3), (1, 2, 3)))], [1, 2, 3])
     assert {check.verdict for check in found.values()} == {CheckVerdict.ok}
+
+
+def test_logs_of_unknown_topics_are_named() -> None:
+    known = topic("t", (1, (1,), (1,)))
+    ours = f"t.{show_topic_id(known.topic_id)}"
+    other = f"orders.{show_topic_id(TopicId(b'x' * 16))}"
+    assert judge_logs([known], [ours, ".retired"]).verdict is CheckVerdict.ok
+    found = judge_logs([known], [ours, other])
+    assert found.verdict is CheckVerdict.warn
+    assert other in found.finding
+    assert "restore-metadata" in found.action
 
 
 def test_a_partition_without_a_leader_fails_by_name() -> None:
