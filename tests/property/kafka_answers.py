@@ -27,6 +27,9 @@ from penstock.wire.messages.metadata import (
     MetadataRequestTopic,
 )
 from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -54,6 +57,25 @@ class _Versioned(InProcessCalls):
             route, version, prepared.read, prepared.write, prepared.metrics, prepared.context
         )
         return route.response  # type: ignore[no-any-return]
+
+
+async def commit_offset(
+    ctx: Context, version: int, group: str, offset: int, metadata: str | None
+) -> None:
+    """Commits an offset of partition 0 of topic `t`, as a Kafka client of that version would."""
+    calls = _Versioned(ctx)
+    answer_type: Any = calls.prepare(OffsetCommitRequest, version)
+    topic = ctx.image.topics["t"]
+    row = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=metadata
+    )
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name="t", topic_id=topic.id, partitions=[row])],
+    )
+    await calls.ask(Principal(), request, answer_type)
 
 
 async def require_encodable(ctx: Context) -> None:

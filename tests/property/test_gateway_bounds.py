@@ -4,6 +4,7 @@ Routes and actions are asked with values that their types allow and nobody expec
 our bug (500), and afterwards groups and positions are listed and described as clients would.
 """
 
+import contextlib
 import json
 import types
 import typing
@@ -15,6 +16,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.errors import Refused
 from penstock.gateway.console.console import ConsoleRow
 from penstock.gateway.console.mount import ROWS as CONSOLE_ROWS
 from penstock.gateway.console.routes import (
@@ -32,7 +34,8 @@ from penstock.gateway.rest.endpoint import RestEndpoint
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.actions import SQS_ACTIONS
-from tests.property.kafka_answers import require_encodable
+from penstock.wire.messages.offset_commit import OffsetCommitRequest
+from tests.property.kafka_answers import commit_offset, require_encodable
 from tests.run_with import run_with
 from tests.unit.gateway.console.console_client import API, CONSOLE_HEADER, ConsoleClient, on_console
 from tests.unit.gateway.http.served_node import on_served
@@ -280,6 +283,27 @@ def test_no_commit_spoils_a_listing(commits: list[dict[str, Any]]) -> None:
     async def test(web: Web) -> None:
         for body in commits:
             assert (await web.post("/offsets/commit", body)).status < 500
+
+    run(on_web, test)
+
+
+KAFKA_COMMITS = st.tuples(
+    st.integers(*OffsetCommitRequest.WIRE.versions),  # type: ignore[attr-defined]
+    TEXTS,
+    INTS,
+    st.none() | TEXTS,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(KAFKA_COMMITS, min_size=10, max_size=20))
+def test_no_kafka_commit_spoils_a_listing(
+    commits: list[tuple[int, str, int, str | None]],
+) -> None:
+    async def test(web: Web) -> None:
+        for version, group, offset, metadata in commits:
+            with contextlib.suppress(Refused):  # No client could have sent it.
+                await commit_offset(web.node.ctx, version, group, offset, metadata)
 
     run(on_web, test)
 
