@@ -86,6 +86,21 @@ class Scene:
                 left -= 1
         self.wait(lambda: self.dead(topic) == before + count, "the dead letters do not arrive")
 
+    def reject(
+        self, topic: str, *errors: tuple[str, str], traceback: str = "", key: str = "k"
+    ) -> None:
+        """Publishes a message for each error, and rejects it with that error."""
+        before = self.dead(topic)
+        self.publish(topic, *({"payload": {"at": at}, "key": key} for at in range(len(errors))))
+        left = list(errors)
+        while left:
+            path = f"/topics/{topic}/poll?group={WORKERS}&max={len(left)}&wait_ms=5000"
+            for message in self.ask("GET", path)["messages"]:
+                error_class, error = left.pop()
+                body = {"receipt": message["receipt"], "error_class": error_class, "error": error}
+                self.ask("POST", "/reject", body | {"traceback": traceback})
+        self.wait(lambda: self.dead(topic) == before + len(errors), "no dead letters")
+
     def dead(self, topic: str = JOBS) -> int:
         topics = self.ask("GET", "/dlq")["topics"]
         return sum(row["letters"] for row in topics if row["topic"] == f"{topic}.dlq")

@@ -331,7 +331,7 @@ def _moment(at_ms: int) -> str | None:
 @topic_argument
 @click.option(
     "--by",
-    type=click.Choice(["error", "class", "key", "group", "source", "redrives"]),
+    type=click.Choice(["error", "template", "class", "key", "group", "source", "redrives"]),
     default="error",
     show_default=True,
     help="Property to group by.",

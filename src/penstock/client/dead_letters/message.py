@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from penstock.client.consumer.fetched import FetchedRecord
+from penstock.client.dead_letters import templates
 from penstock.state.queues import dead_letter_format as headers
 
 REDRIVES = "penstock-redrive-count"
@@ -127,12 +128,18 @@ class DeadLetterFilter:
     group: str = ""
     redrives_max: int | None = None
     """Excludes messages that were redriven more often than this."""
+    error_template: str = ""
+    """Template of the error message (`dead_letters.templates`)."""
 
     def matches(self, message: DeadLetterMessage) -> bool:
         return (
             (not self.ids or (message.partition, message.offset) in self.ids)
             and (not self.error_class or fnmatchcase(message.error_class, self.error_class))
             and self.error_text in message.error_message
+            and (
+                not self.error_template
+                or templates.matches(self.error_template, message.error_message)
+            )
             and (self.key is None or message.key == self.key)
             and (self.header is None or _has_header(message, *self.header))
             and self._is_in_time(message)
@@ -167,7 +174,7 @@ class DeadLetterFilter:
         fields: dict[str, object] = {}
         if self.ids:
             fields["letters"] = [f"{partition}:{offset}" for partition, offset in sorted(self.ids)]
-        for name in ("error_class", "error_text", "source_topic", "group"):
+        for name in ("error_class", "error_text", "error_template", "source_topic", "group"):
             if getattr(self, name):
                 fields[name] = getattr(self, name)
         if self.key is not None:

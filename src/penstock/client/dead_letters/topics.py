@@ -5,7 +5,7 @@ A topic is a dead-letter topic if its name ends in `.dlq`, if a group's
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.admin.admin import Admin
@@ -13,6 +13,7 @@ from penstock.client.admin.queues import inspect, list_queues
 from penstock.client.cluster import Cluster
 from penstock.client.dead_letters.message import DeadLetterMessage
 from penstock.client.dead_letters.open import DEAD_LETTERS, SUFFIX
+from penstock.client.dead_letters.templates import Templates
 from penstock.client.errors import check
 from penstock.client.list_offsets import partitions_of
 from penstock.wire.messages.configs import (
@@ -122,6 +123,8 @@ def _text(data: bytes | None) -> str:
 
 ASPECTS: dict[str, tuple[tuple[str, ...], Callable[[DeadLetterMessage], tuple[str, ...]]]] = {
     "error": (("error", "message"), lambda message: (message.error_class, message.error_message)),
+    # The message is the template of similar messages, which `DeadLetterKinds` finds.
+    "template": (("error", "message"), lambda message: (message.error_class,)),
     "class": (("error",), lambda message: (message.error_class,)),
     "key": (("key",), lambda message: (_text(message.key),)),
     "group": (("group",), lambda message: (message.group,)),
@@ -142,11 +145,14 @@ class DeadLetterKinds:
     def __init__(self, aspect: str) -> None:
         self.columns, self._name_of = ASPECTS[aspect]
         self._kinds: dict[tuple[str, ...], DeadLetterKind] = {}
+        self._templates = Templates() if aspect == "template" else None
         self.count = 0
 
     def add(self, message: DeadLetterMessage) -> None:
         self.count += 1
         name = self._name_of(message)
+        if self._templates is not None:
+            name = (*name, str(self._templates.add(name[0], message.error_message)))
         kind = self._kinds.get(name)
         if kind is None:
             if len(self._kinds) >= KINDS_MAX:
@@ -155,4 +161,12 @@ class DeadLetterKinds:
         kind.add(message)
 
     def largest(self) -> list[DeadLetterKind]:
-        return sorted(self._kinds.values(), key=lambda kind: (-kind.count, kind.name))
+        kinds = list(self._kinds.values())
+        if self._templates is not None:
+            kinds = [
+                replace(kind, name=(kind.name[0], self._templates.text(int(kind.name[1]))))
+                if kind.name[1]
+                else kind
+                for kind in kinds
+            ]
+        return sorted(kinds, key=lambda kind: (-kind.count, kind.name))

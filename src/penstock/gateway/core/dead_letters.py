@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
+from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_pool import FairPool
 from penstock.base.fair_turns import picked
@@ -67,6 +68,7 @@ RATE_MIN = 0.1
 NAME_CHARS_MAX = 200
 DEAD_LETTERS_MAX = 100_000
 SHOWN_BYTES_MAX = 16 << 20
+YIELD_SECONDS = 0.001
 RUN_BYTES = 6
 TAKEN_BACK_AT_ONCE = 1_000
 SHARE, CONSUMER, COPY = "share", "consumer", "copy"
@@ -186,8 +188,10 @@ class DeadLetterAdmin:
             raise Refused(ErrorCode.INVALID_REQUEST, why)
         kinds = DeadLetterKinds(aspect)
         async with self._client(principal) as cluster:
+            yielding = CooperativeYield(YIELD_SECONDS)
             async for dead_letter in open_dead_letters(cluster, topic, chosen):
                 kinds.add(dead_letter)
+                await yielding.draw()
         return kinds
 
     # -- settling ---------------------------------------------------------------------------

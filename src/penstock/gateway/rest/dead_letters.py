@@ -65,6 +65,8 @@ class DeadLetterSelection(Struct, forbid_unknown_fields=True, kw_only=True):
     source_until: int | None = None
     group: str = ""
     redrives_max: int | None = None
+    error_template: str = ""
+    """Words of the error message, with <*> for variable ones, as of stats by template."""
 
 
 class RedriveBody(DeadLetterSelection, forbid_unknown_fields=True, kw_only=True):
@@ -313,6 +315,7 @@ def filter_of(chosen: DeadLetterSelection) -> DeadLetterFilter:
         ids=frozenset(map(_dead_letter_id, chosen.letters)),
         error_class=chosen.error_class,
         error_text=chosen.error_text,
+        error_template=chosen.error_template,
         key=None if chosen.key is None else chosen.key.encode(),
         header=(chosen.header, None if value is None else value.encode())
         if chosen.header is not None
@@ -376,6 +379,11 @@ FILTERS = (
     Parameter("letters", "only these dead letters, as in 0:15,1:3"),
     Parameter("error_class", "only this error class; wildcards * and ? are allowed"),
     Parameter("error_text", "only error messages that contain this text"),
+    Parameter(
+        "error_template",
+        "only error messages with these words, where <*> stands for any; numbers, ids and quoted "
+        "texts are <*>, too",
+    ),
     Parameter("key", "only messages with this key"),
     Parameter("header", "only messages with this header"),
     Parameter("header_value", "value of that header"),
@@ -410,7 +418,7 @@ ENDPOINTS = (
     RestEndpoint(
         "GET",
         "/dlq/{name}/stats",
-        "count the open dead letters of a topic by error, key, group, source or redrives",
+        "count the open dead letters of a topic by error, template, key, group, source or redrives",
         count_dead_letters,
         parameters=(*FILTERS, Parameter("by", f"one of {', '.join(ASPECTS)}", default="error")),
         answer=KindsAnswer,
