@@ -110,7 +110,7 @@ def metrics_page() -> str:
 
 
 def http_page() -> str:
-    """The routes of the HTTP door, a section for each family."""
+    """Page of the HTTP routes, with a section for each family."""
     lines = [
         "# HTTP routes",
         NOTE,
@@ -158,7 +158,7 @@ def _given(parameter: Parameter) -> str:
 def families() -> list[Family]:
     """Every metric of a running node: those counted and those read at scrape time."""
     metrics = Metrics()
-    # Declaring needs only the catalogue; the node itself is touched when somebody scrapes.
+    # Declaring needs only the catalogue; the node itself is used only by scrapes.
     node: Any = SimpleNamespace(metrics=metrics)
     observe(node)
     return [family for _, family in sorted(metrics.catalogue.families.items())]

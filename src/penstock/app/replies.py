@@ -42,7 +42,7 @@ class TaskFailed(Exception):
 
 
 def reply_headers(message: Received, error: Exception | None = None) -> tuple[str, Headers] | None:
-    """Reply topic and headers of the reply to a message; None: nobody waits for one."""
+    """Returns reply topic and headers for the reply to a message; None without a waiting caller."""
     if not message.header_pairs:
         return None
     topic, correlation_id = message.header(REPLY_TO), message.header(CORRELATION_ID)

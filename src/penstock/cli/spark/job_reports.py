@@ -216,7 +216,7 @@ def triage(
     value, failed_at, partition, offset.
 
     \b
-    penstock job dlq-triage orders.dlq --report letters.html
+    penstock job dlq-triage orders.dlq --report dead-letters.html
     penstock job dlq-triage orders.dlq --redrive "error_class = 'NotFound'" --yes
     """
     name, runs = run(brokers, lambda session: _open_runs(session, topic))
