@@ -81,7 +81,7 @@ async def base_of(store: Store) -> int:
 
 @asynccontextmanager
 async def watching(store: Store, prefix: str, after: int) -> AsyncIterator[list[list[Change]]]:
-    """What a watch has seen so far, growing while the block runs."""
+    """Changes that a watch has seen so far, growing while the block runs."""
     seen: list[list[Change]] = []
 
     async def follow() -> None:
@@ -100,7 +100,7 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_put_is_read_back_with_its_revision(check: Check) -> None:
+def test_put_is_read_back_with_its_revision(check: Check) -> None:
     async def scenario(store: Store) -> None:
         assert await store.get("/a") is None
         first = await store.commit([], [Put("/a", b"1")])
@@ -113,7 +113,7 @@ def test_a_put_is_read_back_with_its_revision(check: Check) -> None:
     check(scenario)
 
 
-def test_a_range_is_sorted_and_ends_with_its_prefix(check: Check) -> None:
+def test_range_is_sorted_and_ends_with_its_prefix(check: Check) -> None:
     async def scenario(store: Store) -> None:
         base = await base_of(store)
         for key in ("/t/b", "/t", "/t/a", "/t/\U0001f600", "/s/z", "/u"):
@@ -127,7 +127,7 @@ def test_a_range_is_sorted_and_ends_with_its_prefix(check: Check) -> None:
     check(scenario)
 
 
-def test_a_guard_holds_only_for_the_revision_last_seen(check: Check) -> None:
+def test_guard_holds_only_for_the_revision_last_seen(check: Check) -> None:
     async def scenario(store: Store) -> None:
         created = await store.commit([Expect("/a", 0)], [Put("/a", b"1")])
         assert created is not None
@@ -154,7 +154,7 @@ def test_all_changes_happen_or_none(check: Check) -> None:
     check(scenario)
 
 
-def test_what_changes_nothing_takes_no_revision(check: Check) -> None:
+def test_commit_without_changes_takes_no_revision(check: Check) -> None:
     async def scenario(store: Store) -> None:
         first = await store.commit([], [Put("/a", b"1")])
         assert first is not None
@@ -166,7 +166,7 @@ def test_what_changes_nothing_takes_no_revision(check: Check) -> None:
     check(scenario)
 
 
-def test_a_deleted_key_starts_again_from_nothing(check: Check) -> None:
+def test_deleted_key_starts_again_from_nothing(check: Check) -> None:
     async def scenario(store: Store) -> None:
         first = await store.commit([], [Put("/a", b"1")])
         assert first is not None
@@ -199,7 +199,7 @@ def test_concurrent_compare_and_swap_loses_no_increment(check: Check) -> None:
     check(scenario)
 
 
-def test_a_watch_sees_every_change_of_its_prefix_one_list_per_revision(check: Check) -> None:
+def test_watch_sees_every_change_of_its_prefix_one_list_per_revision(check: Check) -> None:
     async def scenario(store: Store) -> None:
         base = await base_of(store)
         await store.commit([], [Put("/t/old", b"0")])
@@ -217,7 +217,7 @@ def test_a_watch_sees_every_change_of_its_prefix_one_list_per_revision(check: Ch
     check(scenario)
 
 
-def test_a_range_and_a_watch_from_its_revision_miss_nothing(check: Check) -> None:
+def test_range_and_a_watch_from_its_revision_miss_nothing(check: Check) -> None:
     async def scenario(store: Store) -> None:
         async def write() -> None:
             for i in range(100):
@@ -243,7 +243,7 @@ def test_a_range_and_a_watch_from_its_revision_miss_nothing(check: Check) -> Non
     check(scenario)
 
 
-def test_a_range_is_whole_however_many_keys_there_are(check: Check) -> None:
+def test_range_is_whole_however_many_keys_there_are(check: Check) -> None:
     async def scenario(store: Store) -> None:
         keys = [f"/many/{i:05d}" for i in range(2_500)]
         for start in range(0, len(keys), COMMIT_CHANGES_MAX):
@@ -285,7 +285,7 @@ def test_any_bytes_are_kept_as_they_are(check: Check) -> None:
     check(scenario)
 
 
-def test_two_watches_do_not_disturb_each_other(check: Check) -> None:
+def test_watches_are_independent(check: Check) -> None:
     async def scenario(store: Store) -> None:
         base = await base_of(store)
         async with watching(store, "/", base) as kept:
@@ -317,7 +317,7 @@ def test_keys_vanish_at_one_revision_when_their_lease_is_not_renewed(check: Chec
     check(scenario)
 
 
-def test_a_renewed_lease_keeps_its_keys(check: Check) -> None:
+def test_renewed_lease_keeps_its_keys(check: Check) -> None:
     async def scenario(store: Store) -> None:
         lease, short = await store.grant(2000), await store.grant(300)
         await store.commit([], [Put("/kept", b"", lease), Put("/gone", b"", short)])
@@ -329,7 +329,7 @@ def test_a_renewed_lease_keeps_its_keys(check: Check) -> None:
     check(scenario)
 
 
-def test_revoking_deletes_at_once_and_twice_is_no_error(check: Check) -> None:
+def test_lease_revocation_deletes_its_keys_and_is_idempotent(check: Check) -> None:
     async def scenario(store: Store) -> None:
         lease, other = await store.grant(60_000), await store.grant(60_000)
         assert lease != other
@@ -344,7 +344,7 @@ def test_revoking_deletes_at_once_and_twice_is_no_error(check: Check) -> None:
     check(scenario)
 
 
-def test_a_put_with_a_lease_that_ended_fails_like_a_guard(check: Check) -> None:
+def test_put_with_a_lease_that_ended_fails_like_a_guard(check: Check) -> None:
     async def scenario(store: Store) -> None:
         lease = await store.grant(60_000)
         await store.revoke(lease)
@@ -354,7 +354,7 @@ def test_a_put_with_a_lease_that_ended_fails_like_a_guard(check: Check) -> None:
     check(scenario)
 
 
-def test_a_put_without_the_lease_takes_the_key_off_it(check: Check) -> None:
+def test_put_without_the_lease_takes_the_key_off_it(check: Check) -> None:
     async def scenario(store: Store) -> None:
         lease, other = await store.grant(60_000), await store.grant(60_000)
         await store.commit([], [Put("/a", b"", lease), Put("/b", b"", lease)])
@@ -384,7 +384,7 @@ def test_closing_ends_the_watches(check: Check) -> None:
     check(scenario)
 
 
-def test_a_caller_who_stops_waiting_does_not_stop_the_change(check: Check) -> None:
+def test_cancelled_caller_does_not_stop_the_change(check: Check) -> None:
     async def scenario(store: Store) -> None:
         async with watching(store, "/", await base_of(store)) as seen:
             task = asyncio.create_task(_commit_soon(store))

@@ -37,7 +37,7 @@ def test_upper_bounds_come_from_the_next_entry_and_end_with_a_truncation() -> No
     assert (times.until(2), times.until(3)) == (20_000, None)
 
 
-def test_a_clock_that_went_back_is_news() -> None:
+def test_clock_that_went_back_is_news() -> None:
     times = AppendTimes([(5, 10_000)])
     times.note(5, 99_000)
     times.note(6, 10_500)

@@ -1,9 +1,9 @@
-"""Rooms are used again, and never while somebody holds one."""
+"""Buffers are reused, and never while a view exists."""
 
 from penstock.base.buffer_pool import BUFFER_BYTES, BUFFERS_MAX, BufferPool
 
 
-def test_a_room_is_used_again_once_its_last_view_is_gone() -> None:
+def test_buffer_is_reused_once_its_last_view_is_gone() -> None:
     pool = BufferPool()
     first = pool.take(100)
     memory = id(first.obj)
@@ -23,7 +23,7 @@ def test_rooms_that_are_held_are_never_given_out_again() -> None:
     assert all(set(buffer) == {number} for number, buffer in enumerate(held))
 
 
-def test_at_most_so_many_are_kept_and_none_that_is_larger() -> None:
+def test_pool_keeps_a_limited_number_of_regular_buffers() -> None:
     pool = BufferPool()
     held = [pool.take(10) for _ in range(3 * BUFFERS_MAX)]
     large = pool.take(BUFFER_BYTES + 1)

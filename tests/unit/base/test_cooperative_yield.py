@@ -1,4 +1,4 @@
-"""Long work lets others in, and not more often than it must."""
+"""Long work yields to other tasks, and not more often than it must."""
 
 import asyncio
 

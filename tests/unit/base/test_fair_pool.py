@@ -1,4 +1,4 @@
-"""A bounded pool: nobody takes what others need, and nothing is lost or made up."""
+"""A bounded pool: no holder takes the share of another, and nothing is lost or made up."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from penstock.base.fair_pool import FairPool
 HOLDERS = ("User:ann", "User:bob", "127.0.0.1")
 
 
-def test_one_holder_leaves_room_for_others() -> None:
+def test_one_holder_leaves_capacity_for_others() -> None:
     shares = FairPool(8, 2)
     assert [shares.take("User:ann") for _ in range(4)] == [True, True, False, False]
     assert shares.take("User:bob")
@@ -23,7 +23,7 @@ def test_all_together_are_bounded() -> None:
     assert len(shares) == 3
 
 
-def test_nothing_is_too_large_for_ever() -> None:
+def test_oversized_request_is_granted_eventually() -> None:
     shares = FairPool(8, 2)
     assert shares.take("User:ann", 100)
     assert not shares.take("User:ann", 1)

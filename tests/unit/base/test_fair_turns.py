@@ -49,7 +49,7 @@ async def test_however_many_work_only_a_piece_is_done_before_a_rest(
 
 
 @run_with(run)
-async def test_a_holder_with_much_work_waits_behind_its_own(loop: SimLoop) -> None:
+async def test_holder_with_much_work_waits_behind_its_own(loop: SimLoop) -> None:
     turns, work = FairTurns(), Work()
     flood = [loop.create_task(turns.run("flood", work.steps(f"f{at}", 1_000))) for at in range(100)]
     await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_work_that_is_given_up_leaves_its_place_to_the_next(loop: SimLoop)
 
 
 @run_with(run)
-async def test_an_error_is_raised_and_frees_the_slot(loop: SimLoop) -> None:
+async def test_error_is_raised_and_frees_the_slot(loop: SimLoop) -> None:
     def steps() -> Steps[None]:
         yield
         raise ValueError("no")

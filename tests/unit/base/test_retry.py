@@ -26,7 +26,7 @@ def test_jitter_is_spread_evenly_from_zero_to_the_bound(attempt: int, bound: flo
     assert all(300 < count < 500 for count in tenths), tenths
 
 
-def test_a_loop_waits_longer_with_each_failure_until_it_succeeds() -> None:
+def test_loop_waits_longer_with_each_failure_until_it_succeeds() -> None:
     class Late:
         """Jitter that is always the longest."""
 

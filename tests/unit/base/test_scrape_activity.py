@@ -1,4 +1,4 @@
-"""Attention lasts for a while after somebody looked."""
+"""Scrape activity lasts for a while after a scrape."""
 
 import asyncio
 

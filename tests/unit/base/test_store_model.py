@@ -15,7 +15,7 @@ def test_history_is_bounded_and_keeps_the_newest() -> None:
         assert [c.value for c in space.changes_at(revision, "")] == [b"%d" % (revision - 1)]
 
 
-def test_a_restart_goes_on_after_the_revision_it_is_given() -> None:
+def test_restart_goes_on_after_the_revision_it_is_given() -> None:
     space = StoreModel()
     space.grant(5, 10.0, 0.0)
     space.restore(StoreEntry("b", b"", 3, 5))
@@ -27,7 +27,7 @@ def test_a_restart_goes_on_after_the_revision_it_is_given() -> None:
     assert space.keys_of(5) == [Delete("b")]
 
 
-def test_a_lease_past_its_deadline_cannot_be_renewed_even_before_it_is_ended() -> None:
+def test_lease_past_its_deadline_cannot_be_renewed_even_before_it_is_ended() -> None:
     space = StoreModel()
     space.grant(1, 10.0, 0.0)
     assert space.renew(1, 9.0)
@@ -38,6 +38,6 @@ def test_a_lease_past_its_deadline_cannot_be_renewed_even_before_it_is_ended() -
     assert not space.renew(2, 0.0)
 
 
-def test_a_key_is_changed_at_most_once_in_a_transaction() -> None:
+def test_key_is_changed_at_most_once_in_a_transaction() -> None:
     with pytest.raises(AssertionError, match="once"):
         StoreModel().plan([], [Put("a", b"1"), Delete("a")])

@@ -37,7 +37,7 @@ def examples(command: click.Command) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_says_what_it_does_and_shows_how(name: str) -> None:
+def test_help_has_a_description_and_examples(name: str) -> None:
     command = TREE[tuple(name.split())]
     assert command.help, name
     first = command.help.strip().partition("\n")[0]
@@ -50,7 +50,7 @@ def test_help_says_what_it_does_and_shows_how(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_argument_and_option_is_explained(name: str) -> None:
+def test_every_argument_and_option_has_help(name: str) -> None:
     for param in TREE[tuple(name.split())].params:
         assert getattr(param, "help", None), f"{name}: {param.name}"
 
@@ -67,19 +67,19 @@ def test_every_listing_has_every_format(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if DANGEROUS & set(n.split()[-1:])])
-def test_what_is_dangerous_takes_yes(name: str) -> None:
+def test_dangerous_command_accepts_yes(name: str) -> None:
     options = {word for param in TREE[tuple(name.split())].params for word in param.opts}
     assert {"--yes", "-y"} <= options, name
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_line_of_the_cheat_sheet_is_understood(page: str) -> None:
+def test_every_line_of_the_cheat_sheet_is_a_command(page: str) -> None:
     for line in [line for rows in PAGES[page].values() for line in rows]:
         assert read(line.command) in TREE, line
         assert len(line.command) + len(line.meaning) < 130, line
 
 
-def test_the_cheat_sheet_shows_what_people_need(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cheat_sheet_covers_common_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cheat"]) == 0
     shown = capsys.readouterr().out
     assert "penstock dlq redrive orders.dlq --rate 100" in shown

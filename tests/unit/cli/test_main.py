@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, one line for a mistake, a traceback only for our bugs."""
+"""End of a command: exit codes, one line for a mistake, a traceback only for bugs of Penstock."""
 
 import io
 import subprocess
@@ -11,8 +11,8 @@ from penstock import __version__
 from penstock.cli import main
 
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
-# A port from the range nobody listens on.
-NOBODY = "127.0.0.1:1"
+# A closed port.
+CLOSED_PORT = "127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) ->
     return lines[0].removeprefix("penstock: ")
 
 
-def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--version"]) == 0
     assert capsys.readouterr().out == f"penstock {__version__}\n"
 
@@ -43,7 +43,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"  {command} " in out
 
 
-def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     main.run([])
     assert "Usage: penstock" in capsys.readouterr().out
     main.run(["topic"])
@@ -62,7 +62,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["topic", "list", "--format", "xml"], "json"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_with_the_nearest_right_one(
+def test_invalid_command_line_is_one_line_with_the_nearest_command(
     capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     line = complaint(capsys, *arguments, code=2)
@@ -91,7 +91,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_right_one(
         (["wire", "show", "qqq"], "penstock wire list"),
     ],
 )
-def test_a_mistake_in_what_is_asked_is_one_line(
+def test_invalid_argument_is_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     assert expected in complaint(capsys, *arguments, code=1)
@@ -112,12 +112,12 @@ def test_a_mistake_in_what_is_asked_is_one_line(
         ["bench"],
     ],
 )
-def test_an_absent_broker_is_one_line_with_what_to_do(
+def test_absent_broker_is_one_line_with_a_next_step(
     capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
-    line = complaint(capsys, *command, "-b", NOBODY, code=1)
+    line = complaint(capsys, *command, "-b", CLOSED_PORT, code=1)
     assert line == (
-        f"cannot reach {NOBODY}: connection refused; is the broker running? "
+        f"cannot reach {CLOSED_PORT}: connection refused; is the broker running? "
         "start one with `penstock up`"
     )
 
@@ -129,7 +129,7 @@ def test_brokers_come_from_the_environment(
     assert "cannot reach 127.0.0.1:2" in complaint(capsys, "topic", "list", code=1)
 
 
-def test_a_typo_in_a_setting_is_answered_with_the_nearest_name(
+def test_misspelled_setting_is_answered_with_the_nearest_name(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     data = str(tmp_path / "data")
@@ -139,7 +139,7 @@ def test_a_typo_in_a_setting_is_answered_with_the_nearest_name(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise AssertionError("impossible")
 
@@ -149,7 +149,7 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> N
         main.run(["topic", "list"])
 
 
-def test_an_interrupt_ends_with_130(
+def test_interrupt_exits_with_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*arguments: object) -> None:
@@ -159,7 +159,7 @@ def test_an_interrupt_ends_with_130(
     assert main.run(["topic", "list"]) == 130
 
 
-def test_wire_list_and_show_print_what_we_speak(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wire_commands_print_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["wire", "list"]) == 0
     assert "Heartbeat" in capsys.readouterr().out
     assert main.run(["wire", "show", "heartbeat", "4"]) == 0
@@ -182,7 +182,7 @@ def test_help_imports_neither_the_broker_nor_the_client() -> None:
     assert done.stderr.strip() == "[]"
 
 
-def test_the_installed_command_runs() -> None:
+def test_installed_command_runs() -> None:
     done = subprocess.run([PENSTOCK, "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"penstock {__version__}\n")
 
@@ -193,7 +193,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("no_color", "is_coloured"), [("", True), ("1", False)])
-def test_colours_are_for_terminals_whose_owner_likes_them(
+def test_colors_need_a_terminal_that_wants_them(
     monkeypatch: pytest.MonkeyPatch, no_color: str, is_coloured: bool
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)

@@ -32,7 +32,7 @@ class Committing:
     broker: ModelBroker
     offsets: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
     not_coordinator_times: int = 0
-    """So often an answer is NOT_COORDINATOR first."""
+    """Number of answers that are NOT_COORDINATOR first."""
     commit_code: ErrorCode = ErrorCode.NONE
 
     def __post_init__(self) -> None:

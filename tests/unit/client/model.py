@@ -139,7 +139,7 @@ class ModelBroker:
         assert self._server is not None
         self._server.close()
 
-    # What it answers unless told otherwise.
+    # Default answers.
 
     def api_versions(self, request: ApiVersionsRequest) -> ApiVersionsResponse:
         rows = [

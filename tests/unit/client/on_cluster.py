@@ -41,7 +41,7 @@ class WatchedWorkers(SimWorkers):
 
 
 class Desk:
-    """Somebody with a connection."""
+    """A client with a connection."""
 
     def __init__(self, nodes: SimCluster, cluster: Cluster, clock: SimClock) -> None:
         self.nodes = nodes
@@ -65,7 +65,7 @@ class Desk:
                 await producer.send(topic, value, key, partition=partition, headers=headers)
 
     async def read(self, topic: str) -> list[FetchedRecord]:
-        """What is committed, partition by partition as it comes."""
+        """Committed records, in the order of each partition."""
         places = await partitions_of(self.cluster, topic)
         spans = await resolve(
             self.cluster,

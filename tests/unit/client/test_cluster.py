@@ -25,17 +25,17 @@ from tests.unit.client.model import CLOSE, HANG, ModelBroker, with_model
         ("[::1]:9093,[::1]", [Address("::1", 9093), Address("::1", 9092)]),
     ],
 )
-def test_addresses_are_read_as_people_write_them(text: str, expected: list[Address]) -> None:
+def test_broker_addresses_are_parsed(text: str, expected: list[Address]) -> None:
     assert parse_brokers(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", ",", ":9092", "host:port", "host:70000", "host:-1"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_broker_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_brokers(text)
 
 
-def test_an_ipv6_address_is_shown_in_brackets() -> None:
+def test_ipv6_address_is_shown_in_brackets() -> None:
     assert str(Address("::1", 9092)) == "[::1]:9092"
 
 
@@ -55,7 +55,7 @@ async def test_bootstrap_without_any_broker_fails_at_once(loop: SimLoop) -> None
 
 
 @run_with(with_model)
-async def test_requests_go_to_the_partitions_leader(
+async def test_requests_go_to_the_partition_leader(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 3)
@@ -86,7 +86,7 @@ async def test_callers_share_one_connection_and_one_refresh(
 
 
 @run_with(with_model)
-async def test_a_connection_that_ended_is_opened_again(
+async def test_closed_connection_is_opened_again(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     first = await cluster.connection(1)
@@ -98,7 +98,7 @@ async def test_a_connection_that_ended_is_opened_again(
 
 
 @run_with(with_model)
-async def test_an_unknown_topic_is_asked_for_a_few_times_only(
+async def test_unknown_topic_is_requested_a_few_times_only(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     with pytest.raises(Refused, match="topic 'nope' does not exist"):
@@ -107,7 +107,7 @@ async def test_an_unknown_topic_is_asked_for_a_few_times_only(
 
 
 @run_with(with_model)
-async def test_a_topic_that_appears_a_moment_later_is_found(
+async def test_topic_that_appears_shortly_after_is_found(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     loop.call_later(0.1, broker.create, "late", 2)
@@ -115,7 +115,7 @@ async def test_a_topic_that_appears_a_moment_later_is_found(
 
 
 @run_with(with_model)
-async def test_what_may_be_done_twice_is_retried_and_what_may_not_is_not(
+async def test_repeatable_calls_are_retried_and_others_are_not(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     tries = 0
@@ -134,7 +134,7 @@ async def test_what_may_be_done_twice_is_retried_and_what_may_not_is_not(
 
 
 @run_with(with_model)
-async def test_retries_end_when_time_is_up(
+async def test_retries_end_at_the_timeout(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     async def attempt() -> None:
@@ -147,7 +147,7 @@ async def test_retries_end_when_time_is_up(
 
 
 @run_with(with_model)
-async def test_a_refusal_for_good_is_not_retried(
+async def test_permanent_refusal_is_not_retried(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     tries = 0
@@ -164,7 +164,7 @@ async def test_a_refusal_for_good_is_not_retried(
 
 @pytest.mark.parametrize("fault", [HANG, CLOSE])
 @run_with(with_model, request_timeout_ms=1000)
-async def test_a_refresh_that_gets_no_answer_fails_and_the_next_one_works(
+async def test_failed_refresh_does_not_break_the_next_one(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, fault: Any
 ) -> None:
     broker.create("t")
@@ -177,7 +177,7 @@ async def test_a_refresh_that_gets_no_answer_fails_and_the_next_one_works(
 
 
 @run_with(run)
-async def test_brokers_that_send_clients_away_are_not_asked_before_the_others(
+async def test_brokers_that_redirect_clients_are_asked_last(
     loop: SimLoop,
 ) -> None:
     brokers = [ModelBroker(node_id, f"b{node_id}") for node_id in (1, 2, 3)]
@@ -199,7 +199,7 @@ async def test_brokers_that_send_clients_away_are_not_asked_before_the_others(
 
 
 @run_with(run)
-async def test_the_config_reaches_the_connection(loop: SimLoop) -> None:
+async def test_config_reaches_the_connection(loop: SimLoop) -> None:
     broker = ModelBroker()
     config = ConnectionConfig(client_id="me")
     async with Cluster(SimRandom(1), [await broker.start()], config) as cluster:

@@ -26,17 +26,17 @@ SUBSCRIBED = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
 
 @pytest.mark.parametrize("version", [2, 7, 8, 10])
 @run_with(with_model)
-async def test_what_was_committed_is_read_back_sorted(
+async def test_committed_offsets_are_read_sorted(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, version: int
 ) -> None:
     model = Committing(broker)
     broker.versions[FETCH] = (1, version)
     await commit_offsets(cluster, "g", {OTHER: 7, ONE: 5})
-    model.offsets["g"]["gone", 0] = -1  # How a broker says that nothing is there.
+    model.offsets["g"]["gone", 0] = -1  # The answer of a broker without a committed offset.
     model.not_coordinator_times = 2
     found = await committed_offsets(cluster, "g")
     assert [(where, row.offset) for where, row in found.items()] == [(ONE, 5), (OTHER, 7)]
-    assert await committed_offsets(cluster, "nobody") == {}
+    assert await committed_offsets(cluster, "unknown") == {}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ async def test_what_was_committed_is_read_back_sorted(
     ],
 )
 @run_with(with_model)
-async def test_a_group_that_has_members_again_is_said_to_have_them(
+async def test_group_with_members_is_refused_as_not_empty(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, code: ErrorCode
 ) -> None:
     model = Committing(broker, commit_code=code)
@@ -61,7 +61,7 @@ async def test_a_group_that_has_members_again_is_said_to_have_them(
 
 
 @run_with(with_model)
-async def test_offsets_of_a_topic_in_use_are_not_forgotten(
+async def test_offsets_of_a_subscribed_topic_are_not_deleted(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Committing(broker)

@@ -57,7 +57,7 @@ def test_pipelined_requests_get_their_own_replies() -> None:
 
 
 @run_with(run)
-async def test_the_highest_common_version_is_used(loop: SimLoop) -> None:
+async def test_highest_common_version_is_used(loop: SimLoop) -> None:
     broker = ModelBroker()
     broker.versions[3] = (0, 5)
     broker.versions[0] = (0, 2)
@@ -72,7 +72,7 @@ async def test_the_highest_common_version_is_used(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(
+async def test_broker_without_the_api_versions_version_is_asked_in_its_own(
     loop: SimLoop,
 ) -> None:
     broker = ModelBroker()
@@ -83,7 +83,7 @@ async def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(
     connection.close()
 
 
-def test_an_absent_broker_is_named_with_what_to_do() -> None:
+def test_absent_broker_error_says_what_to_do() -> None:
     async def main(loop: SimLoop) -> None:
         await connect(Address("broker", 9092), ConnectionConfig())
 
@@ -95,7 +95,7 @@ def test_an_absent_broker_is_named_with_what_to_do() -> None:
     )
 
 
-def test_a_broker_behind_a_cut_network_is_unreachable_in_time() -> None:
+def test_broker_behind_a_cut_network_is_unreachable_in_time() -> None:
     async def main(loop: SimLoop) -> None:
         broker = ModelBroker()
         address = await broker.start()
@@ -109,7 +109,7 @@ def test_a_broker_behind_a_cut_network_is_unreachable_in_time() -> None:
 
 
 @run_with(connected)
-async def test_a_request_without_reply_times_out_and_ends_the_connection(
+async def test_request_timeout_closes_the_connection(
     loop: SimLoop, broker: ModelBroker, connection: Connection
 ) -> None:
     broker.answers[MetadataRequest] = lambda request: HANG
@@ -123,7 +123,7 @@ async def test_a_request_without_reply_times_out_and_ends_the_connection(
 
 
 @run_with(connected)
-async def test_what_is_in_flight_fails_when_the_broker_closes(
+async def test_requests_in_flight_fail_when_the_broker_closes(
     loop: SimLoop, broker: ModelBroker, connection: Connection
 ) -> None:
     broker.answers[MetadataRequest] = lambda request: CLOSE
@@ -135,7 +135,7 @@ async def test_what_is_in_flight_fails_when_the_broker_closes(
 
 
 @run_with(connected)
-async def test_a_cancelled_caller_does_not_disturb_the_next(
+async def test_cancelled_caller_does_not_affect_the_next(
     loop: SimLoop, broker: ModelBroker, connection: Connection
 ) -> None:
     task = loop.create_task(connection.call(ALL, MetadataResponse))
@@ -147,7 +147,7 @@ async def test_a_cancelled_caller_does_not_disturb_the_next(
 
 
 @run_with(connected, in_flight_max=3)
-async def test_calls_wait_for_room_in_flight(
+async def test_calls_wait_for_capacity_in_flight(
     loop: SimLoop, broker: ModelBroker, connection: Connection
 ) -> None:
     most = 0
@@ -164,7 +164,7 @@ async def test_calls_wait_for_room_in_flight(
 
 
 class _Stranger(asyncio.Protocol):
-    """A server that is no broker: it answers anything with the same bytes."""
+    """A server of another protocol: it answers anything with the same bytes."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -188,7 +188,7 @@ def stranger(answer: bytes) -> Callable[[SimLoop], Any]:
     return main
 
 
-def test_another_protocol_is_recognised() -> None:
+def test_http_peer_is_recognized() -> None:
     answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     refused(
         "the peer speaks HTTP, not Kafka's protocol; is this the Kafka port?",
@@ -197,25 +197,25 @@ def test_another_protocol_is_recognised() -> None:
     )
 
 
-def test_a_length_beyond_the_maximum_is_not_believed() -> None:
+def test_oversized_frame_length_is_refused() -> None:
     refused("frame of 2147483647 bytes", PeerError, stranger(b"\x7f\xff\xff\xff"))
     refused("frame of -2 bytes", PeerError, stranger(b"\xff\xff\xff\xfe"))
 
 
-def test_a_reply_nobody_asked_for_breaks_the_protocol() -> None:
+def test_unexpected_correlation_id_is_a_protocol_error() -> None:
     refused("got the reply to request 1799 instead of 1", PeerError, stranger(b"\0\0\0\4\0\0\7\7"))
 
 
-def test_a_malformed_reply_breaks_the_protocol() -> None:
+def test_malformed_reply_is_a_protocol_error() -> None:
     refused("broke the protocol", PeerError, stranger(b"\0\0\0\7\0\0\0\1\0\0\5"))
 
 
-def test_a_server_that_hangs_up_at_once_is_explained() -> None:
+def test_server_that_closes_at_once_is_explained() -> None:
     refused("closed the connection instead of answering ApiVersions", Unreachable, stranger(b""))
 
 
 @run_with(run)
-async def test_a_refusal_carries_kafkas_code(loop: SimLoop) -> None:
+async def test_refusal_has_the_kafka_error_code(loop: SimLoop) -> None:
     broker = ModelBroker()
     address = await broker.start()
     from simulation.random import SimRandom
@@ -246,7 +246,7 @@ def frame(size: int, fill: int) -> bytes:
     st.lists(st.integers(1, 200_000), min_size=1, max_size=6),
     st.lists(st.integers(1, 70_000), min_size=1, max_size=8),
 )
-def test_frames_survive_any_cut(sizes: list[int], cuts: list[int]) -> None:
+def test_frames_survive_any_split(sizes: list[int], cuts: list[int]) -> None:
     stream = b"".join(frame(size, number) for number, size in enumerate(sizes))
     cutter = FrameCutter(1 << 20)
     frames = []
@@ -260,12 +260,12 @@ def test_frames_survive_any_cut(sizes: list[int], cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 101, 2**31 - 1])
-def test_a_length_no_frame_may_have_is_refused(size: int) -> None:
+def test_invalid_frame_length_is_refused(size: int) -> None:
     with pytest.raises(PeerError):
         feed(FrameCutter(100), struct.pack(">i", size))
 
 
-def test_a_large_frame_is_not_copied_again() -> None:
+def test_large_frame_is_not_copied_again() -> None:
     cutter = FrameCutter(1 << 20)
     data = frame(500_000, 7)
     assert feed(cutter, data[:10_000]) == []
@@ -291,7 +291,7 @@ def large(cutter: FrameCutter, size: int, fill: int) -> memoryview:
     return view
 
 
-def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
+def test_unreferenced_memory_is_reused() -> None:
     cutter = FrameCutter(1 << 22, reused_bytes_max=1 << 20)
     view = large(cutter, 900_000, 1)
     first = id(view.obj)
@@ -307,7 +307,7 @@ def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
     assert bytes(other) == b"\3" * 500_000
 
 
-def test_memory_is_not_kept_beyond_the_limit() -> None:
+def test_memory_beyond_the_limit_is_not_kept() -> None:
     for limit in (0, 800_000):
         cutter = FrameCutter(1 << 22, reused_bytes_max=limit)
         body = large(cutter, 900_000, 1).obj

@@ -11,7 +11,7 @@ from penstock.wire.messages.classic_groups import Coordinator, FindCoordinatorRe
 
 
 class Knowing:
-    """A cluster of which a client knows some brokers; `refresh` tells it of all."""
+    """A cluster of which a client knows some brokers; `refresh` returns all of them."""
 
     def __init__(self, known: set[int]) -> None:
         self.metadata = SimpleNamespace(brokers=dict.fromkeys(known))
@@ -26,13 +26,13 @@ class Knowing:
         self.metadata.brokers[3] = None
 
 
-def test_a_node_that_was_away_is_asked_for_again() -> None:
+def test_unknown_coordinator_node_refreshes_metadata() -> None:
     cluster = Knowing({1, 2})
     found = asyncio.run(find_coordinator(cast("Cluster", cluster), TRANSACTION, "tx"))
     assert (found, cluster.refreshes) == (3, 1)
 
 
-def test_a_node_that_is_known_costs_no_question() -> None:
+def test_known_coordinator_node_needs_no_refresh() -> None:
     cluster = Knowing({1, 2, 3})
     found = asyncio.run(find_coordinator(cast("Cluster", cluster), TRANSACTION, "tx"))
     assert (found, cluster.refreshes) == (3, 0)
@@ -77,26 +77,26 @@ def ask_often(cluster: Asked, keys: list[str], answers: list[int | Refused]) -> 
     return asyncio.run(run())
 
 
-def test_a_coordinator_is_looked_up_for_every_question() -> None:
+def test_coordinator_is_looked_up_for_every_call_without_a_cache() -> None:
     cluster = Asked(None)
     assert ask_often(cluster, ["tx", "tx"], [1, 2]) == [1, 2]
     assert cluster.lookups == 2
 
 
-def test_a_cluster_may_remember_its_coordinators() -> None:
+def test_coordinators_are_cached() -> None:
     cluster = Asked({})
     assert ask_often(cluster, ["tx", "tx", "other"], [1, 2, 3]) == [1, 2, 3]
     assert cluster.lookups == 2, "one for each id"
 
 
-def test_what_was_remembered_is_looked_up_again_after_a_failure() -> None:
+def test_cached_coordinator_is_looked_up_again_after_a_failure() -> None:
     cluster = Asked({})
     moved = Refused(ErrorCode.NOT_COORDINATOR, "moved")
     assert ask_often(cluster, ["tx", "tx"], [1, moved, 2]) == [1, 2]
     assert cluster.lookups == 2
 
 
-def test_only_so_many_coordinators_are_remembered() -> None:
+def test_coordinator_cache_is_limited() -> None:
     cluster = Asked({})
     keys = [str(number) for number in range(300)]
     ask_often(cluster, keys, list(range(300)))

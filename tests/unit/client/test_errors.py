@@ -8,19 +8,19 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import check, code_of, reason, refusal
 
 
-def test_a_code_without_name_is_an_unknown_error_that_keeps_its_number() -> None:
+def test_unknown_code_is_an_unknown_error_with_its_number() -> None:
     assert code_of(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "error code 9999" in str(refusal(9999))
 
 
-def test_the_brokers_own_words_win_and_nothing_is_said_twice() -> None:
+def test_broker_message_is_preferred_and_not_repeated() -> None:
     assert str(refusal(36, "Topic 'a' already exists.", about="topic 'a'")) == (
         "Topic 'a' already exists"
     )
     assert str(refusal(36, None, about="topic 'a'")) == "topic 'a': it already exists"
 
 
-def test_no_error_is_no_refusal() -> None:
+def test_code_none_is_not_a_refusal() -> None:
     check(0, "fine")
     with pytest.raises(Refused):
         check(3)

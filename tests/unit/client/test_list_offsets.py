@@ -38,7 +38,7 @@ CASES = {
 
 @pytest.mark.parametrize("text", CASES)
 @run_with(with_model)
-async def test_a_range_becomes_offsets(
+async def test_range_is_resolved_to_offsets(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, text: str
 ) -> None:
     log, _ = broker.create("t", 2)
@@ -62,7 +62,7 @@ async def test_a_range_becomes_offsets(
     ],
 )
 @run_with(with_model)
-async def test_a_range_that_must_end_stops_at_the_end(
+async def test_bounded_range_stops_at_the_end(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, text: str, expected: OffsetSpan
 ) -> None:
     (log,) = broker.create("t")
@@ -72,7 +72,7 @@ async def test_a_range_that_must_end_stops_at_the_end(
 
 
 @run_with(with_model)
-async def test_partitions_are_checked_before_they_are_asked_for(
+async def test_partitions_are_validated_before_a_request(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 2)

@@ -33,14 +33,14 @@ def merge(known: Metadata, new: MetadataResponse, *, is_full: bool = False) -> M
     return known.merge(new, is_full=is_full, at=1.0)
 
 
-def test_a_partial_reply_adds_and_a_full_one_replaces() -> None:
+def test_partial_reply_adds_and_full_reply_replaces() -> None:
     known = merge(Metadata(), reply(row("a", 1, 0)))
     known = merge(known, reply(row("b", 2, 0)))
     assert sorted(known.topics) == ["a", "b"]
     assert sorted(merge(known, reply(row("b", 2, 0)), is_full=True).topics) == ["b"]
 
 
-def test_a_topic_that_is_gone_is_forgotten_with_the_reason() -> None:
+def test_deleted_topic_is_removed_with_its_error() -> None:
     known = merge(Metadata(), reply(row("a", 1, 0)))
     known = merge(known, reply(gone("a")))
     assert not known.topics
@@ -48,19 +48,19 @@ def test_a_topic_that_is_gone_is_forgotten_with_the_reason() -> None:
     assert not merge(known, reply(row("a", 1, 0))).errors
 
 
-def test_an_older_leader_epoch_does_not_win() -> None:
+def test_older_leader_epoch_is_ignored() -> None:
     known = merge(Metadata(), reply(row("a", 2, 5)))
     where = TopicPartition("a", 0)
     assert merge(known, reply(row("a", 1, 4))).leader_of(where) == 2
     assert merge(known, reply(row("a", 1, 6))).leader_of(where) == 1
 
 
-def test_a_topic_created_anew_starts_its_epochs_over() -> None:
+def test_recreated_topic_starts_its_epochs_over() -> None:
     known = merge(Metadata(), reply(row("a", 2, 5, b"1" * 16)))
     assert merge(known, reply(row("a", 1, 0, b"2" * 16))).leader_of(TopicPartition("a", 0)) == 1
 
 
-def test_a_leader_that_is_not_among_the_brokers_is_no_leader() -> None:
+def test_leader_unknown_to_the_brokers_is_none() -> None:
     known = merge(Metadata(), reply(row("a", 7, 0)))
     assert known.leader_of(TopicPartition("a", 0)) == -1
     assert known.leader_of(TopicPartition("a", 1)) == -1

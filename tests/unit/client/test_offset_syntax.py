@@ -58,7 +58,7 @@ def time(value: int) -> OffsetPosition:
         ("@2026-11-01T10:30:1d", OffsetRange(time(1_793_529_000_000), time(1_793_615_400_000))),
     ],
 )
-def test_each_form_means_what_it_says(text: str, expected: OffsetRange) -> None:
+def test_each_offset_form_is_parsed(text: str, expected: OffsetRange) -> None:
     assert parse_offsets(text, NOW) == expected
 
 
@@ -84,31 +84,31 @@ def test_each_form_means_what_it_says(text: str, expected: OffsetRange) -> None:
         "999999999999999999999",
     ],
 )
-def test_nonsense_is_refused(text: str) -> None:
+def test_invalid_offsets_are_refused(text: str) -> None:
     with pytest.raises(OffsetSyntaxError):
         parse_offsets(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["9:5", "-5:-10", "@-1h:-2h", "end:-1", "+5:+1"])
-def test_a_range_that_ends_before_it_starts_is_refused(text: str) -> None:
+def test_range_that_ends_before_it_starts_is_refused(text: str) -> None:
     with pytest.raises(OffsetSyntaxError, match="ends before it starts"):
         parse_offsets(text, NOW)
 
 
-def test_the_refusal_shows_what_would_be_right() -> None:
+def test_refusal_shows_a_valid_example() -> None:
     with pytest.raises(OffsetSyntaxError, match=r"'foo' is not an offset; try start, end, 5"):
         parse_offsets("foo", NOW)
     with pytest.raises(OffsetSyntaxError, match=r"'@foo' is not a time; try @-1h"):
         parse_offsets("@foo", NOW)
 
 
-def test_one_position_is_not_a_range() -> None:
+def test_position_refuses_a_range() -> None:
     assert parse_position("-3", NOW) == OffsetPosition(Anchor.END, 3)
     with pytest.raises(OffsetSyntaxError, match="is a range"):
         parse_position("3:5", NOW)
 
 
-def test_durations_add_up() -> None:
+def test_durations_are_summed() -> None:
     assert duration_ms("1d2h3m4s5ms") == 93_784_005
     with pytest.raises(OffsetSyntaxError, match="try 500ms"):
         duration_ms("5 minutes")

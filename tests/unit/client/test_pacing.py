@@ -19,15 +19,15 @@ def times_of(pace_of: float | None, counts: list[int]) -> list[float]:
     return SimLoop(1).run(main())
 
 
-def test_without_a_rate_nothing_waits() -> None:
+def test_unlimited_pace_never_waits() -> None:
     assert times_of(None, [1_000, 1_000]) == [0, 0]
 
 
-def test_each_portion_waits_for_those_before_it() -> None:
+def test_each_portion_waits_for_earlier_ones() -> None:
     assert [round(time, 6) for time in times_of(10, [5, 5, 10, 1])] == [0, 0.5, 1.0, 2.0]
 
 
-def test_portions_are_about_a_fifth_of_a_second_and_never_none() -> None:
+def test_portions_last_about_200_ms_and_are_at_least_one() -> None:
     assert Pace(1).portion == 1
     assert Pace(100).portion == 20
     assert Pace(None).portion == PORTION_MAX

@@ -39,7 +39,7 @@ def version(schema_id: int, *references: str) -> tuple[int, object]:
     }
 
 
-def test_a_schema_comes_with_all_that_it_needs_in_an_order_it_can_be_read_in() -> None:
+def test_schema_is_returned_with_its_references_in_order() -> None:
     web = Web(
         {
             "/subjects/a%2Fb/versions/latest": version(1, "left", "right"),
@@ -55,7 +55,7 @@ def test_a_schema_comes_with_all_that_it_needs_in_an_order_it_can_be_read_in() -
     assert [one.subject for one in source.closure] == ["deep", "left", "right"]
 
 
-def test_references_that_go_in_a_circle_are_refused() -> None:
+def test_circular_references_are_refused() -> None:
     web = Web(
         {
             "/schemas/ids/1": version(1, "a"),
@@ -67,7 +67,7 @@ def test_references_that_go_in_a_circle_are_refused() -> None:
         RegistryApi(web, "http://here").schema(1)
 
 
-def test_a_refusal_has_the_registrys_number() -> None:
+def test_refusal_has_the_registry_error_code() -> None:
     web = Web({"/schemas/ids/1": (404, {"error_code": 40403, "message": "Schema 1 not found"})})
     with pytest.raises(Rejected, match=r"Schema 1 not found \(HTTP 404\)") as caught:
         RegistryApi(web, "http://here").schema(1)
@@ -75,7 +75,7 @@ def test_a_refusal_has_the_registrys_number() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_registry_in_trouble_says_nothing_about_the_schema(status: int) -> None:
+def test_unavailable_registry_is_a_connection_error(status: int) -> None:
     web = Web({"/schemas/ids/1": (status, b"<html>busy</html>")})
     with pytest.raises(ConnectionError, match=f"failed: <html>busy</html> .HTTP {status}"):
         RegistryApi(web, "http://here").schema(1)
@@ -89,7 +89,9 @@ def test_a_registry_in_trouble_says_nothing_about_the_schema(status: int) -> Non
         ({}, None),
     ],
 )
-def test_who_asks_is_told(login: dict[str, str], header: str | None) -> None:
+def test_credentials_are_sent_as_authorization_header(
+    login: dict[str, str], header: str | None
+) -> None:
     web = Web({"/schemas/ids/1": version(1)})
     RegistryApi(web, "http://here", **login).schema(1)  # type: ignore[arg-type]
     assert web.asked[0][2].get("Authorization") == header

@@ -1,4 +1,4 @@
-"""How a client gets in, by the names that Kafka clients use."""
+"""Security settings of a client, by the names that Kafka clients use."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from simulation.random import SimRandom
 RANDOM = SimRandom(1)
 
 
-def test_nothing_said_is_plaintext() -> None:
+def test_default_security_is_plaintext() -> None:
     found = parse_security({}, RANDOM)
     assert found.tls is None
     assert found.authenticate is None
 
 
-def test_a_user_is_enough_to_mean_sasl_and_a_certificate_to_mean_tls(tmp_path: Path) -> None:
+def test_user_implies_sasl_and_certificate_implies_tls(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(str(ca))
     found = parse_security({"sasl.username": "bob", "sasl.password": "x"}, RANDOM)
@@ -35,7 +35,7 @@ def test_a_user_is_enough_to_mean_sasl_and_a_certificate_to_mean_tls(tmp_path: P
     assert not found.tls.check_hostname
 
 
-def test_a_line_of_jaas_is_understood() -> None:
+def test_jaas_line_is_parsed() -> None:
     text = 'org.apache.kafka.X required username="bob" password="a\\"b";'
     settings = {"security.protocol": "sasl_plaintext", "sasl.jaas.config": text}
     assert parse_security(settings, RANDOM).authenticate is not None
@@ -52,12 +52,12 @@ def test_a_line_of_jaas_is_understood() -> None:
         ({"ssl.truststore.type": "JKS"}, "PEM"),
     ],
 )
-def test_what_is_wrong_is_said(settings: dict[str, str], why: str) -> None:
+def test_invalid_security_settings_are_refused(settings: dict[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_security(settings, RANDOM)
 
 
-def test_a_mechanism_that_is_not_there_is_refused() -> None:
+def test_unsupported_mechanism_is_refused() -> None:
     settings = {"sasl.mechanism": "GSSAPI", "sasl.username": "b", "sasl.password": "x"}
     with pytest.raises(Refused, match="SCRAM-SHA-256"):
         parse_security(settings, RANDOM)

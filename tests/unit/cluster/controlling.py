@@ -61,7 +61,7 @@ class Member:
         await self.store.close()
 
     async def pause(self) -> None:
-        """As by SIGSTOP, for whoever looks from outside."""
+        """Like SIGSTOP, as seen from other nodes."""
         await self.kill()
 
 
@@ -113,7 +113,7 @@ class World:
         await self.observer.commit([], [put])
 
     async def until(self, holds: Callable[[Image], bool], seconds: float) -> Image:
-        """The first image of which it holds; an AssertionError if there is none in time."""
+        """First image for which `holds` is true; raises AssertionError if there is none in time."""
         deadline_s = self.loop.time() + seconds
         while True:
             image = await self.image()

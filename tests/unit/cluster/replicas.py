@@ -287,7 +287,7 @@ class Node:
         return self.held.values()
 
     def meet(self, *leaders: ModelLeader, epoch: int = 1) -> None:
-        """The image shows these brokers, and no others."""
+        """Makes the image show exactly these brokers."""
         self._show(
             replace(
                 self.watcher.image if self.watcher.image is not EMPTY else EMPTY,

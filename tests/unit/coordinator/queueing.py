@@ -1,4 +1,4 @@
-"""Queues on one node: their partition filled, somebody who takes, and what is kept of them."""
+"""Queues on one node: a partition with records, a receiver, and the persisted state."""
 
 import asyncio
 from collections.abc import Callable
@@ -105,7 +105,7 @@ async def change(
 
 
 async def take(queue: OpenQueue, member: str = "a", count: int = 10) -> Taking:
-    """What is given to somebody who comes now, once it is kept."""
+    """Records given to a receiver that asks now, once the leases are persisted."""
     taking = Taking(member, count)
     queue.take(taking)
     for _ in range(1_000):

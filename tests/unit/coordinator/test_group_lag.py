@@ -1,4 +1,4 @@
-"""What metrics tell of the lag of consumer groups."""
+"""Gauges of the lag of consumer groups."""
 
 import asyncio
 from typing import cast
@@ -48,7 +48,7 @@ async def watched(node: Node) -> GroupWatch:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_lag_is_told_by_group_and_by_partition_the_furthest_first(node: Node) -> None:
+async def test_lag_is_reported_by_group_and_partition_largest_first(node: Node) -> None:
     await node.create("t", 3)
     await node.ctx.group.groups.ensure()
     await node.produce("t", 6, index=0, timestamp=5_000, step=100)
@@ -74,7 +74,7 @@ async def test_lag_is_told_by_group_and_by_partition_the_furthest_first(node: No
 
 
 @pytest.mark.parametrize("kept_max", [NAMES_MAX + 2, group_lag.KEPT_MAX])
-def test_names_are_bounded_and_nobody_is_lost_in_the_sum(
+def test_names_are_bounded_and_the_rest_is_summed(
     monkeypatch: pytest.MonkeyPatch, kept_max: int
 ) -> None:
     monkeypatch.setattr(group_lag, "KEPT_MAX", kept_max)
@@ -96,7 +96,7 @@ def test_names_are_bounded_and_nobody_is_lost_in_the_sum(
     on_node(test, configs=CONFIGS)
 
 
-def test_others_have_their_turn_while_many_positions_are_looked_at(
+def test_lag_computation_yields_to_other_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -120,7 +120,7 @@ def test_others_have_their_turn_while_many_positions_are_looked_at(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_topic_that_is_gone_is_told_of_no_longer(node: Node) -> None:
+async def test_deleted_topic_is_no_longer_reported(node: Node) -> None:
     await node.create("t", 1)
     await node.ctx.group.groups.ensure()
     await node.produce("t", 2)
@@ -131,7 +131,7 @@ async def test_a_topic_that_is_gone_is_told_of_no_longer(node: Node) -> None:
     assert watch.partitions == []
 
 
-def test_partitions_without_a_replica_here_are_asked_of_their_leaders() -> None:
+def test_lag_of_remote_partitions_is_asked_of_their_leaders() -> None:
     async def main() -> None:
         nodes = SimCluster(loop, 1, (1, 2), overrides=ALONE)
         await nodes.start()
@@ -154,7 +154,7 @@ def test_partitions_without_a_replica_here_are_asked_of_their_leaders() -> None:
         assert sorted((one.partition, one.records) for one in behind) == [
             (at, 2) for at in range(4)
         ]
-        # Where there is a replica here, it is known since when; elsewhere it is not.
+        # The age is known where a replica is here, and unknown elsewhere.
         assert sum(one.oldest_ms >= 0 for one in behind) == 2
         nodes.close()
 

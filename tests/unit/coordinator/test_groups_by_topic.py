@@ -1,4 +1,4 @@
-"""Which groups have a position where: of one node, and of all, only if all were heard of."""
+"""Groups by topic: listings of one node, and of the cluster only if every shard answered."""
 
 import pytest
 
@@ -30,7 +30,7 @@ async def test_share_groups_are_listed_by_topic(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_listing_of_all_needs_every_shard(node: Node) -> None:
+async def test_complete_listing_needs_every_shard(node: Node) -> None:
     await opened(node, 2)
     await node.ctx.group.groups.ensure()
     assert len((await node.ctx.queue.positions.everywhere(["t"])).positions) == 1
@@ -41,14 +41,14 @@ async def test_a_listing_of_all_needs_every_shard(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_where_there_are_no_groups_at_all_the_listing_is_complete_and_empty(
+async def test_listing_without_groups_is_complete_and_empty(
     node: Node,
 ) -> None:
     await node.create("t", 1)
     assert await node.ctx.queue.positions.everywhere(None) == Listing()
 
 
-def test_a_listing_says_on_the_wire_what_it_says_here() -> None:
+def test_listing_round_trips_over_the_wire() -> None:
     listing = Listing(
         [
             GroupPosition(PositionKind.SHARE, "g", "t", 3),

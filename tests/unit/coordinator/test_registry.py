@@ -31,7 +31,7 @@ async def register(node: Node, subject: str, schema: str) -> int:
 
 
 @run_with(on_node)
-async def test_the_topic_is_made_when_it_is_first_needed(node: Node) -> None:
+async def test_schemas_topic_is_created_when_first_needed(node: Node) -> None:
     assert SCHEMAS.name not in node.ctx.image.topics
     assert await node.ctx.produce.registry.ask(ListSubjects()) == b"[]"
     topic = node.ctx.image.topics[SCHEMAS.name]
@@ -41,7 +41,7 @@ async def test_the_topic_is_made_when_it_is_first_needed(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_registrations_at_once_each_get_an_id_of_their_own(node: Node) -> None:
+async def test_concurrent_registrations_get_unique_ids(node: Node) -> None:
     texts = [text(number % 20) for number in range(60)]
     ids = await asyncio.gather(
         *(register(node, f"s{at}", schema) for at, schema in enumerate(texts))
@@ -51,7 +51,7 @@ async def test_registrations_at_once_each_get_an_id_of_their_own(node: Node) -> 
 
 
 @run_with(on_node)
-async def test_what_was_answered_is_in_the_log(node: Node) -> None:
+async def test_answered_registration_is_committed(node: Node) -> None:
     await register(node, "s", text(1))
     partition = node.ctx.partitions.get(SCHEMAS.name, 0)
     assert partition is not None
@@ -59,7 +59,7 @@ async def test_what_was_answered_is_in_the_log(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_refusals_keep_their_numbers_and_change_nothing(node: Node) -> None:
+async def test_refusals_keep_their_error_codes_and_change_nothing(node: Node) -> None:
     await register(node, "s", text(1))
     for call, number in (
         (GetById(7), RegistryErrorCode.SCHEMA_NOT_FOUND),
@@ -75,7 +75,7 @@ async def test_refusals_keep_their_numbers_and_change_nothing(node: Node) -> Non
 
 
 @run_with(on_node)
-async def test_another_form_is_made_of_what_was_found(node: Node) -> None:
+async def test_schema_is_returned_in_the_requested_format(node: Node) -> None:
     proto = 'syntax = "proto3"; message M { string a = 1; }'
     await node.ctx.produce.registry.ask(Register("s", proto, "PROTOBUF"))
     answer = await node.ctx.produce.registry.ask(GetVersion("s", 1, form="serialized"))
@@ -86,7 +86,7 @@ async def test_another_form_is_made_of_what_was_found(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_only_so_many_calls_wait(node: Node) -> None:
+async def test_waiting_calls_are_limited(node: Node) -> None:
     registry = node.ctx.produce.registry
     waiting = [
         asyncio.ensure_future(registry.ask(GetById(1))) for _ in range(coordinator.CALLS_MAX)

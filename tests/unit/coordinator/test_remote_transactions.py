@@ -70,7 +70,7 @@ def enter(
 
 
 @run_with(beside)
-async def test_questions_of_many_producers_travel_together(node: Node, other: Other) -> None:
+async def test_verifications_of_many_producers_are_sent_together(node: Node, other: Other) -> None:
     found = await asyncio.gather(
         enter(node, "a", 0, 1), enter(node, "b", 2, adds=False), enter(node, "a", 3)
     )
@@ -84,7 +84,7 @@ async def test_questions_of_many_producers_travel_together(node: Node, other: Ot
 
 
 @run_with(beside)
-async def test_each_hears_what_must_not_be_written(node: Node, other: Other) -> None:
+async def test_each_producer_gets_the_refusals_of_its_partitions(node: Node, other: Other) -> None:
     other.codes["fenced"] = ErrorCode.PRODUCER_FENCED
     good, fenced = await asyncio.gather(enter(node, "a", 8, 9), enter(node, "fenced", 1, 2))
     assert {place: refused.code for place, refused in good.items()} == {
@@ -96,7 +96,7 @@ async def test_each_hears_what_must_not_be_written(node: Node, other: Other) -> 
 
 @pytest.mark.parametrize("trouble", ["closes", "too few", "refuses", "of another", "gone"])
 @run_with(beside)
-async def test_who_cannot_be_asked_vouches_for_nothing(
+async def test_unreachable_coordinator_verifies_nothing(
     node: Node, other: Other, *, trouble: str
 ) -> None:
     answers: dict[str, Any] = {
@@ -119,12 +119,12 @@ async def test_who_cannot_be_asked_vouches_for_nothing(
 
 def _renamed(rows: Any) -> Any:
     for row in rows:
-        row.transactional_id = "somebody else"
+        row.transactional_id = "another"
     return rows
 
 
 @run_with(beside)
-async def test_without_a_leader_there_is_no_coordinator(node: Node, other: Other) -> None:
+async def test_partition_without_a_leader_has_no_coordinator(node: Node, other: Other) -> None:
     topic = node.ctx.image.topics["__transaction_state"]
     record = store_keys.PartitionRecord((2,), -1, (2,), leader_epoch=2, partition_epoch=2)
     await node.put(store_keys.partition_key(topic.id, 0), record)

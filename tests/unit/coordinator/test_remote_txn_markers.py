@@ -25,7 +25,7 @@ MARKER = PartitionMarker(7, 1, True, 4, 2)
 
 
 class Other(ModelBroker):
-    """Node 2, which leads topic "far" and writes markers as it is told."""
+    """Node 2, which leads topic "far" and answers marker requests with chosen codes."""
 
     def __init__(self) -> None:
         super().__init__(2, "node-2")
@@ -89,7 +89,7 @@ def write(
 
 
 @run_with(beside)
-async def test_markers_of_many_transactions_travel_together(node: Node, other: Other) -> None:
+async def test_markers_of_many_transactions_are_sent_together(node: Node, other: Other) -> None:
     told = [write(node, index) for index in range(3)]
     told += [write(node, 1, MARKER._replace(producer_id=8, committed=False))]
     await asyncio.sleep(1)
@@ -103,7 +103,7 @@ async def test_markers_of_many_transactions_travel_together(node: Node, other: O
 
 
 @run_with(beside)
-async def test_each_marker_hears_its_own_fate(node: Node, other: Other) -> None:
+async def test_each_marker_gets_its_own_result(node: Node, other: Other) -> None:
     other.codes = {1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
     told = [write(node, index) for index in range(3)]
     await asyncio.sleep(1)
@@ -115,9 +115,7 @@ async def test_each_marker_hears_its_own_fate(node: Node, other: Other) -> None:
 
 
 @run_with(beside)
-async def test_a_leader_that_does_not_know_the_topic_yet_is_only_behind(
-    node: Node, other: Other
-) -> None:
+async def test_leader_unaware_of_the_topic_is_retriable(node: Node, other: Other) -> None:
     other.codes = {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     told = write(node, 0)
     await asyncio.sleep(1)
@@ -127,9 +125,7 @@ async def test_a_leader_that_does_not_know_the_topic_yet_is_only_behind(
 
 @pytest.mark.parametrize("trouble", ["closes", "says nothing of it", "gone"])
 @run_with(beside)
-async def test_a_node_that_cannot_be_asked_is_tried_again(
-    node: Node, other: Other, *, trouble: str
-) -> None:
+async def test_unreachable_node_is_retriable(node: Node, other: Other, *, trouble: str) -> None:
     if trouble == "closes":
         other.answers[WriteTxnMarkersRequest] = lambda _: CLOSE
     elif trouble == "says nothing of it":
@@ -143,7 +139,7 @@ async def test_a_node_that_cannot_be_asked_is_tried_again(
 
 
 @run_with(beside)
-async def test_a_leader_that_is_not_registered_is_not_asked(node: Node, other: Other) -> None:
+async def test_unregistered_leader_is_not_asked(node: Node, other: Other) -> None:
     topic = node.ctx.image.topics["far"]
     record = store_keys.PartitionRecord((5,), 5, (5,), leader_epoch=2, partition_epoch=2)
     await node.put(store_keys.partition_key(topic.id, 0), record)

@@ -6,7 +6,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.topic_patterns import compile_pattern
 
 
-def test_a_pattern_matches_whole_names() -> None:
+def test_pattern_matches_whole_names() -> None:
     matches = compile_pattern("orders-[0-9]+")
     assert matches("orders-17")
     assert not matches("orders-17x")
@@ -14,12 +14,12 @@ def test_a_pattern_matches_whole_names() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", r"(a)\1", "(?=ahead)"])
-def test_what_re2_cannot_do_is_refused(pattern: str) -> None:
+def test_unsupported_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(Refused) as refused:
         compile_pattern(pattern)
     assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert pattern in str(refused.value) or repr(pattern) in str(refused.value)
 
 
-def test_a_pattern_that_is_slow_elsewhere_is_not_slow_here() -> None:
+def test_backtracking_pattern_is_fast() -> None:
     assert not compile_pattern("(a*)*b")("a" * 5_000)

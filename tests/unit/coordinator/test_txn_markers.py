@@ -76,7 +76,7 @@ def open_at(node: Node, topic: str, index: int) -> int:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_the_end_of_a_transaction_reaches_every_partition(node: Node) -> None:
+async def test_end_of_a_transaction_reaches_every_partition(node: Node) -> None:
     await node.create("t", 3)
     producer = await begin(node, ("t", 0), ("t", 2))
     assert open_at(node, "t", 0) == open_at(node, "t", 2) == 0
@@ -102,7 +102,7 @@ async def test_no_marker_is_written_before_the_decision_is_committed(node: Node)
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_marker_that_cannot_be_written_is_tried_again(node: Node) -> None:
+async def test_failed_marker_is_retried(node: Node) -> None:
     await node.create("t", 1)
     producer = await begin(node, ("t", 0))
     topic = node.ctx.image.topics["t"]
@@ -117,7 +117,7 @@ async def test_a_marker_that_cannot_be_written_is_tried_again(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_partition_that_is_gone_holds_nobody_up(node: Node) -> None:
+async def test_deleted_partition_does_not_delay_the_end(node: Node) -> None:
     await node.create("t", 1)
     await node.create("u", 1)
     producer = await begin(node, ("t", 0), ("u", 0))
@@ -128,7 +128,7 @@ async def test_a_partition_that_is_gone_holds_nobody_up(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_owed_markers_are_written_after_the_shard_was_loaded_again(node: Node) -> None:
+async def test_pending_markers_are_written_after_a_reload(node: Node) -> None:
     await node.create("t", 1)
     producer = await begin(node, ("t", 0))
     node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=1))
@@ -141,7 +141,7 @@ async def test_owed_markers_are_written_after_the_shard_was_loaded_again(node: N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_marker_breaks_the_guards_of_its_place(node: Node) -> None:
+async def test_marker_breaks_the_guards_of_its_partition(node: Node) -> None:
     await node.create("t", 1)
     producer = await begin(node, ("t", 0))
     guard = node.ctx.transaction.txns.guards.set(("t", 0, producer[0]))
@@ -151,7 +151,7 @@ async def test_a_marker_breaks_the_guards_of_its_place(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_stale_marker_is_refused_by_the_log(node: Node) -> None:
+async def test_stale_marker_is_refused_by_the_log(node: Node) -> None:
     await node.create("t", 1)
     producer = await begin(node, ("t", 0))
     told: list[ErrorCode] = []
@@ -162,7 +162,7 @@ async def test_a_stale_marker_is_refused_by_the_log(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_place_that_nobody_knows_is_told_so(node: Node) -> None:
+async def test_marker_for_an_unknown_partition_is_refused(node: Node) -> None:
     told: list[ErrorCode] = []
     marker = PartitionMarker(1, 1, True, 0, 2)
     for topic in ("nowhere", "__consumer_offsets"):

@@ -134,7 +134,7 @@ def test_files_of_killed_tasks_are_deleted_for_the_given_topics(tmp_path: Path) 
     assert [str(path) for path in tmp_path.rglob("*.parquet")] == [file.path]
 
 
-def test_a_table_of_another_format_is_known(tmp_path: Path) -> None:
+def test_table_of_another_format_is_known(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path))
     assert archive.table_format() is None
     (tmp_path / "_delta_log").mkdir()

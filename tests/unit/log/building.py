@@ -169,7 +169,7 @@ def read_all(log: Log) -> list[Record]:
 
 
 def unreadable(codec: int) -> memoryview:
-    """A batch of three whose checksum is right, and whose records are none."""
+    """A batch of three whose checksum is right, and whose records cannot be decoded."""
     junk = seal(
         bytearray(BATCH_OVERHEAD) + b"\xff" * 40,
         count=3,

@@ -97,7 +97,7 @@ def check_damaged(
     assert start > header.base_offset, "the damaged batch was served, or skipped"
 
 
-def test_a_wrong_offset_in_the_tail_is_a_torn_tail() -> None:
+def test_wrong_offset_in_the_tail_is_a_torn_tail() -> None:
     log = open_log(make_disk())
     fill(log, 3)
     flush(log)
@@ -112,7 +112,7 @@ def test_a_wrong_offset_in_the_tail_is_a_torn_tail() -> None:
     assert offsets(read_all(again)) == [0, 1, 2]
 
 
-def test_a_compacted_log_with_gaps_opens() -> None:
+def test_compacted_log_with_gaps_opens() -> None:
     log = open_log(make_disk(), COMPACT)
     for at in range(30):
         append(log, batch([b"v" * 100], key=b"key-%d" % (at % 3)))
@@ -134,7 +134,7 @@ def test_a_compacted_log_with_gaps_opens() -> None:
     assert not (again.segments[0].expected and again.segments[0].expected.is_dense)
 
 
-def test_a_replica_of_a_compacted_log_with_gaps_opens() -> None:
+def test_replica_of_a_compacted_log_with_gaps_opens() -> None:
     log = open_log(make_disk())
     for offset in (0, 5, 6):
         made = batch([b"x"])
@@ -146,7 +146,7 @@ def test_a_replica_of_a_compacted_log_with_gaps_opens() -> None:
         assert offsets(read_all(open_log(disk_of(log), clean=clean))) == [0, 5, 6]
 
 
-def test_a_damaged_file_of_gaps_allows_them_everywhere() -> None:
+def test_damaged_file_of_gaps_allows_them_everywhere() -> None:
     disk = make_disk()
     disk.mkdir(PATH)
     assert read_gaps(disk, PATH) == 0
@@ -162,7 +162,7 @@ def header_at(offset: int, epoch: int) -> BatchHeader:
     return check_stored(made)
 
 
-def test_a_place_is_exact_where_there_are_no_gaps_and_bounded_where_there_are() -> None:
+def test_place_is_exact_where_there_are_no_gaps_and_bounded_where_there_are() -> None:
     epochs = Epochs()
     epochs.begin(3, 10)
     epochs.begin(4, 20)

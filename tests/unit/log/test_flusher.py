@@ -29,7 +29,7 @@ def flusher_on(disk: SimDisk) -> tuple[Flusher, list[OSError]]:
 
 
 @run_with(in_new_loop)
-async def test_a_flush_covers_earlier_appends_and_the_next_one_the_rest() -> None:
+async def test_flush_covers_earlier_appends_and_the_next_one_the_rest() -> None:
     disk = make_disk()
     (log,) = logs_on(disk, 1)
     flusher, _ = flusher_on(disk)
@@ -49,7 +49,7 @@ async def test_a_flush_covers_earlier_appends_and_the_next_one_the_rest() -> Non
 
 
 @run_with(in_new_loop)
-async def test_nothing_is_flushed_when_nothing_is_dirty() -> None:
+async def test_flush_without_dirty_logs_does_nothing() -> None:
     disk = make_disk()
     (log,) = logs_on(disk, 1)
     flusher, _ = flusher_on(disk)
@@ -87,7 +87,7 @@ def test_files_are_synced_side_by_side_each_of_them_once(count: int) -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_failure_is_told_when_nothing_of_the_flush_is_under_way_any_more() -> None:
+async def test_failure_is_reported_when_the_whole_flush_has_ended() -> None:
     disk = make_disk()
     logs = logs_on(disk, SYNC_JOBS)
     for log in logs:
@@ -105,7 +105,7 @@ async def test_a_failure_is_told_when_nothing_of_the_flush_is_under_way_any_more
 
 @pytest.mark.parametrize("count", [3, SYNC_ALL_FILES + 1])
 @run_with(in_new_loop)
-async def test_a_failed_sync_is_never_repeated_and_takes_its_logs_offline(*, count: int) -> None:
+async def test_failed_sync_is_never_repeated_and_takes_its_logs_offline(*, count: int) -> None:
     disk = make_disk()
     *logs, other = logs_on(disk, count + 1)
     flusher, failures = flusher_on(disk)
@@ -133,7 +133,7 @@ async def test_a_failed_sync_is_never_repeated_and_takes_its_logs_offline(*, cou
 
 
 @run_with(in_new_loop)
-async def test_a_new_segment_is_durable_only_with_its_directory() -> None:
+async def test_new_segment_is_durable_only_with_its_directory() -> None:
     disk = make_disk()
     log = open_log(disk)
     flusher, failures = flusher_on(disk)
@@ -146,7 +146,7 @@ async def test_a_new_segment_is_durable_only_with_its_directory() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_disk_too_full_for_a_checkpoint_does_not_hold_back_the_data() -> None:
+async def test_disk_too_full_for_a_checkpoint_does_not_hold_back_the_data() -> None:
     disk = make_disk()
     log = open_log(disk)
     flusher, failures = flusher_on(disk)
@@ -186,7 +186,7 @@ async def test_settling_waits_for_one_log_only() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_topic_deleted_during_a_flush_is_no_failure() -> None:
+async def test_topic_deleted_during_a_flush_is_not_a_failure() -> None:
     disk = make_disk()
     log = open_log(disk)
     flusher, failures = flusher_on(disk)
@@ -202,7 +202,7 @@ async def test_a_topic_deleted_during_a_flush_is_no_failure() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_moved_start_offset_is_durable_after_a_flush() -> None:
+async def test_moved_start_offset_is_durable_after_a_flush() -> None:
     disk = make_disk()
     log = open_log(disk)
     flusher, _ = flusher_on(disk)
@@ -217,7 +217,7 @@ async def test_a_moved_start_offset_is_durable_after_a_flush() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_held_log_is_not_flushed_and_others_are() -> None:
+async def test_held_log_is_not_flushed_and_others_are() -> None:
     disk = make_disk()
     held, other = logs_on(disk, 2)
     flusher, _ = flusher_on(disk)
@@ -254,7 +254,7 @@ async def test_waiters_for_a_held_log_continue_without_a_flush() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_log_is_held_by_one_after_the_other() -> None:
+async def test_log_is_held_by_one_after_the_other() -> None:
     disk = make_disk()
     (log,) = logs_on(disk, 1)
     flusher, _ = flusher_on(disk)

@@ -45,7 +45,7 @@ def leader_log() -> Log:
     return log
 
 
-def test_a_follower_keeps_offsets_epochs_producers_and_bytes() -> None:
+def test_follower_keeps_offsets_epochs_producers_and_bytes() -> None:
     leader = leader_log()
     follower = open_log(make_disk(), LogConfig(segment_bytes=700))
     data = everything(leader)
@@ -57,7 +57,7 @@ def test_a_follower_keeps_offsets_epochs_producers_and_bytes() -> None:
     assert follower.aborted(0, 100) == leader.aborted(0, 100)
 
 
-def test_a_partial_batch_at_the_end_is_left_out() -> None:
+def test_partial_batch_at_the_end_is_left_out() -> None:
     leader = leader_log()
     data = everything(leader)
     follower = open_log(make_disk())
@@ -103,7 +103,7 @@ def test_gaps_of_a_compacted_leader_are_copied_and_can_be_read_across() -> None:
 
 
 @pytest.mark.parametrize("cut", [*range(1, 38, 4), 37])
-def test_a_cut_takes_everything_that_came_after(cut: int) -> None:
+def test_cut_takes_everything_that_came_after(cut: int) -> None:
     leader = leader_log()
     log = open_log(make_disk())
     log.append_replica(memoryview(everything(leader)), NOW_MS)
@@ -125,7 +125,7 @@ def test_a_cut_takes_everything_that_came_after(cut: int) -> None:
     assert again.producers.encode() == log.producers.encode()
 
 
-def test_a_log_goes_on_after_a_cut() -> None:
+def test_log_goes_on_after_a_cut() -> None:
     log = open_log(make_disk())
     fill(log, 30)
     flush(log)
@@ -138,7 +138,7 @@ def test_a_log_goes_on_after_a_cut() -> None:
     assert read_all(again) == read_all(log)
 
 
-def test_an_index_written_before_a_cut_is_not_believed_after_it() -> None:
+def test_index_written_before_a_cut_is_not_believed_after_it() -> None:
     config = LogConfig(index_interval_bytes=0)
     log = open_log(make_disk(), config)
     fill(log, 20)
@@ -152,7 +152,7 @@ def test_an_index_written_before_a_cut_is_not_believed_after_it() -> None:
         assert offsets(read_from(again, offset)) == list(range(offset, 33))
 
 
-def test_a_snapshot_taken_before_a_cut_is_not_believed_after_it() -> None:
+def test_snapshot_taken_before_a_cut_is_not_believed_after_it() -> None:
     log = open_log(make_disk(), LogConfig())
     for at in range(10):
         append(log, batch(producer=(1, 0, at)))
@@ -167,7 +167,7 @@ def test_a_snapshot_taken_before_a_cut_is_not_believed_after_it() -> None:
         assert again.producers.encode() == expected
 
 
-def test_a_cut_above_the_end_does_nothing() -> None:
+def test_cut_above_the_end_does_nothing() -> None:
     log = open_log(make_disk())
     fill(log, 3)
     log.truncate_to(3, NOW_MS)
@@ -175,7 +175,7 @@ def test_a_cut_above_the_end_does_nothing() -> None:
     assert log.end_offset == 3
 
 
-def test_a_cut_at_the_start_empties_the_log() -> None:
+def test_cut_at_the_start_empties_the_log() -> None:
     for offset in (0, 5):
         log = open_log(make_disk())
         log.start_over(5)
@@ -190,7 +190,7 @@ def test_a_cut_at_the_start_empties_the_log() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 10, 1000])
-def test_a_follower_that_was_left_behind_starts_over_anywhere(offset: int) -> None:
+def test_follower_that_was_left_behind_starts_over_anywhere(offset: int) -> None:
     log = open_log(make_disk())
     fill(log, 30)
     flush(log)
@@ -202,7 +202,7 @@ def test_a_follower_that_was_left_behind_starts_over_anywhere(offset: int) -> No
     assert offsets(read_all(again)) == [offset, offset + 1, offset + 2]
 
 
-def test_a_reader_of_truncated_records_gets_nothing() -> None:
+def test_reader_of_truncated_records_gets_nothing() -> None:
     log = open_log(make_disk())
     fill(log, 30)
     flush(log)
@@ -212,7 +212,7 @@ def test_a_reader_of_truncated_records_gets_nothing() -> None:
     assert [span.read() for span in spans if span is not None] == [b"", b"", b""]
 
 
-def test_a_log_is_not_cut_while_it_is_flushed() -> None:
+def test_log_is_not_cut_while_it_is_flushed() -> None:
     log = open_log(make_disk())
     fill(log, 3)
     log.begin_flush()
@@ -223,7 +223,7 @@ def test_a_log_is_not_cut_while_it_is_flushed() -> None:
 @pytest.mark.parametrize(
     "how", ["truncate_to 13", "truncate_to 0", "start_over 100", "start_over 7"]
 )
-def test_a_power_cut_at_any_operation_of_a_cut_leaves_the_old_log_or_the_new(how: str) -> None:
+def test_power_cut_at_any_operation_of_a_cut_leaves_the_old_log_or_the_new(how: str) -> None:
     name, _, number = how.partition(" ")
     log = open_log(make_disk())
     for epoch in (1, 2, 3):
@@ -312,7 +312,7 @@ def test_batches_before_a_damaged_one_stay() -> None:
     assert everything(follower) == bytes(data[: len(everything(follower))])
 
 
-def test_an_epoch_without_a_batch_goes_with_the_next_cut() -> None:
+def test_epoch_without_a_batch_goes_with_the_next_cut() -> None:
     log = open_log(make_disk())
     append(log, batch([b"a"]), epoch=1)
     log.begin_epoch(7)

@@ -13,29 +13,29 @@ def epochs_of(*pairs: tuple[int, int]) -> Epochs:
     return epochs
 
 
-def test_the_current_epoch_ends_at_the_log_end() -> None:
+def test_current_epoch_ends_at_the_log_end() -> None:
     assert epochs_of((1, 0), (3, 10)).end(3, 25) == (3, 25)
 
 
-def test_an_older_epoch_ends_where_the_next_one_began() -> None:
+def test_older_epoch_ends_where_the_next_one_began() -> None:
     assert epochs_of((1, 0), (3, 10)).end(1, 25) == (1, 10)
 
 
-def test_an_epoch_never_seen_is_answered_with_the_one_before() -> None:
+def test_epoch_never_seen_is_answered_with_the_one_before() -> None:
     assert epochs_of((1, 0), (3, 10)).end(2, 25) == (1, 10)
 
 
-def test_an_epoch_before_the_first_ends_where_the_first_began() -> None:
+def test_epoch_before_the_first_ends_where_the_first_began() -> None:
     assert epochs_of((4, 7)).end(2, 25) == (2, 7)
 
 
-def test_a_newer_epoch_is_not_known() -> None:
+def test_newer_epoch_is_not_known() -> None:
     assert epochs_of((1, 0)).end(2, 25) == (-1, -1)
     assert Epochs().end(0, 0) == (-1, -1)
     assert epochs_of((1, 0)).end(-1, 25) == (-1, -1)
 
 
-def test_an_epoch_without_records_is_replaced_by_the_next() -> None:
+def test_epoch_without_records_is_replaced_by_the_next() -> None:
     epochs = epochs_of((1, 0), (2, 10), (5, 10))
     assert (epochs.epochs, epochs.starts) == ([1, 5], [0, 10])
 
@@ -46,14 +46,14 @@ def test_beginning_the_same_epoch_again_changes_nothing() -> None:
     assert epochs.starts == [0]
 
 
-def test_a_cut_at_the_end_forgets_the_epochs_that_began_there() -> None:
+def test_cut_at_the_end_forgets_the_epochs_that_began_there() -> None:
     epochs = epochs_of((1, 0), (2, 10), (3, 20))
     assert epochs.truncate_end(10)
     assert epochs.epochs == [1]
     assert not epochs.truncate_end(10)
 
 
-def test_a_cut_at_the_start_keeps_the_epoch_that_is_there() -> None:
+def test_cut_at_the_start_keeps_the_epoch_that_is_there() -> None:
     epochs = epochs_of((1, 0), (2, 10), (3, 20))
     assert epochs.truncate_start(15)
     assert (epochs.epochs, epochs.starts) == ([2, 3], [15, 20])

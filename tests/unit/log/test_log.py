@@ -54,7 +54,7 @@ def test_every_offset_can_be_fetched_at_any_size_and_index_state() -> None:
                 assert offsets(read_from(log, offset, bytes_max)) == expected
 
 
-def test_a_fetch_has_a_whole_batch_however_small_it_is_asked_to_be() -> None:
+def test_fetch_has_a_whole_batch_however_small_it_is_asked_to_be() -> None:
     log = open_log(make_disk())
     append(log, batch([b"x" * 300]))
     append(log, batch([b"y" * 300]))
@@ -66,7 +66,7 @@ def test_a_fetch_has_a_whole_batch_however_small_it_is_asked_to_be() -> None:
         log.segments.active.drop_tail()
 
 
-def test_nothing_above_the_limit_is_read() -> None:
+def test_read_stops_at_the_limit() -> None:
     log = open_log(make_disk(), LogConfig(index_interval_bytes=200))
     fill(log, 20)
     for forget in (False, True):
@@ -78,7 +78,7 @@ def test_nothing_above_the_limit_is_read() -> None:
             assert log.locate(limit, 10_000, limit) is None
 
 
-def test_an_offset_outside_the_log_is_refused() -> None:
+def test_offset_outside_the_log_is_refused() -> None:
     log = open_log(make_disk())
     fill(log, 3)
     assert log.locate(3, 100, 3) is None
@@ -88,14 +88,14 @@ def test_an_offset_outside_the_log_is_refused() -> None:
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_the_log_rolls_by_size() -> None:
+def test_log_rolls_by_size() -> None:
     log = open_log(make_disk(), LogConfig(segment_bytes=1000))
     fill(log, 20)
     assert len(log.segments) > 2
     assert all(segment.size <= 1000 for segment in log.segments)
 
 
-def test_a_batch_larger_than_a_segment_gets_one_of_its_own() -> None:
+def test_batch_larger_than_a_segment_gets_one_of_its_own() -> None:
     log = open_log(make_disk(), LogConfig(segment_bytes=500))
     fill(log, 1)
     append(log, batch([b"x" * 2000]))
@@ -104,27 +104,27 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own() -> None:
     assert offsets(read_all(log)) == [0, 1, 2]
 
 
-def test_the_log_rolls_by_the_age_of_its_records() -> None:
+def test_log_rolls_by_the_age_of_its_records() -> None:
     log = open_log(make_disk(), LogConfig(segment_ms=1000))
     for timestamp in (5000, 6000, 6001, 7001, 7002):
         append(log, batch(timestamp=timestamp), now_ms=0)
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
 
 
-def test_the_log_rolls_by_the_clock_when_records_have_no_time() -> None:
+def test_log_rolls_by_the_clock_when_records_have_no_time() -> None:
     log = open_log(make_disk(), LogConfig(segment_ms=1000))
     for now_ms in (5000, 6000, 6001):
         append(log, batch(timestamp=-1), now_ms=now_ms)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
-def test_the_log_rolls_when_the_index_is_full() -> None:
+def test_log_rolls_when_the_index_is_full() -> None:
     log = open_log(make_disk(), LogConfig(index_interval_bytes=0, segment_index_bytes=24))
     fill(log, 10)
     assert [segment.base_offset for segment in log.segments] == [0, 4, 8]
 
 
-def test_the_log_rolls_before_a_relative_offset_overflows() -> None:
+def test_log_rolls_before_a_relative_offset_overflows() -> None:
     log = open_log(make_disk(), LogConfig())
     fill(log, 1)
     made = batch([b"late"])
@@ -135,7 +135,7 @@ def test_the_log_rolls_before_a_relative_offset_overflows() -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 1, 2**31 + 1]
 
 
-def test_a_new_config_counts_from_the_next_append_on() -> None:
+def test_new_config_counts_from_the_next_append_on() -> None:
     log = open_log(make_disk(), LogConfig())
     fill(log, 3)
     log.config = LogConfig(segment_bytes=400)
@@ -149,7 +149,7 @@ def test_rolling_an_empty_log_does_nothing() -> None:
     assert len(log.segments) == 1
 
 
-def test_an_appended_batch_is_durable_only_after_a_flush() -> None:
+def test_appended_batch_is_durable_only_after_a_flush() -> None:
     log = open_log(make_disk())
     told: list[int] = []
     log.on_durable = lambda: told.append(log.durable_offset)
@@ -165,7 +165,7 @@ def test_page_cache_means_durable_at_once() -> None:
     assert (log.durable_offset, log.is_dirty) == (3, False)
 
 
-def test_a_page_cache_log_is_synced_when_it_rolls() -> None:
+def test_page_cache_log_is_synced_when_it_rolls() -> None:
     log = open_log(make_disk(), LogConfig(page_cache=True, segment_bytes=300))
     fill(log, 3)
     assert log.is_dirty
@@ -173,7 +173,7 @@ def test_a_page_cache_log_is_synced_when_it_rolls() -> None:
     assert (log.synced_offset, log.is_dirty) == (log.segments.active.base_offset, False)
 
 
-def test_a_full_disk_refuses_the_batch_and_the_log_goes_on() -> None:
+def test_full_disk_refuses_the_batch_and_the_log_goes_on() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 2)
@@ -185,7 +185,7 @@ def test_a_full_disk_refuses_the_batch_and_the_log_goes_on() -> None:
     assert offsets(read_all(log)) == [0, 1, 2]
 
 
-def test_a_disk_too_full_for_a_new_segment_refuses_the_batch_and_the_log_goes_on() -> None:
+def test_disk_too_full_for_a_new_segment_refuses_the_batch_and_the_log_goes_on() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 5)
@@ -197,7 +197,7 @@ def test_a_disk_too_full_for_a_new_segment_refuses_the_batch_and_the_log_goes_on
     assert offsets(read_all(log)) == list(range(end_offset + 5))
 
 
-def test_an_input_output_error_takes_the_log_offline() -> None:
+def test_input_output_error_takes_the_log_offline() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 2)
@@ -211,7 +211,7 @@ def test_an_input_output_error_takes_the_log_offline() -> None:
     assert log.close() is None
 
 
-def test_the_epoch_is_on_disk_before_the_first_batch_of_it() -> None:
+def test_epoch_is_on_disk_before_the_first_batch_of_it() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 1)
@@ -223,7 +223,7 @@ def test_the_epoch_is_on_disk_before_the_first_batch_of_it() -> None:
     assert log.offline is not None
 
 
-def test_an_older_leader_epoch_is_fenced() -> None:
+def test_older_leader_epoch_is_fenced() -> None:
     log = open_log(make_disk())
     append(log, batch(), epoch=5)
     with pytest.raises(Refused) as refused:
@@ -244,7 +244,7 @@ def test_epochs_end_where_the_next_one_began() -> None:
     ]
 
 
-def test_only_the_sealed_segments_used_last_keep_their_index() -> None:
+def test_recently_used_closed_segments_keep_their_index() -> None:
     log = open_log(make_disk())
     fill(log, 80)
     flush(log)
@@ -254,7 +254,7 @@ def test_only_the_sealed_segments_used_last_keep_their_index() -> None:
     assert sum(segment.index is not None for segment in log.segments) <= 5
 
 
-def test_an_idle_log_holds_no_file_content_and_no_index() -> None:
+def test_idle_log_holds_no_file_content_and_no_index() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 20)

@@ -42,13 +42,13 @@ def test_sequences_go_on_where_they_stopped() -> None:
     assert [send(log, 0, count=3), send(log, 3), send(log, 4)] == [0, 3, 4]
 
 
-def test_a_gap_is_refused() -> None:
+def test_gap_is_refused() -> None:
     log = new_log()
     send(log, 0)
     assert refusal(log, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_repeated_batch_is_answered_with_its_first_offsets() -> None:
+def test_repeated_batch_is_answered_with_its_first_offsets() -> None:
     log = new_log()
     for sequence in range(0, 15, 3):
         send(log, sequence, count=3)
@@ -59,7 +59,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offsets() -> None:
     assert log.end_offset == 15
 
 
-def test_only_the_last_five_batches_are_recognised() -> None:
+def test_last_five_batches_are_recognized_as_duplicates() -> None:
     log = new_log()
     for sequence in range(6):
         send(log, sequence)
@@ -67,19 +67,19 @@ def test_only_the_last_five_batches_are_recognised() -> None:
     assert append(log, batch(producer=(7, 0, 1))).duplicate
 
 
-def test_a_batch_that_repeats_half_of_another_is_refused() -> None:
+def test_batch_that_repeats_half_of_another_is_refused() -> None:
     log = new_log()
     send(log, 0, count=3)
     assert refusal(log, 0, count=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_older_epoch_is_fenced() -> None:
+def test_older_epoch_is_fenced() -> None:
     log = new_log()
     send(log, 0, epoch=3)
     assert refusal(log, 1, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_new_epoch_starts_at_sequence_zero() -> None:
+def test_new_epoch_starts_at_sequence_zero() -> None:
     log = new_log()
     send(log, 0)
     send(log, 1)
@@ -88,7 +88,7 @@ def test_a_new_epoch_starts_at_sequence_zero() -> None:
     assert send(log, 1, epoch=1) == 3
 
 
-def test_an_unknown_producer_may_start_anywhere() -> None:
+def test_unknown_producer_may_start_anywhere() -> None:
     log = new_log()
     assert send(log, 41) == 0
     assert send(log, 42) == 1
@@ -102,14 +102,14 @@ def test_sequences_wrap() -> None:
     assert append(log, batch([b"v"] * 2, producer=(7, 0, SEQUENCE_MAX - 1))).duplicate
 
 
-def test_a_batch_may_wrap_in_the_middle() -> None:
+def test_batch_may_wrap_in_the_middle() -> None:
     log = new_log()
     send(log, SEQUENCE_MAX, count=3)
     assert send(log, 2) == 3
     assert append(log, batch([b"v"] * 3, producer=(7, 0, SEQUENCE_MAX))).duplicate
 
 
-def test_a_batch_without_a_sequence_is_checked_for_its_epoch_only() -> None:
+def test_batch_without_a_sequence_is_checked_for_its_epoch_only() -> None:
     log = new_log()
     for _ in range(2):
         append(log, batch(producer=(7, 2, -1), transactional=True))
@@ -118,20 +118,20 @@ def test_a_batch_without_a_sequence_is_checked_for_its_epoch_only() -> None:
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
+def test_plain_batch_inside_a_transaction_is_refused() -> None:
     log = new_log()
     append(log, batch(producer=(7, 0, 0), transactional=True))
     assert refusal(log, 1) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_after_a_marker_alone_a_producer_starts_at_zero() -> None:
+def test_producer_starts_at_zero_after_a_marker_alone() -> None:
     log = new_log()
     append(log, marker(7, 1, committed=True))
     assert refusal(log, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, 0, epoch=1) == 1
 
 
-def test_a_marker_of_an_older_epoch_or_coordinator_is_fenced() -> None:
+def test_marker_of_an_older_epoch_or_coordinator_is_fenced() -> None:
     log = new_log()
     append(log, batch(producer=(7, 3, 0), transactional=True))
     append(log, marker(7, 3, committed=True, coordinator_epoch=5))
@@ -144,7 +144,7 @@ def test_a_marker_of_an_older_epoch_or_coordinator_is_fenced() -> None:
         assert refused.value.code is code
 
 
-def test_under_transactions_v2_a_marker_must_raise_the_epoch() -> None:
+def test_marker_must_raise_the_epoch_in_transactions_v2() -> None:
     log = new_log()
     append(log, batch(producer=(7, 3, 0), transactional=True))
     with pytest.raises(Refused) as refused:
@@ -155,7 +155,7 @@ def test_under_transactions_v2_a_marker_must_raise_the_epoch() -> None:
     assert log.last_stable_offset(log.end_offset) == log.end_offset
 
 
-def test_the_last_stable_offset_waits_for_the_oldest_open_transaction() -> None:
+def test_last_stable_offset_waits_for_the_oldest_open_transaction() -> None:
     log = new_log()
     fill(log, 2)
     append(log, batch(producer=(1, 0, 0), transactional=True))
@@ -169,7 +169,7 @@ def test_the_last_stable_offset_waits_for_the_oldest_open_transaction() -> None:
     assert log.first_unstable_offset(7) == -1
 
 
-def test_an_ended_transaction_is_unstable_until_its_marker_is_committed() -> None:
+def test_ended_transaction_is_unstable_until_its_marker_is_committed() -> None:
     log = new_log()
     append(log, batch(producer=(1, 0, 0), transactional=True))
     append(log, marker(1, 0, committed=True))
@@ -191,7 +191,7 @@ def test_aborted_transactions_are_found_by_range() -> None:
     assert log.aborted(0, 1) == [(1, 0, 3, 4)]
 
 
-def test_a_silent_producer_is_forgotten_unless_its_transaction_is_open() -> None:
+def test_silent_producer_is_forgotten_unless_its_transaction_is_open() -> None:
     disk = make_disk()
     config = LogConfig(producer_expiration_ms=1000)
     log = open_log(disk, config)
@@ -217,7 +217,7 @@ def test_producers_are_bounded_and_the_longest_silent_go_first(
     assert 39 in known
 
 
-def test_a_snapshot_brings_everything_back() -> None:
+def test_snapshot_brings_everything_back() -> None:
     log = new_log()
     send(log, 0, pid=1)
     append(log, batch(producer=(2, 3, 0), transactional=True))
@@ -233,7 +233,7 @@ def test_a_snapshot_brings_everything_back() -> None:
     assert decode(b"\x00", 1000) is None
 
 
-def test_a_retry_is_recognised_after_a_config_change() -> None:
+def test_retry_is_recognised_after_a_config_change() -> None:
     log = new_log()
     send(log, 0)
     log.config = dataclasses.replace(log.config, segment_bytes=100)

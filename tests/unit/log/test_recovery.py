@@ -40,7 +40,7 @@ def write_zeros(disk: SimDisk, base_offset: int, count: int) -> None:
 # Clean stops.
 
 
-def test_a_clean_stop_is_believed_without_reading_a_segment() -> None:
+def test_clean_stop_is_believed_without_reading_a_segment() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 30)
@@ -53,7 +53,7 @@ def test_a_clean_stop_is_believed_without_reading_a_segment() -> None:
     assert append(again, batch(producer=(9, 0, 0))).duplicate
 
 
-def test_a_log_that_was_not_changed_writes_nothing_when_it_closes() -> None:
+def test_log_that_was_not_changed_writes_nothing_when_it_closes() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 30)
@@ -65,7 +65,7 @@ def test_a_log_that_was_not_changed_writes_nothing_when_it_closes() -> None:
     assert disk.operations == before
 
 
-def test_a_clean_state_that_does_not_fit_the_files_is_not_believed() -> None:
+def test_clean_state_that_does_not_fit_the_files_is_not_believed() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 5)
@@ -80,7 +80,7 @@ def test_a_clean_state_that_does_not_fit_the_files_is_not_believed() -> None:
 
 @pytest.mark.parametrize("suffix", [store.INDEX, store.TIME_INDEX])
 @pytest.mark.parametrize("how", ["missing", "damaged"])
-def test_an_index_in_doubt_is_rebuilt(suffix: str, how: str) -> None:
+def test_index_in_doubt_is_rebuilt(suffix: str, how: str) -> None:
     disk = make_disk()
     log = open_log(disk)
     for at in range(40):
@@ -105,7 +105,7 @@ def test_an_index_in_doubt_is_rebuilt(suffix: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 60, 61, 100])
-def test_a_torn_tail_is_truncated(cut: int) -> None:
+def test_torn_tail_is_truncated(cut: int) -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 3)
@@ -119,7 +119,7 @@ def test_a_torn_tail_is_truncated(cut: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 61, 200, 5000])
-def test_a_tail_of_zeros_is_truncated(count: int) -> None:
+def test_tail_of_zeros_is_truncated(count: int) -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 3)
@@ -129,7 +129,7 @@ def test_a_tail_of_zeros_is_truncated(count: int) -> None:
     assert disk.size(log_path(0)) == again.segments.active.size
 
 
-def test_the_log_is_truncated_at_the_first_bad_batch() -> None:
+def test_log_is_truncated_at_the_first_bad_batch() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 20)
@@ -140,7 +140,7 @@ def test_the_log_is_truncated_at_the_first_bad_batch() -> None:
     assert [name for name in disk.files() if name.endswith(".log")] == [log_path(0)]
 
 
-def test_an_offset_that_goes_back_is_a_torn_tail() -> None:
+def test_offset_that_goes_back_is_a_torn_tail() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 2)
@@ -150,7 +150,7 @@ def test_an_offset_that_goes_back_is_a_torn_tail() -> None:
     assert again.end_offset == 2
 
 
-def test_an_older_batch_at_the_recovery_point_is_a_torn_tail() -> None:
+def test_older_batch_at_the_recovery_point_is_a_torn_tail() -> None:
     disk = make_disk()
     log = open_log(disk, LogConfig())
     fill(log, 5)
@@ -187,7 +187,7 @@ def checkpointed_log(disk: SimDisk) -> Log:
     return log
 
 
-def test_a_file_that_lost_durable_bytes_is_quarantined() -> None:
+def test_file_that_lost_durable_bytes_is_quarantined() -> None:
     disk = make_disk()
     log = checkpointed_log(disk)
     point = store.read_checkpoint(disk, PATH)
@@ -204,7 +204,7 @@ def test_a_file_that_lost_durable_bytes_is_quarantined() -> None:
     assert disk.files() == files, "a quarantined log is left alone"
 
 
-def test_a_log_whose_segments_are_gone_is_quarantined() -> None:
+def test_log_whose_segments_are_gone_is_quarantined() -> None:
     disk = make_disk()
     log = checkpointed_log(disk)
     for segment in log.segments:
@@ -224,7 +224,7 @@ def test_damage_below_the_recovery_point_is_never_truncated_and_never_served() -
     assert [disk.size(segment.path + store.LOG) for segment in log.segments] == sizes
 
 
-def test_with_a_damaged_checkpoint_only_the_last_segment_may_be_torn() -> None:
+def test_only_the_last_segment_may_be_torn_with_a_damaged_checkpoint() -> None:
     disk = make_disk()
     log = checkpointed_log(disk)
     disk.flip_bit(store.join(PATH, store.CHECKPOINT), 100)
@@ -309,7 +309,7 @@ def test_producers_are_replayed_from_a_snapshot_inside_a_segment() -> None:
     assert producer_states(again) == producer_states(log)
 
 
-def test_a_clean_stop_without_its_snapshot_still_knows_its_producers() -> None:
+def test_clean_stop_without_its_snapshot_still_knows_its_producers() -> None:
     disk = make_disk()
     log = open_log(disk)
     with_producers(log, 40)
@@ -350,7 +350,7 @@ def test_leader_epochs_in_doubt_are_rebuilt_from_the_batches(how: str) -> None:
         assert (again.epochs.epochs, again.epochs.starts) == ([1, 3, 4], [0, 2, 3])
 
 
-def test_an_epoch_whose_batches_were_torn_off_is_forgotten() -> None:
+def test_epoch_whose_batches_were_torn_off_is_forgotten() -> None:
     disk = make_disk()
     log = open_log(disk)
     append(log, batch(), epoch=1)
@@ -414,13 +414,13 @@ class Watched:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_power_cut_at_any_operation_loses_nothing_that_was_durable(seed: int) -> None:
+def test_power_cut_at_any_operation_loses_nothing_that_was_durable(seed: int) -> None:
     watched = Watched(SMALL, seed)
     watched.run(25)
     assert watched.cuts > 60
 
 
-def test_a_recovery_that_is_cut_off_can_be_repeated() -> None:
+def test_recovery_that_is_cut_off_can_be_repeated() -> None:
     for seed in range(30):
         rng = random.Random(seed)
         disk = make_disk(seed)
@@ -439,7 +439,7 @@ def test_a_recovery_that_is_cut_off_can_be_repeated() -> None:
             assert offsets(read_all(again)) == list(range(again.end_offset))
 
 
-def test_the_scan_starts_at_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_starts_at_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persistence, "CHECKPOINT_BYTES", 1000)
     disk = make_disk()
     log = open_log(disk, LogConfig())
@@ -454,7 +454,7 @@ def test_the_scan_starts_at_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> N
     assert (again.offline, again.end_offset) == (None, 100)
 
 
-def test_an_aborted_transaction_is_known_after_a_crash() -> None:
+def test_aborted_transaction_is_known_after_a_crash() -> None:
     disk = make_disk()
     log = open_log(disk)
     append(log, batch(producer=(1, 0, 0), transactional=True))

@@ -22,7 +22,7 @@ def touch(disk: SimDisk, name: str) -> None:
     disk.open(f"{PATH}/{name}", create=True).append((b"anything",))
 
 
-def test_a_tidy_directory_is_not_touched() -> None:
+def test_tidy_directory_is_not_touched() -> None:
     log = open_log(make_disk())
     fill(log, 20)
     flush(log)
@@ -52,7 +52,7 @@ def test_unfinished_and_retired_files_are_removed() -> None:
     assert offsets(read_all(again)) == list(range(20))
 
 
-def test_a_missing_segment_below_the_start_offset_is_not_damage() -> None:
+def test_missing_segment_below_the_start_offset_is_not_damage() -> None:
     """Of the files that retention removes any may be gone first."""
     log = open_log(make_disk())
     fill(log, 30)

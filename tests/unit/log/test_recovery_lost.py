@@ -46,7 +46,7 @@ def last_segment(disk: SimDisk) -> str:
 
 
 @pytest.mark.parametrize("known_end", [0, 30])
-def test_a_known_log_without_its_directory_is_lost_and_stays_lost(known_end: int) -> None:
+def test_known_log_without_its_directory_is_lost_and_stays_lost(known_end: int) -> None:
     disk = written()
     disk.remove_path(PATH)
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_a_known_log_without_its_directory_is_lost_and_stays_lost(known_end: int
         assert log.close() is None
 
 
-def test_a_known_log_without_its_segments_is_lost() -> None:
+def test_known_log_without_its_segments_is_lost() -> None:
     disk = written()
     for path in disk.files():
         if path.endswith((".log", "checkpoint")):
@@ -67,13 +67,13 @@ def test_a_known_log_without_its_segments_is_lost() -> None:
     assert not any(path.endswith(".log") for path in disk.files())
 
 
-def test_an_unknown_log_without_its_directory_is_new() -> None:
+def test_unknown_log_without_its_directory_is_new() -> None:
     log = reopen(make_disk(), -1)
     assert (log.offline, log.is_lost, log.end_offset) == (None, False, 0)
 
 
 @pytest.mark.parametrize("byte", [70, 200, 400])
-def test_a_flipped_bit_below_the_known_end_cuts_nothing(byte: int) -> None:
+def test_flipped_bit_below_the_known_end_cuts_nothing(byte: int) -> None:
     disk = written()
     disk.flip_bit(last_segment(disk), byte * 8)
     before = contents(disk)
@@ -85,7 +85,7 @@ def test_a_flipped_bit_below_the_known_end_cuts_nothing(byte: int) -> None:
         assert contents(disk) == before, "the files are kept as they are"
 
 
-def test_a_segment_that_is_short_below_the_known_end_cuts_nothing() -> None:
+def test_segment_that_is_short_below_the_known_end_cuts_nothing() -> None:
     disk = written()
     disk.shorten(last_segment(disk), 150)
     before = contents(disk)
@@ -93,14 +93,14 @@ def test_a_segment_that_is_short_below_the_known_end_cuts_nothing() -> None:
     assert contents(disk) == before
 
 
-def test_a_missing_last_segment_is_a_loss_if_its_records_were_committed() -> None:
+def test_missing_last_segment_is_a_loss_if_its_records_were_committed() -> None:
     disk = written()
     disk.unlink(last_segment(disk))
     assert reopen(disk, 30).is_lost
     assert not open_log(disk).is_lost
 
 
-def test_a_torn_tail_above_the_known_end_is_cut_and_named(
+def test_torn_tail_above_the_known_end_is_cut_and_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = written()
@@ -116,7 +116,7 @@ def test_a_torn_tail_above_the_known_end_is_cut_and_named(
     assert path.lstrip("/") in said
 
 
-def test_a_whole_log_says_nothing_of_a_torn_tail(caplog: pytest.LogCaptureFixture) -> None:
+def test_whole_log_logs_no_torn_tail(caplog: pytest.LogCaptureFixture) -> None:
     disk = written()
     with caplog.at_level(logging.WARNING, "penstock.log"):
         assert reopen(disk, 30).end_offset == 30

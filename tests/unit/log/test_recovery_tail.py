@@ -33,7 +33,7 @@ def test_recovery_makes_pages_of_a_failed_sync_durable(
         assert offsets(read_all(after)) == list(range(25))
 
 
-def test_a_power_cut_while_the_tail_is_made_durable_loses_nothing_that_was() -> None:
+def test_power_cut_while_the_tail_is_made_durable_loses_nothing_that_was() -> None:
     disk = make_disk()
     log = open_log(disk)
     fill(log, 5)

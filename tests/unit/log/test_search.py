@@ -31,7 +31,7 @@ def size_of(log: Log, offset: int, bytes_max: int, limit: int | None = None) -> 
 
 
 @pytest.mark.parametrize("in_tail", [True, False])
-def test_a_fetch_does_not_begin_a_large_batch_that_it_cannot_end(in_tail: bool) -> None:
+def test_fetch_does_not_begin_a_large_batch_that_it_cannot_end(in_tail: bool) -> None:
     log = open_log(make_disk(), LogConfig())
     fill(log, 6, value=LARGE)
     if not in_tail:
@@ -47,7 +47,7 @@ def test_a_fetch_does_not_begin_a_large_batch_that_it_cannot_end(in_tail: bool) 
     assert offsets(read_from(log, 0, three + 60_000)) == list(range(6))
 
 
-def test_a_fetch_of_small_batches_is_as_large_as_was_asked_for() -> None:
+def test_fetch_of_small_batches_is_as_large_as_was_asked_for() -> None:
     log = open_log(make_disk(), LogConfig())
     fill(log, 200)
     for bytes_max in (1_000, 5_000, 20_000):
@@ -74,7 +74,7 @@ def expected_for(log: Log, timestamp: int) -> tuple[int, int, int] | None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize("start_offset", [0, 7, 31])
-def test_the_first_record_not_older_is_found(codec: int, start_offset: int) -> None:
+def test_first_record_not_older_is_found(codec: int, start_offset: int) -> None:
     log = timed_log(codec)
     assert len(log.segments) > 3
     log.delete_before(start_offset)
@@ -89,7 +89,7 @@ def test_time_is_found_without_the_index_being_loaded_by_the_reader() -> None:
     assert again.segments.active.index is None, "only the thread that appends loads it"
 
 
-def test_the_newest_record_is_found() -> None:
+def test_newest_record_is_found() -> None:
     log = timed_log()
     assert log.max_timestamp() == expected_for(log, 3961)
     log.delete_before(log.end_offset)
@@ -97,7 +97,7 @@ def test_the_newest_record_is_found() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_a_batch_that_cannot_be_opened_is_found_as_a_whole(codec: int) -> None:
+def test_batch_that_cannot_be_opened_is_found_as_a_whole(codec: int) -> None:
     log = open_log(make_disk())
     append(log, batch([b"x"], timestamp=NOW_MS - 5))
     append(log, unreadable(codec))
@@ -106,13 +106,13 @@ def test_a_batch_that_cannot_be_opened_is_found_as_a_whole(codec: int) -> None:
     assert log.offset_for_time(0) == (2, NOW_MS, 1)
 
 
-def test_an_empty_log_has_no_times() -> None:
+def test_empty_log_has_no_times() -> None:
     log = open_log(make_disk())
     assert log.offset_for_time(0) is None
     assert log.max_timestamp() is None
 
 
-def test_the_append_time_counts_when_it_is_the_records_time() -> None:
+def test_append_time_counts_when_it_is_the_records_time() -> None:
     log = timed_log()
     append(log, batch([b"x"], timestamp=NOW_MS), epoch=3)
     assert log.offset_for_time(NOW_MS) == (len(TIMES) * 2, NOW_MS, 3)

@@ -1,4 +1,4 @@
-"""What a node is told: flags over file over defaults, and what is wrong with it."""
+"""Node configuration: flags over file over defaults, and refusals."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ def write(path: Path, text: str) -> str:
     return str(file)
 
 
-def test_without_anything_the_defaults_hold() -> None:
+def test_empty_config_has_the_defaults() -> None:
     assert load(None, {}, {}) == NodeConfig()
 
 
-def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+def test_flags_override_the_file_and_the_file_overrides_defaults(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         'data = "/somewhere"\nkafka-port = 1111\nhttp-port = 2222\nnum.partitions = 6\n'
@@ -40,29 +40,29 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["node.id", "node-id"])
-def test_the_node_id_may_be_given_by_either_name(tmp_path: Path, name: str) -> None:
+def test_node_id_is_accepted_under_both_names(tmp_path: Path, name: str) -> None:
     assert load(write(tmp_path, f"{name} = 7\n"), {}, {}).node_id == 7
 
 
-def test_the_node_id_of_a_set_is_no_override() -> None:
+def test_node_id_of_a_set_option_is_not_an_override() -> None:
     config = load(None, {}, {"node.id": "4"})
     assert (config.node_id, config.overrides) == (4, {})
 
 
 @pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
-def test_kafkas_name_of_the_data_directory_is_obeyed(tmp_path: Path, name: str) -> None:
+def test_kafka_name_of_the_data_directory_is_accepted(tmp_path: Path, name: str) -> None:
     told = load(None, {}, {name: "/elsewhere"})
     assert (told.data_dir, told.overrides) == ("/elsewhere", {})
     assert load(write(tmp_path, f'{name} = "/elsewhere"\n'), {}, {}).data_dir == "/elsewhere"
     assert load(write(tmp_path, f'{name} = "/a"\n'), {"data_dir": "/b"}, {}).data_dir == "/b"
 
 
-def test_kafkas_old_name_of_the_node_id_is_obeyed() -> None:
+def test_broker_id_is_accepted_for_the_node_id() -> None:
     config = load(None, {}, {"broker.id": "4"})
     assert (config.node_id, config.overrides) == (4, {})
 
 
-def test_what_is_told_by_two_names_must_agree(tmp_path: Path) -> None:
+def test_values_under_two_names_must_agree(tmp_path: Path) -> None:
     assert load(None, {"data_dir": "/a"}, {"log.dirs": "/a"}).data_dir == "/a"
     with pytest.raises(InvalidConfig, match=r"--data is /a, but log\.dirs is /b"):
         load(None, {"data_dir": "/a"}, {"log.dirs": "/b"})
@@ -86,14 +86,14 @@ def test_what_is_told_by_two_names_must_agree(tmp_path: Path) -> None:
         ("num.partitions =", "not valid TOML"),
     ],
 )
-def test_a_mistake_in_the_file_is_said_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         load(write(tmp_path, text), {}, {})
     assert said in str(wrong.value)
     assert "\n" not in str(wrong.value).strip()
 
 
-def test_a_file_that_is_not_there_or_not_text_is_said_so(tmp_path: Path) -> None:
+def test_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot read"):
         read_file(str(tmp_path / "none.toml"))
     binary = tmp_path / "binary.toml"
@@ -115,24 +115,22 @@ def test_a_file_that_is_not_there_or_not_text_is_said_so(tmp_path: Path) -> None
         ({}, {"node.id": "one"}, "node.id must be a whole number"),
     ],
 )
-def test_a_mistake_in_a_flag_is_said(
-    flags: dict[str, int], sets: dict[str, str], said: str
-) -> None:
+def test_invalid_flag_is_refused(flags: dict[str, int], sets: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         load(None, flags, sets)
 
 
-def test_a_port_may_be_said_twice() -> None:
+def test_port_may_be_given_twice() -> None:
     listeners = "PLAINTEXT://127.0.0.1:9092, SSL://:9093"
     assert load(None, {"kafka_port": 9092}, {"listeners": listeners}).kafka_port == 9092
 
 
-def test_two_ports_may_both_be_the_systems_choice() -> None:
+def test_both_ports_may_be_dynamic() -> None:
     config = load(None, {"kafka_port": 0, "http_port": 0}, {})
     assert (config.kafka_port, config.http_port) == (0, 0)
 
 
-def test_lists_and_flags_become_kafkas_text(tmp_path: Path) -> None:
+def test_lists_and_booleans_become_config_text(tmp_path: Path) -> None:
     path = write(
         tmp_path, 'log.cleanup.policy = ["compact", "delete"]\nlog.cleaner.enable = true\n'
     )
@@ -158,7 +156,7 @@ timeout-ms = 2500
 """
 
 
-def test_a_node_of_a_cluster_is_told_where_etcd_is(tmp_path: Path) -> None:
+def test_cluster_node_reads_its_etcd_section(tmp_path: Path) -> None:
     config = load(write(tmp_path, CLUSTERED), {}, {})
     assert config.etcd == EtcdConfig(
         ("http://one:2379", "https://two:2379"),
@@ -171,12 +169,12 @@ def test_a_node_of_a_cluster_is_told_where_etcd_is(tmp_path: Path) -> None:
     assert config.overrides == {"broker.rack": "east"}
 
 
-def test_one_endpoint_needs_no_list(tmp_path: Path) -> None:
+def test_single_endpoint_needs_no_list(tmp_path: Path) -> None:
     config = load(write(tmp_path, '[etcd]\nendpoints = "http://one:2379"\n'), {}, {})
     assert config.etcd == EtcdConfig(("http://one:2379",))
 
 
-def test_without_the_section_there_is_no_etcd(tmp_path: Path) -> None:
+def test_missing_section_means_no_etcd(tmp_path: Path) -> None:
     assert load(write(tmp_path, "node-id = 1\n"), {}, {}).etcd is None
 
 
@@ -191,12 +189,12 @@ def test_without_the_section_there_is_no_etcd(tmp_path: Path) -> None:
         ('host = "0.0.0.0"\n[etcd]\nendpoints = ["http://a:1"]\n', "set advertised-host"),
     ],
 )
-def test_a_mistake_about_etcd_is_said_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_etcd_section_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         load(write(tmp_path, text), {}, {})
     assert said in str(wrong.value)
     assert "\n" not in str(wrong.value)
 
 
-def test_a_password_is_never_shown(tmp_path: Path) -> None:
+def test_password_is_never_shown(tmp_path: Path) -> None:
     assert "secret" not in repr(load(write(tmp_path, CLUSTERED), {}, {}))

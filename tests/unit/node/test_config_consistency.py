@@ -14,20 +14,20 @@ TOKENS = {
 }
 
 
-def test_the_defaults_go_together() -> None:
+def test_defaults_are_consistent() -> None:
     check_together(BrokerConfigs())
     check_together(BrokerConfigs(TOKENS))
 
 
 @pytest.mark.parametrize("heartbeat_ms", ["6000", "7000"])
-def test_a_node_that_is_late_by_design_does_not_start(heartbeat_ms: str) -> None:
+def test_heartbeat_interval_near_the_session_timeout_is_refused(heartbeat_ms: str) -> None:
     configs = BrokerConfigs({"broker.heartbeat.interval.ms": heartbeat_ms})
     with pytest.raises(InvalidConfig, match=r"taken for dead .* at most a third"):
         check_together(configs)
 
 
 @pytest.mark.parametrize("missing", [name for name in TOKENS if "oauthbearer" in name])
-def test_tokens_are_not_taken_without_knowing_whose_and_for_whom(missing: str) -> None:
+def test_tokens_need_an_issuer_and_an_audience(missing: str) -> None:
     given = {name: value for name, value in TOKENS.items() if name != missing}
     with pytest.raises(InvalidConfig, match=missing.replace(".", r"\.")):
         check_together(BrokerConfigs(given))

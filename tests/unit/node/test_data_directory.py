@@ -1,4 +1,4 @@
-"""Who owns a data directory, and how its last user left it."""
+"""Ownership of a data directory, and the marker of a clean stop."""
 
 import errno
 
@@ -44,14 +44,14 @@ def put(disk: SimDisk, name: str, content: bytes) -> None:
 # -- whose it is ------------------------------------------------------------------------------
 
 
-def test_a_new_directory_is_taken_and_known_again() -> None:
+def test_new_directory_is_claimed_and_recognized_again() -> None:
     disk = make_disk()
     first = claim(disk, "data", owner(3, "cluster-a"))
     assert (first.cluster_id, first.node_id) == ("cluster-a", 3)
     assert claim(disk, "data", owner(3, "cluster-b")) == first
 
 
-def test_what_was_claimed_survives_a_power_cut() -> None:
+def test_claim_survives_a_power_cut() -> None:
     disk = make_disk()
     claim(disk, "data", owner(3, "cluster-a"))
     after = disk.crashed(disk.rng)
@@ -59,7 +59,7 @@ def test_what_was_claimed_survives_a_power_cut() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_cut_during_the_first_claim_does_not_lock_the_owner_out(seed: int) -> None:
+def test_power_cut_during_the_first_claim_keeps_the_directory_usable(seed: int) -> None:
     for operation in range(1, 12):
         disk = SimDisk(seed, journaled=False)
         disk.mkdir("data")
@@ -72,14 +72,14 @@ def test_a_power_cut_during_the_first_claim_does_not_lock_the_owner_out(seed: in
         claim(disk, "data", owner(3, "cluster-a"))
 
 
-def test_another_nodes_directory_is_refused_and_both_ids_are_named() -> None:
+def test_directory_of_another_node_is_refused_with_both_ids() -> None:
     disk = make_disk()
     claim(disk, "data", owner(3, "cluster-a"))
     with pytest.raises(InvalidConfig, match=r"belongs to node 3, this is node 4.*--node-id 3"):
         claim(disk, "data", owner(4, "cluster-a"))
 
 
-def test_a_directory_of_an_older_version_gets_an_id_once() -> None:
+def test_directory_of_an_older_version_gets_an_id_once() -> None:
     disk = make_disk()
     write_durably(disk, f"data/{META}", b'{"format":1,"cluster_id":"cluster-a","node_id":3}')
     first = claim(disk, "data", owner(3, "cluster-b"))
@@ -88,20 +88,20 @@ def test_a_directory_of_an_older_version_gets_an_id_once() -> None:
 
 
 @pytest.mark.parametrize("was_shared", [False, True])
-def test_a_directory_stays_with_the_kind_of_metadata_it_began_with(was_shared: bool) -> None:
+def test_directory_keeps_its_kind_of_metadata(was_shared: bool) -> None:
     disk = make_disk()
     claim(disk, "data", owner(3, "cluster-a", is_shared=was_shared))
     with pytest.raises(InvalidConfig, match="etcd"):
         claim(disk, "data", owner(3, "cluster-a", is_shared=not was_shared))
 
 
-def test_looking_at_a_new_directory_changes_nothing() -> None:
+def test_reading_a_new_directory_changes_nothing() -> None:
     disk = make_disk()
     assert read(disk, "data", 3, is_shared=True) is None
     assert disk.listdir("data") == []
 
 
-def test_a_directory_with_other_things_in_it_is_not_taken() -> None:
+def test_directory_with_unknown_files_is_refused() -> None:
     disk = make_disk()
     put(disk, "holiday.jpg", b"sun")
     with pytest.raises(InvalidConfig, match="not a Penstock data directory"):
@@ -109,7 +109,7 @@ def test_a_directory_with_other_things_in_it_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "lost+found", "meta.json.tmp"])
-def test_what_may_be_in_a_new_directory_does_not_matter(name: str) -> None:
+def test_known_harmless_files_are_ignored(name: str) -> None:
     disk = make_disk()
     put(disk, name, b"")
     assert claim(disk, "data", owner(3, "cluster-a")).node_id == 3
@@ -119,7 +119,7 @@ def test_what_may_be_in_a_new_directory_does_not_matter(name: str) -> None:
     "content",
     [b"", b"garbage", seal(b"{}"), seal(b"not json"), seal(b'{"format": 1}')],
 )
-def test_a_damaged_owner_file_is_said_and_not_overwritten(content: bytes) -> None:
+def test_damaged_owner_file_is_refused_and_not_overwritten(content: bytes) -> None:
     disk = make_disk()
     put(disk, META, content)
     with pytest.raises(InvalidConfig, match="is damaged; restore it"):
@@ -127,7 +127,7 @@ def test_a_damaged_owner_file_is_said_and_not_overwritten(content: bytes) -> Non
     assert disk.open(f"data/{META}").read(0, 100) == content
 
 
-def test_a_flipped_bit_in_the_owner_file_is_damage() -> None:
+def test_flipped_bit_in_the_owner_file_is_damage() -> None:
     disk = make_disk()
     claim(disk, "data", owner(3, "cluster-a"))
     disk.flip_bit(f"data/{META}", 200)
@@ -145,14 +145,14 @@ def test_another_format_is_refused() -> None:
 # -- how it was left --------------------------------------------------------------------------
 
 
-def test_clean_states_are_found_once() -> None:
+def test_clean_states_are_taken_once() -> None:
     disk = make_disk()
     leave_clean_states(disk, "data", STATES)
     assert take_clean_states(disk, "data") == STATES
     assert take_clean_states(disk, "data") is None
 
 
-def test_clean_states_that_were_taken_are_gone_after_a_power_cut() -> None:
+def test_taken_clean_states_stay_removed_after_a_power_cut() -> None:
     for seed in range(10):
         disk = SimDisk(seed, journaled=False)
         disk.mkdir("data")
@@ -169,13 +169,13 @@ def test_clean_states_survive_a_power_cut_until_they_are_taken() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", seal(b"[]"), seal(b"not json")])
-def test_a_damaged_marker_is_no_marker(content: bytes) -> None:
+def test_damaged_marker_is_ignored(content: bytes) -> None:
     disk = make_disk()
     put(disk, CLEAN, content)
     assert take_clean_states(disk, "data") is None
 
 
-def test_a_marker_that_cannot_be_removed_is_not_believed() -> None:
+def test_marker_that_cannot_be_removed_is_not_trusted() -> None:
     disk = make_disk()
     leave_clean_states(disk, "data", STATES)
     disk.inject(Fault("unlink", errno.EIO))

@@ -78,7 +78,7 @@ def in_world(test: Callable[[World], Awaitable[None]], *, is_shared: bool = True
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_the_first_node_founds_the_cluster_and_finds_it_again(is_shared: bool) -> None:
+def test_first_node_creates_the_cluster_and_finds_it_again(is_shared: bool) -> None:
     async def test(world: World) -> None:
         first = await world.join()
         assert first.cluster_id
@@ -90,7 +90,7 @@ def test_the_first_node_founds_the_cluster_and_finds_it_again(is_shared: bool) -
 
 
 @run_with(run)
-async def test_two_nodes_that_start_at_once_found_one_cluster(loop: SimLoop) -> None:
+async def test_concurrent_first_starts_create_one_cluster(loop: SimLoop) -> None:
     one, two = World(loop), World(loop)
     two.etcd, two.store = one.etcd, SimStore(one.etcd)
     one.etcd.delay_s = (0.0, 0.1)
@@ -99,7 +99,7 @@ async def test_two_nodes_that_start_at_once_found_one_cluster(loop: SimLoop) -> 
 
 
 @run_with(in_world)
-async def test_logs_of_another_cluster_are_refused_and_left_alone(world: World) -> None:
+async def test_logs_of_another_cluster_are_refused_and_unchanged(world: World) -> None:
     mine = await world.join()
     before = world.disk.listdir("data")
     record = store_keys.ClusterRecord("another")
@@ -112,7 +112,7 @@ async def test_logs_of_another_cluster_are_refused_and_left_alone(world: World) 
 
 
 @run_with(in_world)
-async def test_an_etcd_that_lost_everything_is_not_filled_again(world: World) -> None:
+async def test_emptied_etcd_is_not_filled_again(world: World) -> None:
     mine = await world.join()
     world.etcd = SimEtcd(world.loop.seed)
     world.store = SimStore(world.etcd)
@@ -122,7 +122,7 @@ async def test_an_etcd_that_lost_everything_is_not_filled_again(world: World) ->
 
 
 @run_with(in_world)
-async def test_another_nodes_directory_is_refused_before_etcd_is_asked(world: World) -> None:
+async def test_directory_of_another_node_is_refused_before_etcd_is_asked(world: World) -> None:
     await world.join(1)
     world.refusals = 1
     with pytest.raises(InvalidConfig, match="belongs to node 1, this is node 2"):
@@ -131,7 +131,7 @@ async def test_another_nodes_directory_is_refused_before_etcd_is_asked(world: Wo
 
 
 @run_with(in_world)
-async def test_an_etcd_that_comes_late_is_waited_for_and_that_is_said_once(world: World) -> None:
+async def test_late_etcd_is_waited_for_with_one_message(world: World) -> None:
     world.refusals = 30
     await world.join()
     assert len(world.said) == 1
@@ -140,7 +140,7 @@ async def test_an_etcd_that_comes_late_is_waited_for_and_that_is_said_once(world
 
 
 @run_with(in_world)
-async def test_an_etcd_that_does_not_come_is_named_and_the_directory_stays_empty(
+async def test_absent_etcd_is_named_and_the_directory_stays_empty(
     world: World,
 ) -> None:
     world.refusals = 1_000_000
@@ -151,7 +151,7 @@ async def test_an_etcd_that_does_not_come_is_named_and_the_directory_stays_empty
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_unknown_results_do_not_make_two_clusters(seed: int) -> None:
+def test_unknown_results_do_not_create_two_clusters(seed: int) -> None:
     async def main(loop: SimLoop) -> None:
         one, two = World(loop), World(loop)
         two.etcd, two.store = one.etcd, SimStore(one.etcd)
@@ -167,7 +167,7 @@ def test_unknown_results_do_not_make_two_clusters(seed: int) -> None:
 
 
 @run_with(in_world)
-async def test_a_directory_joins_only_what_it_has_seen_in_the_store(world: World) -> None:
+async def test_directory_joins_only_a_cluster_seen_in_the_store(world: World) -> None:
     world.etcd.down = True
     with pytest.raises(CannotJoin, match="does not answer"):
         await world.join()

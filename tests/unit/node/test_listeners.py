@@ -1,4 +1,4 @@
-"""Which ports a node opens, and which it must not."""
+"""Listeners that a node opens, and those it refuses."""
 
 import pytest
 
@@ -20,26 +20,26 @@ def found(**sets: str) -> list[ListenerEndpoint]:
     return endpoints(configs, "127.0.0.1", 9092, None)
 
 
-def test_unless_told_otherwise_there_is_one_that_asks_nobody() -> None:
+def test_default_is_one_plaintext_listener() -> None:
     only = ListenerEndpoint("PLAINTEXT", Protocol.PLAINTEXT, "127.0.0.1", 9092, "127.0.0.1", 0)
     assert found() == [only]
 
 
-def test_the_one_listener_is_advertised_as_told() -> None:
+def test_listener_advertises_the_configured_address() -> None:
     (only,) = found(advertised_listeners="PLAINTEXT://broker.example.com:443")
     assert (only.host, only.port) == ("127.0.0.1", 9092)
     assert (only.advertised_host, only.advertised_port) == ("broker.example.com", 443)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
-def test_in_a_cluster_nobody_is_told_to_connect_everywhere(host: str) -> None:
+def test_wildcard_address_is_not_advertised_in_a_cluster(host: str) -> None:
     with pytest.raises(InvalidConfig, match=r"advertised\.listeners=SSL://HOST:9093"):
         require_addresses(found(listeners=f"SSL://{host}:9093"))
     told = "SSL://broker.example.com:9093"
     require_addresses(found(listeners=f"SSL://{host}:9093", advertised_listeners=told))
 
 
-def test_the_one_that_other_nodes_use_comes_first() -> None:
+def test_inter_broker_listener_comes_first() -> None:
     listeners = "SASL_SSL://0.0.0.0:9093,INSIDE://10.0.0.1:9094"
     configs = BrokerConfigs(
         {
@@ -70,7 +70,7 @@ def test_the_one_that_other_nodes_use_comes_first() -> None:
         ({"listeners": "SSL://a:1", "listener_security_protocol_map": "SSL:TLS"}, "TLS"),
     ],
 )
-def test_listeners_that_make_no_sense_are_refused(sets: dict[str, str], why: str) -> None:
+def test_invalid_listeners_are_refused(sets: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
         found(**sets)
 
@@ -91,7 +91,7 @@ def test_listeners_that_make_no_sense_are_refused(sets: dict[str, str], why: str
         ("SASL_SSL://0.0.0.0:1,PLAINTEXT://0.0.0.0:2", "none", True),
     ],
 )
-def test_strangers_must_not_reach_a_port_that_asks_nobody(
+def test_open_listener_beyond_loopback_is_refused(
     listeners: str, auth: str, is_refused: bool
 ) -> None:
     configs = BrokerConfigs({"listeners": listeners, "ssl.client.auth": auth})
@@ -103,14 +103,14 @@ def test_strangers_must_not_reach_a_port_that_asks_nobody(
         refuse_open_listeners(opened, configs, "127.0.0.1")
 
 
-def test_http_beyond_loopback_needs_rights() -> None:
+def test_http_beyond_loopback_needs_an_authorizer() -> None:
     open_to_all = BrokerConfigs({})
     with pytest.raises(InvalidConfig, match="HTTP on"):
         refuse_open_listeners(found(), open_to_all, "0.0.0.0")
     refuse_open_listeners(found(), BrokerConfigs({"authorizer.class.name": "acl"}), "0.0.0.0")
 
 
-def test_http_beyond_loopback_needs_rights_that_hold_for_everything() -> None:
+def test_http_beyond_loopback_needs_acls_for_every_resource() -> None:
     sets = {"authorizer.class.name": "acl", "allow.everyone.if.no.acl.found": "true"}
     configs = BrokerConfigs(sets)
     found = endpoints(configs, "127.0.0.1", 9092, None)
@@ -131,6 +131,6 @@ def test_http_beyond_loopback_needs_rights_that_hold_for_everything() -> None:
         ),
     ],
 )
-def test_what_tls_needs_is_said(sets: dict[str, str], why: str) -> None:
+def test_incomplete_tls_settings_are_refused(sets: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
         tls_config(BrokerConfigs(sets))

@@ -62,9 +62,7 @@ def put_back(path: Path) -> None:
 
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "restored"])
 @on_a_loop
-async def test_metadata_that_went_back_is_refused_and_recovered(
-    tmp_path: Path, is_lost: bool
-) -> None:
+async def test_rolled_back_metadata_is_refused_and_recovered(tmp_path: Path, is_lost: bool) -> None:
     node = await started(tmp_path)
     await create(node, "early")
     early_id = await node.producer_ids.next()
@@ -102,7 +100,7 @@ async def test_metadata_that_went_back_is_refused_and_recovered(
 
 
 @on_a_loop
-async def test_without_the_file_topics_come_back_from_their_logs(tmp_path: Path) -> None:
+async def test_topics_are_recovered_from_logs_without_the_file(tmp_path: Path) -> None:
     """As directories of versions that wrote nothing down."""
     node = await started(tmp_path)
     topic_id = await create(node, "t")
@@ -124,7 +122,7 @@ async def test_without_the_file_topics_come_back_from_their_logs(tmp_path: Path)
 
 
 @on_a_loop
-async def test_metadata_that_is_well_is_left_alone(tmp_path: Path) -> None:
+async def test_intact_metadata_is_not_recovered(tmp_path: Path) -> None:
     node = await started(tmp_path)
     await create(node, "t")
     await node.stop()
@@ -136,7 +134,7 @@ async def test_metadata_that_is_well_is_left_alone(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_a_topic_is_written_down_before_it_is_served(tmp_path: Path) -> None:
+async def test_topic_is_recorded_before_it_is_served(tmp_path: Path) -> None:
     node = await started(tmp_path)
     gate = asyncio.Event()
     real = node.memory._workers

@@ -82,7 +82,7 @@ async def running(config: NodeConfig, test: Callable[[Node, str], Awaitable[None
 # -- starting and stopping --------------------------------------------------------------------
 
 
-def test_a_node_serves_and_remembers(tmp_path: Path) -> None:
+def test_node_serves_and_persists(tmp_path: Path) -> None:
     async def first(node: Node, kafka: str) -> None:
         await create(node)
         replies = await exchange(kafka, produce_frame(1), produce_frame(2))
@@ -97,7 +97,7 @@ def test_a_node_serves_and_remembers(tmp_path: Path) -> None:
     asyncio.run(running(config_of(tmp_path), second))
 
 
-def test_the_clean_marker_is_there_only_between_a_stop_and_a_start(tmp_path: Path) -> None:
+def test_clean_marker_exists_only_between_a_stop_and_a_start(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         assert not marker(tmp_path).exists()
 
@@ -106,7 +106,7 @@ def test_the_clean_marker_is_there_only_between_a_stop_and_a_start(tmp_path: Pat
         assert marker(tmp_path).exists()
 
 
-def test_a_start_after_a_crash_says_what_it_waits_for(
+def test_start_after_a_crash_logs_the_reason_for_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_a_start_after_a_crash_says_what_it_waits_for(
     assert "the last stop was not clean: checking logs before serving" in caplog.text
 
 
-def test_the_same_cluster_is_found_again(tmp_path: Path) -> None:
+def test_cluster_id_survives_a_restart(tmp_path: Path) -> None:
     ids: list[str] = []
 
     async def check(node: Node, kafka: str) -> None:
@@ -129,7 +129,7 @@ def test_the_same_cluster_is_found_again(tmp_path: Path) -> None:
     assert ids[0] == ids[1] != ""
 
 
-def test_everything_appended_is_on_disk_after_a_stop(tmp_path: Path) -> None:
+def test_appended_records_are_on_disk_after_a_stop(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         await create(node)
         for _ in range(100):
@@ -144,7 +144,7 @@ def test_everything_appended_is_on_disk_after_a_stop(tmp_path: Path) -> None:
     asyncio.run(running(config_of(tmp_path), again))
 
 
-def test_a_node_may_be_stopped_twice(tmp_path: Path) -> None:
+def test_node_may_be_stopped_twice(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         await node.stop()
 
@@ -152,7 +152,7 @@ def test_a_node_may_be_stopped_twice(tmp_path: Path) -> None:
     assert marker(tmp_path).exists()
 
 
-def test_a_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
+def test_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         assert node.ctx.fetch.fetch_bytes_max == 1_000_000
         values = {"message.max.bytes": "5000"}
@@ -167,7 +167,7 @@ def test_a_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
     asyncio.run(running(config, check))
 
 
-def test_a_changed_limit_of_connections_reaches_the_port(tmp_path: Path) -> None:
+def test_changed_connection_limit_reaches_the_listener(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         values = {"max.connections.per.ip.overrides": "127.0.0.1:0"}
         edit = config_changes.replacing(Scope.BROKER, values)
@@ -180,7 +180,7 @@ def test_a_changed_limit_of_connections_reaches_the_port(tmp_path: Path) -> None
     asyncio.run(running(config_of(tmp_path), check))
 
 
-def test_as_many_fetch_sessions_are_kept_as_told(tmp_path: Path) -> None:
+def test_fetch_session_cache_follows_its_config(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         wanted = [Followed("t", 0, 0, 1, -1, -1)]
         opened = [node.ctx.fetch.fetch_sessions.open(wanted, False, 0.0) for _ in range(3)]
@@ -190,7 +190,7 @@ def test_as_many_fetch_sessions_are_kept_as_told(tmp_path: Path) -> None:
     asyncio.run(running(config, check))
 
 
-def test_a_parked_fetch_does_not_keep_a_node_from_stopping(tmp_path: Path) -> None:
+def test_parked_fetch_does_not_delay_a_stop(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         await create(node)
         waiting = asyncio.ensure_future(exchange(kafka, fetch_frame(1, wait_ms=60_000)))
@@ -212,7 +212,7 @@ def test_a_parked_fetch_does_not_keep_a_node_from_stopping(tmp_path: Path) -> No
     ("which", "flag"), [("kafka_port", "--kafka-port"), ("http_port", "--http-port")]
 )
 @run_with(in_new_loop)
-async def test_a_port_in_use_is_named_and_everything_is_given_back(
+async def test_port_in_use_is_named_and_resources_are_released(
     *, tmp_path: Path, which: str, flag: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -233,12 +233,12 @@ async def _nothing(node: Node, kafka: str) -> None:
 
 
 @run_with(in_new_loop)
-async def test_an_address_that_is_not_ours_is_said(*, tmp_path: Path) -> None:
+async def test_foreign_listen_address_is_refused(*, tmp_path: Path) -> None:
     with pytest.raises(NodeFailed, match=r"cannot listen on 192\.0\.2\.1:0.*--host"):
         await Node(config_of(tmp_path, host="192.0.2.1")).start()
 
 
-def test_where_data_and_listeners_are_is_told_truly(tmp_path: Path) -> None:
+def test_described_configs_show_data_and_listeners(tmp_path: Path) -> None:
     async def test(node: Node, _: str) -> None:
         assert node.configs.items("log.dirs") == (str(tmp_path / "data"),)
         assert node.configs.items("listeners") == ("PLAINTEXT://127.0.0.1:0",)
@@ -247,7 +247,7 @@ def test_where_data_and_listeners_are_is_told_truly(tmp_path: Path) -> None:
     asyncio.run(running(config_of(tmp_path, node_id=4), test))
 
 
-def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:
+def test_data_path_that_is_not_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
 
     async def scenario() -> None:
@@ -257,7 +257,7 @@ def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_directory_in_use_is_refused_and_its_user_is_named(tmp_path: Path) -> None:
+def test_directory_in_use_is_refused_with_its_user(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
             await Node(config_of(tmp_path)).start()
@@ -267,7 +267,7 @@ def test_a_directory_in_use_is_refused_and_its_user_is_named(tmp_path: Path) -> 
 
 
 @run_with(in_new_loop)
-async def test_the_directory_of_another_node_is_refused(*, tmp_path: Path) -> None:
+async def test_directory_of_another_node_is_refused(*, tmp_path: Path) -> None:
     await running(config_of(tmp_path, node_id=1), _nothing)
     with pytest.raises(InvalidConfig, match="belongs to node 1, this is node 2"):
         await Node(config_of(tmp_path, node_id=2)).start()
@@ -276,7 +276,7 @@ async def test_the_directory_of_another_node_is_refused(*, tmp_path: Path) -> No
 
 
 @run_with(in_new_loop)
-async def test_a_damaged_owner_file_is_refused_and_the_lock_released(*, tmp_path: Path) -> None:
+async def test_damaged_owner_file_is_refused_and_the_lock_released(*, tmp_path: Path) -> None:
     await running(config_of(tmp_path), _nothing)
     meta = tmp_path / "data" / data_directory.META
     good = meta.read_bytes()
@@ -297,7 +297,7 @@ async def test_metadata_of_another_cluster_is_refused(*, tmp_path: Path) -> None
         await Node(config_of(tmp_path)).start()
 
 
-def test_a_wrong_broker_config_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
+def test_invalid_broker_config_is_refused_before_any_change(tmp_path: Path) -> None:
     async def check() -> None:
         with pytest.raises(InvalidConfig):
             Node(config_of(tmp_path, overrides={"num.partitions": "none"}))
@@ -325,7 +325,7 @@ class BrokenSync:
         pass
 
 
-def test_a_failed_sync_stops_the_node_without_a_clean_marker(tmp_path: Path) -> None:
+def test_failed_sync_stops_the_node_without_a_clean_marker(tmp_path: Path) -> None:
     addresses: list[str] = []
 
     async def check() -> None:
@@ -353,7 +353,7 @@ def test_a_failed_sync_stops_the_node_without_a_clean_marker(tmp_path: Path) -> 
     asyncio.run(running(config_of(tmp_path), again))
 
 
-def test_a_sync_that_fails_while_the_node_stops_leaves_no_marker(tmp_path: Path) -> None:
+def test_sync_failing_during_a_stop_leaves_no_marker(tmp_path: Path) -> None:
     async def check() -> None:
         node = Node(config_of(tmp_path))
         await node.start()
@@ -367,7 +367,7 @@ def test_a_sync_that_fails_while_the_node_stops_leaves_no_marker(tmp_path: Path)
     assert not marker(tmp_path).exists()
 
 
-def test_a_background_task_that_dies_fails_the_node(tmp_path: Path) -> None:
+def test_failed_background_task_fails_the_node(tmp_path: Path) -> None:
     async def check() -> None:
         node = Node(config_of(tmp_path))
         await node.start()
@@ -384,11 +384,11 @@ def test_a_background_task_that_dies_fails_the_node(tmp_path: Path) -> None:
     assert not marker(tmp_path).exists()
 
 
-# -- serving until told to stop ---------------------------------------------------------------
+# -- serving until a signal -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_stops_the_node_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     ready: list[tuple[str, str]] = []
 
     def announce(kafka: str, http: str) -> None:
@@ -401,7 +401,7 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert marker(tmp_path).exists()
 
 
-def test_serving_ends_with_what_made_the_node_fail(
+def test_serve_ends_with_the_failure_of_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Node] = []
@@ -421,7 +421,7 @@ def test_serving_ends_with_what_made_the_node_fail(
     assert not marker(tmp_path).exists()
 
 
-def test_acknowledgements_leave_before_it_stops(tmp_path: Path) -> None:
+def test_acknowledgements_are_sent_before_a_stop(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         await create(node)
         partition = node.partitions.get("t", 0)

@@ -22,7 +22,7 @@ from simulation.disk import SimDisk
         (9, LifeRecord(3, "another"), True),
     ],
 )
-def test_a_directory_that_the_last_life_did_not_leave_is_older(
+def test_directory_not_left_by_the_last_run_is_older(
     here: int, last: LifeRecord | None, older: bool
 ) -> None:
     assert is_older(here, "d", last) is older
@@ -39,13 +39,13 @@ def test_a_directory_that_the_last_life_did_not_leave_is_older(
         (9, LifeRecord(3, "another"), False),
     ],
 )
-def test_a_store_that_lacks_a_life_of_this_directory_is_noticed(
+def test_store_that_lacks_a_life_of_this_directory_is_noticed(
     here: int, last: LifeRecord | None, unknown: bool
 ) -> None:
     assert is_unknown(here, "d", last) is unknown
 
 
-def test_every_life_is_above_all_before_it() -> None:
+def test_next_run_number_exceeds_all_earlier_ones() -> None:
     assert next_life(0, "d", None) == LifeRecord(1, "d")
     assert next_life(7, "d", LifeRecord(3, "d")).number == 8
     assert next_life(3, "d", LifeRecord(7, "x")) == LifeRecord(8, "d")
@@ -58,7 +58,7 @@ def new_disk() -> SimDisk:
     return disk
 
 
-def test_a_number_survives_a_power_cut_and_none_is_made_of_a_damaged_file() -> None:
+def test_run_number_survives_a_power_cut_and_a_damaged_file_is_zero() -> None:
     disk = new_disk()
     assert data_directory.read_life(disk, "data") == 0
     data_directory.write_life(disk, "data", 12)
@@ -69,7 +69,7 @@ def test_a_number_survives_a_power_cut_and_none_is_made_of_a_damaged_file() -> N
 
 
 @pytest.mark.parametrize(("life", "is_trusted"), [(4, True), (3, False), (5, False)])
-def test_a_clean_stop_counts_only_for_the_life_that_made_it(life: int, is_trusted: bool) -> None:
+def test_clean_stop_counts_only_for_the_run_that_made_it(life: int, is_trusted: bool) -> None:
     disk = new_disk()
     data_directory.leave_clean_states(disk, "data", {}, 4)
     assert (data_directory.take_clean_states(disk, "data", life) is not None) is is_trusted

@@ -3,7 +3,7 @@
 from penstock.runtime.blocking import SteadyClock
 
 
-def test_after_a_sleep_it_is_later_by_as_much() -> None:
+def test_sleep_advances_the_clock_by_its_duration() -> None:
     clock = SteadyClock()
     before_s = clock.now_s()
     clock.sleep(0.005)

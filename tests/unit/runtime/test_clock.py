@@ -6,7 +6,7 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 
 
-def test_the_clock_counts_milliseconds_since_1970() -> None:
+def test_clock_counts_milliseconds_since_1970() -> None:
     before = time.time_ns() // 1_000_000
     assert before <= SystemClock().now_ms() <= time.time_ns() // 1_000_000
 

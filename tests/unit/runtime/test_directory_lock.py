@@ -8,7 +8,7 @@ import pytest
 from penstock.runtime.directory_lock import DirectoryLock, InUse
 
 
-def test_a_directory_has_one_holder_at_a_time(tmp_path: Path) -> None:
+def test_directory_has_one_holder_at_a_time(tmp_path: Path) -> None:
     directory = str(tmp_path / "data")
     held = DirectoryLock(directory)
     with pytest.raises(InUse, match=f"process {os.getpid()}"):
@@ -32,7 +32,7 @@ def test_every_directory_that_was_made_is_synced_into_its_parent(
     assert len(synced) == 2, "what was there needs nothing"
 
 
-def test_a_created_directory_is_private_to_its_owner(tmp_path: Path) -> None:
+def test_created_directory_is_private_to_its_owner(tmp_path: Path) -> None:
     DirectoryLock(str(tmp_path / "a" / "b")).release()
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "a").stat().st_mode & 0o077, "others may pass"

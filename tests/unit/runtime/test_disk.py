@@ -46,7 +46,9 @@ def drop_pages(path: str) -> None:
     os.close(fd)
 
 
-def test_appended_buffers_are_read_back_where_append_said(disk: LocalDisk, tmp_path: Path) -> None:
+def test_appended_buffers_are_read_back_at_the_returned_position(
+    disk: LocalDisk, tmp_path: Path
+) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     assert file.append([b"one", memoryview(b"two")]) == 0
     assert file.append([bytearray(b"three")]) == 6
@@ -65,9 +67,7 @@ def test_more_buffers_than_one_system_call_takes_are_all_written(
     assert file.read(1, 20000) == b"".join(b"%04d" % i for i in range(3000))
 
 
-def test_a_short_write_is_undone_before_the_error_is_raised(
-    disk: LocalDisk, tmp_path: Path
-) -> None:
+def test_short_write_is_undone_before_the_error_is_raised(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([b"x" * 900])
     with small_files(), pytest.raises(OSError, match="File too large"):
@@ -88,7 +88,7 @@ def test_opening_a_missing_file_fails_and_creating_keeps_content(
     assert disk.open(f"{tmp_path}/a").read(0, 10) == b"oldnew"
 
 
-def test_a_cached_read_returns_bytes_just_written(disk: LocalDisk, tmp_path: Path) -> None:
+def test_cached_read_returns_bytes_just_written(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     data = os.urandom(3 * disk_module.SCRATCH_BYTES // 2)
     file.append([data])
@@ -100,7 +100,7 @@ def test_a_cached_read_returns_bytes_just_written(disk: LocalDisk, tmp_path: Pat
         assert file.read_cached(len(data), 5) == b""
 
 
-def test_a_cached_read_returns_none_for_uncached_bytes(disk: LocalDisk, tmp_path: Path) -> None:
+def test_cached_read_returns_none_for_uncached_bytes(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([os.urandom(1 << 20)])
     file.sync()
@@ -131,8 +131,8 @@ def test_recently_probed_pages_are_sent_without_another_probe(
         assert file.send_to(near.fileno(), first, size - first) is None
 
 
-def test_a_range_beyond_the_end_of_file_is_not_at_hand(disk: LocalDisk, tmp_path: Path) -> None:
-    """Whoever promised more than there is must find out before the first byte has left."""
+def test_range_beyond_the_end_of_file_is_not_at_hand(disk: LocalDisk, tmp_path: Path) -> None:
+    """A caller that promised too many bytes must find out before the first one is sent."""
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([bytes(100_000)])
     assert file.is_at_hand(0, 100_000)
@@ -162,7 +162,7 @@ def test_clean_files_beyond_the_bound_are_closed_and_come_back(
     assert disk.open_files == 4
 
 
-def test_a_dirty_file_is_never_closed_by_the_bound(disk: LocalDisk, tmp_path: Path) -> None:
+def test_dirty_file_is_never_closed_by_the_bound(disk: LocalDisk, tmp_path: Path) -> None:
     files = [disk.open(f"{tmp_path}/{i}", create=True) for i in range(10)]
     for file in files:
         file.append([b"x"])
@@ -177,7 +177,7 @@ def test_a_dirty_file_is_never_closed_by_the_bound(disk: LocalDisk, tmp_path: Pa
     assert [file.read(0, 1) for file in files] == [b"x"] * 10
 
 
-def test_a_descriptor_in_use_by_another_thread_outlives_its_file(
+def test_descriptor_in_use_by_another_thread_outlives_its_file(
     disk: LocalDisk, tmp_path: Path
 ) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
@@ -224,9 +224,7 @@ def test_readers_in_threads_survive_a_storm_of_evictions(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("evicted", [False, True])
-def test_a_file_follows_renames_of_itself_and_of_its_directory(
-    tmp_path: Path, evicted: bool
-) -> None:
+def test_file_follows_renames_of_itself_and_of_its_directory(tmp_path: Path, evicted: bool) -> None:
     disk = LocalDisk(open_files_max=1)
     disk.mkdir(f"{tmp_path}/t")
     file = disk.open(f"{tmp_path}/t/a", create=True)
@@ -242,7 +240,7 @@ def test_a_file_follows_renames_of_itself_and_of_its_directory(
     assert file.read(0, 10) == b"mine"
 
 
-def test_a_rename_looks_only_at_files_of_its_directory(disk: LocalDisk, tmp_path: Path) -> None:
+def test_rename_looks_only_at_files_of_its_directory(disk: LocalDisk, tmp_path: Path) -> None:
     opened = []
     for name in ("t", "u", "v/w"):
         disk.mkdir(f"{tmp_path}/{name}")
@@ -256,7 +254,7 @@ def test_a_rename_looks_only_at_files_of_its_directory(disk: LocalDisk, tmp_path
 
 
 @pytest.mark.parametrize("how", ["unlinked", "replaced"])
-def test_a_file_stays_readable_after_its_name_is_gone(tmp_path: Path, how: str) -> None:
+def test_file_stays_readable_after_its_name_is_gone(tmp_path: Path, how: str) -> None:
     disk = LocalDisk(open_files_max=1)
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([b"mine"])
@@ -273,9 +271,7 @@ def test_a_file_stays_readable_after_its_name_is_gone(tmp_path: Path, how: str) 
     file.close()
 
 
-def test_after_a_failed_sync_the_file_never_claims_to_be_synced(
-    disk: LocalDisk, tmp_path: Path
-) -> None:
+def test_file_never_counts_as_synced_after_a_failed_sync(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([b"x"])
     good = file._descriptor

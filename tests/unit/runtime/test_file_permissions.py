@@ -22,7 +22,7 @@ from penstock.runtime.file_permissions import Readers, readers_of
         (0o666, Readers.EVERY_USER),
     ],
 )
-def test_the_mode_says_who(tmp_path: Path, mode: int, readers: Readers) -> None:
+def test_readers_follow_the_file_mode(tmp_path: Path, mode: int, readers: Readers) -> None:
     file = tmp_path / "key.pem"
     file.touch()
     file.chmod(mode)
@@ -53,6 +53,6 @@ def test_files_in_a_closed_directory_are_private(
     assert readers_of(str(link), str(tmp_path)) is readers, "what it leads to counts"
 
 
-def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
+def test_missing_file_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         readers_of(str(tmp_path / "none"))

@@ -41,22 +41,22 @@ def address() -> Iterator[str]:
         thread.join()
 
 
-def test_a_response_is_returned_with_any_status(address: str) -> None:
+def test_response_is_returned_with_any_status(address: str) -> None:
     told = {"x-told": "told "}
     assert ask_web("POST", f"{address}/x", b"body", told, 10.0) == (200, b"told body")
     assert ask_web("POST", f"{address}/missing", b"", told, 10.0) == (404, b"told ")
 
 
-def test_it_is_not_sent_elsewhere(address: str) -> None:
+def test_post_does_not_follow_redirects(address: str) -> None:
     assert ask_web("POST", f"{address}/moved", b"", {}, 10.0) == (302, b"")
 
 
-def test_an_answer_has_a_limit(address: str) -> None:
+def test_answer_has_a_limit(address: str) -> None:
     with pytest.raises(OSError, match="larger than"):
         ask_web("POST", f"{address}/large", b"", {}, 10.0)
 
 
-def test_only_the_web_is_asked() -> None:
+def test_only_http_urls_are_accepted() -> None:
     with pytest.raises(ValueError, match="invalid URL"):
         ask_web("GET", "file:///etc/hostname", None, {}, 1.0)
 
@@ -84,13 +84,13 @@ def test_https_loopback_and_files_are_read(url: str) -> None:
         "",
     ],
 )
-def test_only_https_and_files_are_read(url: str) -> None:
+def test_only_https_and_file_urls_are_read(url: str) -> None:
     assert not is_readable(url)
     with pytest.raises(Refused):
         read_document(url)
 
 
-def test_a_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
+def test_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_bytes(b"{}")
     assert read_document(path.as_uri()) == b"{}"

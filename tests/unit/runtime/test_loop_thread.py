@@ -25,7 +25,7 @@ def test_coroutines_run_on_one_thread_for_all_callers() -> None:
     thread.close()
 
 
-def test_an_exception_of_a_coroutine_reaches_the_caller() -> None:
+def test_exception_of_a_coroutine_reaches_the_caller() -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -35,7 +35,7 @@ def test_an_exception_of_a_coroutine_reaches_the_caller() -> None:
     thread.close()
 
 
-def test_a_call_that_takes_too_long_is_cancelled() -> None:
+def test_call_that_takes_too_long_is_cancelled() -> None:
     ended = threading.Event()
 
     async def wait() -> None:
@@ -51,7 +51,7 @@ def test_a_call_that_takes_too_long_is_cancelled() -> None:
     thread.close()
 
 
-def test_nothing_runs_after_the_end_nor_on_the_thread_itself() -> None:
+def test_closed_thread_runs_nothing_and_calls_do_not_nest() -> None:
     thread = LoopThread()
 
     async def nested() -> None:

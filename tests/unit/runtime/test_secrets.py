@@ -32,12 +32,12 @@ def test_each_source_gives_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("command:printf '\\377'", "not ASCII text"),
     ],
 )
-def test_an_unreadable_secret_is_reported_with_the_reason(source: str, why: str) -> None:
+def test_unreadable_secret_is_reported_with_the_reason(source: str, why: str) -> None:
     with pytest.raises(NoSecret, match=why):
         read_secret(source)
 
 
-def test_a_command_runs_without_a_shell_and_its_output_is_not_shown() -> None:
+def test_command_runs_without_a_shell_and_its_output_is_not_shown() -> None:
     assert read_secret("command:echo a; echo b") == "a; echo b\n"
     program = f"{sys.executable} -c \"print('sesame'); raise SystemExit(3)\""
     with pytest.raises(NoSecret) as failed:
@@ -45,7 +45,7 @@ def test_a_command_runs_without_a_shell_and_its_output_is_not_shown() -> None:
     assert "sesame" not in str(failed.value)
 
 
-def test_a_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "COMMAND_SECONDS_MAX", 0.05)
     with pytest.raises(NoSecret, match="did not end"):
         read_secret("command:sleep 60")

@@ -13,7 +13,7 @@ from penstock.runtime.sqlite_store import SqliteStore
 from tests.run_with import in_new_loop, run_with
 
 
-def test_a_restart_keeps_keys_revisions_and_leases(tmp_path: Path) -> None:
+def test_restart_keeps_keys_revisions_and_leases(tmp_path: Path) -> None:
     async def first() -> int:
         store = await SqliteStore.open(f"{tmp_path}/m.db")
         lease = await store.grant(60_000)
@@ -44,7 +44,7 @@ def test_a_restart_keeps_keys_revisions_and_leases(tmp_path: Path) -> None:
     asyncio.run(second(asyncio.run(first())))
 
 
-def test_a_lease_that_is_not_renewed_expires_after_a_restart(tmp_path: Path) -> None:
+def test_lease_that_is_not_renewed_expires_after_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         store = await SqliteStore.open(f"{tmp_path}/m.db")
         lease = await store.grant(50)
@@ -63,7 +63,7 @@ def test_a_lease_that_is_not_renewed_expires_after_a_restart(tmp_path: Path) -> 
 
 
 @run_with(in_new_loop)
-async def test_only_the_owner_can_read_the_store(*, tmp_path: Path) -> None:
+async def test_store_is_readable_by_its_owner_only(*, tmp_path: Path) -> None:
     path = tmp_path / "m.db"
 
     def rights() -> set[int]:
@@ -80,7 +80,7 @@ async def test_only_the_owner_can_read_the_store(*, tmp_path: Path) -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_second_process_on_the_same_file_does_not_start(*, tmp_path: Path) -> None:
+async def test_second_process_on_the_same_file_does_not_start(*, tmp_path: Path) -> None:
     store = await SqliteStore.open(f"{tmp_path}/m.db")
     with pytest.raises(OSError, match="locked") as caught:
         await SqliteStore.open(f"{tmp_path}/m.db")
@@ -89,7 +89,7 @@ async def test_a_second_process_on_the_same_file_does_not_start(*, tmp_path: Pat
 
 
 @run_with(in_new_loop)
-async def test_the_file_is_set_up_to_survive_a_power_cut(*, tmp_path: Path) -> None:
+async def test_file_is_set_up_to_survive_a_power_cut(*, tmp_path: Path) -> None:
     store = await SqliteStore.open(f"{tmp_path}/m.db")
     ask = store._database.execute
     assert (await store._thread.run(ask, "PRAGMA journal_mode")).fetchone()[0] == "wal"
@@ -97,14 +97,14 @@ async def test_the_file_is_set_up_to_survive_a_power_cut(*, tmp_path: Path) -> N
     await store.close()
 
 
-def test_a_file_that_is_no_store_is_corrupt_and_left_alone(tmp_path: Path) -> None:
+def test_file_of_another_format_is_corrupt_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "m.db").write_bytes(b"something else" * 1000)
     with pytest.raises(Corrupt):
         asyncio.run(_open(f"{tmp_path}/m.db"))
     assert (tmp_path / "m.db").read_bytes() == b"something else" * 1000
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+def test_newer_format_is_refused(tmp_path: Path) -> None:
     database = sqlite3.connect(f"{tmp_path}/m.db")
     database.execute("PRAGMA user_version=99")
     database.close()
@@ -113,7 +113,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_full_disk_fails_the_change_and_not_the_store(*, tmp_path: Path) -> None:
+async def test_full_disk_fails_the_change_and_not_the_store(*, tmp_path: Path) -> None:
     store = await SqliteStore.open(f"{tmp_path}/m.db")
     await store.commit([], [Put("a", b"1")])
     ask = store._database.execute
@@ -129,7 +129,7 @@ async def test_a_full_disk_fails_the_change_and_not_the_store(*, tmp_path: Path)
 
 
 @run_with(in_new_loop)
-async def test_an_error_of_the_disk_fails_every_later_change(*, tmp_path: Path) -> None:
+async def test_error_of_the_disk_fails_every_later_change(*, tmp_path: Path) -> None:
     store = await SqliteStore.open(f"{tmp_path}/m.db")
     await store.commit([], [Put("a", b"1")])
     await store._thread.run(store._database.execute, "DROP TABLE entries")

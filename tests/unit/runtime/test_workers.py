@@ -20,7 +20,7 @@ async def test_work_runs_in_another_thread_and_its_result_comes_back() -> None:
 
 
 @run_with(in_new_loop)
-async def test_an_error_is_raised_in_the_awaiting_task() -> None:
+async def test_error_is_raised_in_the_awaiting_task() -> None:
     workers = ThreadWorkers(1)
     with pytest.raises(ZeroDivisionError):
         await workers.run(divmod, 1, 0)
@@ -31,7 +31,7 @@ async def test_an_error_is_raised_in_the_awaiting_task() -> None:
 
 
 @run_with(in_new_loop)
-async def test_one_thread_keeps_the_order() -> None:
+async def test_single_thread_keeps_the_order() -> None:
     workers = ThreadWorkers(1)
     done: list[int] = []
     futures = [workers.run(done.append, i) for i in range(200)]
@@ -41,7 +41,7 @@ async def test_one_thread_keeps_the_order() -> None:
 
 
 @run_with(in_new_loop)
-async def test_no_more_threads_start_than_are_allowed_or_needed() -> None:
+async def test_threads_are_limited_and_started_on_demand() -> None:
     workers = ThreadWorkers(3, name="few")
     for _ in range(5):
         await workers.run(abs, 1)
@@ -55,7 +55,7 @@ async def test_no_more_threads_start_than_are_allowed_or_needed() -> None:
 
 
 @run_with(in_new_loop)
-async def test_beyond_the_bound_work_is_refused_and_room_comes_back() -> None:
+async def test_work_beyond_the_limit_is_refused_until_capacity_returns() -> None:
     workers = ThreadWorkers(1, waiting_max=2)
     gate = threading.Event()
     first, second = workers.run(gate.wait), workers.run(abs, -2)
@@ -69,7 +69,7 @@ async def test_beyond_the_bound_work_is_refused_and_room_comes_back() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_cancelled_call_does_not_disturb_the_others() -> None:
+async def test_cancelled_call_does_not_affect_others() -> None:
     workers = ThreadWorkers(1)
     gate = threading.Event()
     first, second = workers.run(gate.wait), workers.run(abs, -2)

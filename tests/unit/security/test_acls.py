@@ -34,7 +34,7 @@ def rules(lists: Mapping[Resource, tuple[AclEntry, ...]], **more: object) -> Acc
     return AccessControl(lists, **more)  # type: ignore[arg-type]
 
 
-def test_nobody_may_do_what_no_binding_allows() -> None:
+def test_operation_without_a_binding_is_denied() -> None:
     found = rules({Resource(TOPIC, "orders"): (allow(READ),)})
     assert found.allows(BOB, READ, TOPIC, "orders")
     assert not found.allows(BOB, WRITE, TOPIC, "orders")
@@ -43,21 +43,21 @@ def test_nobody_may_do_what_no_binding_allows() -> None:
     assert not found.allows(BOB, READ, GROUP, "orders")
 
 
-def test_a_prefix_covers_every_name_that_begins_with_it() -> None:
+def test_prefix_covers_every_name_that_begins_with_it() -> None:
     found = rules({Resource(TOPIC, "team-", Pattern.PREFIXED): (allow(WRITE),)})
     assert found.allows(BOB, WRITE, TOPIC, "team-")
     assert found.allows(BOB, WRITE, TOPIC, "team-orders")
     assert not found.allows(BOB, WRITE, TOPIC, "tea")
 
 
-def test_the_wildcard_covers_every_name_but_a_literal_star_is_no_prefix() -> None:
+def test_wildcard_covers_every_name_and_a_literal_star_is_not_a_prefix() -> None:
     found = rules({Resource(TOPIC, "*"): (allow(WRITE),)})
     assert found.allows(BOB, WRITE, TOPIC, "anything")
     found = rules({Resource(TOPIC, "*", Pattern.PREFIXED): (allow(WRITE),)})
     assert not found.allows(BOB, WRITE, TOPIC, "anything")
 
 
-def test_one_denial_outweighs_every_permission() -> None:
+def test_denial_overrides_every_permission() -> None:
     found = rules(
         {
             Resource(TOPIC, "*"): (allow(ALL_OPERATIONS), allow(READ)),
@@ -77,13 +77,13 @@ def test_reading_includes_describing_and_denying_to_read_does_not() -> None:
     assert both.allows(BOB, DESCRIBE, TOPIC, "b")
 
 
-def test_a_host_limits_a_binding() -> None:
+def test_host_limits_a_binding() -> None:
     found = rules({Resource(TOPIC, "a"): (allow(READ, host="10.0.0.1"),)})
     assert found.allows(BOB, READ, TOPIC, "a", "10.0.0.1")
     assert not found.allows(BOB, READ, TOPIC, "a", "10.0.0.2")
 
 
-def test_super_users_may_do_everything_even_what_is_denied() -> None:
+def test_super_users_may_do_everything_even_if_denied() -> None:
     found = rules(
         {Resource(TOPIC, "a"): (deny(ALL_OPERATIONS, ANY_PRINCIPAL),)}, super_users=["User:admin"]
     )
@@ -115,7 +115,7 @@ def test_some_name_is_allowed_unless_everything_that_is_allowed_is_denied() -> N
     assert not found.allows_some(BOB, WRITE, TOPIC)
 
 
-def test_a_filter_that_matches_finds_every_binding_that_applies_to_a_name() -> None:
+def test_filter_that_matches_finds_every_binding_that_applies_to_a_name() -> None:
     match = Filter(TOPIC, "orders", Pattern.MATCH)
     assert match.takes_resource(Resource(TOPIC, "orders"))
     assert match.takes_resource(Resource(TOPIC, "*"))
@@ -147,7 +147,7 @@ resources = st.builds(
     st.sampled_from([READ, WRITE, DESCRIBE]),
     st.sampled_from(["h", "i"]),
 )
-def test_the_index_agrees_with_reading_every_binding(
+def test_index_agrees_with_reading_every_binding(
     lists: dict[Resource, tuple[AclEntry, ...]], name: str, operation: Operation, host: str
 ) -> None:
     applying = [
@@ -167,6 +167,6 @@ def test_the_index_agrees_with_reading_every_binding(
     assert answer == (is_allowed and not is_denied)
 
 
-def test_any_is_what_kafka_numbers_it() -> None:
+def test_any_has_its_kafka_number() -> None:
     assert ANY == 1
     assert ALL_OPERATIONS == 2

@@ -16,7 +16,7 @@ def deed(outcome: str = DONE, action: str = "CreateTopics", **more: object) -> D
     return Deed("kafka", "User:ann", "10.0.0.1", action, outcome, **more)  # type: ignore[arg-type]
 
 
-def test_an_entry_says_who_what_where_and_when() -> None:
+def test_entry_has_principal_action_resource_and_time() -> None:
     trail = Trail(3)
     trail.note(deed(resources=("topic:a",), codes=("X",)), 1000)
     (entry,) = trail.take(10, 1000)
@@ -31,7 +31,7 @@ def test_an_entry_says_who_what_where_and_when() -> None:
     assert trail.take(10, 1000) == []
 
 
-def test_what_was_done_is_always_written_and_floods_of_denials_are_counted() -> None:
+def test_actions_are_always_written_and_repeated_denials_counted() -> None:
     trail = Trail(1)
     for at in range(100):
         trail.note(deed(), at)
@@ -44,7 +44,7 @@ def test_what_was_done_is_always_written_and_floods_of_denials_are_counted() -> 
     assert later.suppressed == 99
 
 
-def test_what_a_window_left_out_is_told_when_it_is_over_though_nothing_comes_after() -> None:
+def test_suppressed_entries_are_reported_when_the_window_ends() -> None:
     trail = Trail(1)
     for at in range(5):
         trail.note(deed(DENIED), at)
@@ -65,14 +65,14 @@ def test_other_people_actions_and_resources_are_not_counted_together() -> None:
     assert len(trail.take(10, 0)) == 4
 
 
-def test_a_frequent_deed_is_counted_as_a_denial_is() -> None:
+def test_frequent_deed_is_counted_as_a_denial_is() -> None:
     trail = Trail(1)
     for _ in range(10):
         trail.note(deed(is_frequent=True), 0)
     assert len(trail.take(100, 0)) == 1
 
 
-def test_everything_is_bounded_and_what_is_lost_is_said() -> None:
+def test_audit_queue_is_bounded_and_reports_losses() -> None:
     trail = Trail(1)
     names = tuple(f"topic:{number}" for number in range(RESOURCES_MAX + 7))
     trail.note(deed(action="x" * 10_000, resources=names), 0)
@@ -87,7 +87,7 @@ def test_everything_is_bounded_and_what_is_lost_is_said() -> None:
     assert trail.lost == 0
 
 
-def test_the_windows_are_bounded_too() -> None:
+def test_windows_are_bounded_too() -> None:
     trail = Trail(1)
     for number in range(audit_entries.WINDOWS_MAX + 10):
         trail.note(deed(DENIED, resources=(f"topic:{number}",)), 0)

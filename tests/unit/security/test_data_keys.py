@@ -19,13 +19,13 @@ def opened(made: DataKeys, sealed: bytes, associated: bytes = b"") -> bytes:
     return bytes(room)
 
 
-def test_what_is_sealed_can_be_opened_with_the_same_root() -> None:
+def test_sealed_data_is_opened_with_the_same_root_key() -> None:
     sealed = keys().incarnate(b"a" * 12).seal(b"content", b"about it")
     assert b"content" not in sealed
     assert opened(keys(), sealed, b"about it") == b"content"
 
 
-def test_the_same_content_never_looks_the_same() -> None:
+def test_same_content_never_looks_the_same() -> None:
     made = keys()
     one, other = made.incarnate(b"a" * 12), made.incarnate(b"b" * 12)
     sealed = {one.seal(b"content", b"") for _ in range(100)}
@@ -35,7 +35,7 @@ def test_the_same_content_never_looks_the_same() -> None:
 
 
 @pytest.mark.parametrize("at", [0, PREFIX_BYTES - 1, PREFIX_BYTES, -1])
-def test_a_wrong_bit_anywhere_is_noticed(at: int) -> None:
+def test_wrong_bit_anywhere_is_noticed(at: int) -> None:
     sealed = bytearray(keys().incarnate(b"a" * 12).seal(b"content", b""))
     sealed[at] ^= 1
     with pytest.raises(DamagedSeal):

@@ -18,14 +18,14 @@ from simulation.random import SimRandom
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 
 
-def test_a_key_is_written_in_base64_or_hexadecimal_and_the_first_one_is_in_use() -> None:
+def test_key_is_written_in_base64_or_hexadecimal_and_the_first_one_is_in_use() -> None:
     text = f"# made on a Monday\n\n {base64.b64encode(NEW).decode()}  # new\n{OLD.hex()}\n"
     keks = parse_keks(text)
     assert [kek.key for kek in keks] == [NEW, OLD]
     assert Keyring(keks, SimRandom(0)).current == keks[0]
 
 
-def test_a_key_written_twice_is_one_key() -> None:
+def test_key_written_twice_is_one_key() -> None:
     assert len(parse_keks(f"{OLD.hex()}\n{base64.b64encode(OLD).decode()}")) == 1
 
 
@@ -40,7 +40,7 @@ def test_a_key_written_twice_is_one_key() -> None:
         ("\n".join(bytes([n] * 32).hex() for n in range(KEKS_MAX + 1)), "at most"),
     ],
 )
-def test_what_is_no_key_is_refused_without_being_shown(text: str, why: str) -> None:
+def test_invalid_key_is_refused_without_being_shown(text: str, why: str) -> None:
     with pytest.raises(KeyTrouble, match=why) as found:
         parse_keks(text)
     for line in text.split():
@@ -54,7 +54,7 @@ def test_ids_tell_keys_apart_and_do_not_tell_them() -> None:
     assert OLD.hex() not in repr(one)
 
 
-def test_what_was_wrapped_comes_back_with_the_same_key_only() -> None:
+def test_wrapped_key_is_unwrapped_with_the_same_key_only() -> None:
     ring = Keyring([kek_of(OLD)], SimRandom(0))
     root = ring.new_root()
     wrapped = ring.wrap(root)
@@ -71,7 +71,7 @@ def test_what_was_wrapped_comes_back_with_the_same_key_only() -> None:
 @pytest.mark.parametrize(
     "damage", [lambda key: key[:-1], lambda key: bytes([key[0] ^ 1]) + key[1:]]
 )
-def test_a_damaged_wrapped_key_is_never_taken_for_one(damage: object) -> None:
+def test_damaged_wrapped_key_is_never_taken_for_one(damage: object) -> None:
     ring = Keyring([kek_of(OLD)], SimRandom(0))
     wrapped = ring.wrap(ring.new_root())
     assert callable(damage)

@@ -49,7 +49,7 @@ def _credential(password: str) -> Credential:
     return scram.credential_of("SCRAM-SHA-256", salted, b"salt", 4096)
 
 
-def test_a_password_makes_a_principal() -> None:
+def test_password_makes_a_principal() -> None:
     login = make()
     assert not login.is_done
     step = asyncio.run(login.step(b"\0bob\0secret", PEER))
@@ -69,7 +69,7 @@ def test_a_password_makes_a_principal() -> None:
         b"\xff\0\0",
     ],
 )
-def test_a_plain_message_that_is_wrong_is_refused(message: bytes) -> None:
+def test_plain_message_that_is_wrong_is_refused(message: bytes) -> None:
     login = make()
     with pytest.raises(LoginFailed):
         asyncio.run(login.step(message, PEER))
@@ -91,7 +91,7 @@ def test_scram_takes_two_steps() -> None:
     assert login.identity == AuthenticatedIdentity("User:bob")
 
 
-def test_a_token_makes_a_principal_for_as_long_as_it_lasts() -> None:
+def test_token_makes_a_principal_for_as_long_as_it_lasts() -> None:
     login = make("OAUTHBEARER")
     asyncio.run(login.step(b"n,,\x01auth=Bearer good\x01\x01", PEER))
     assert login.identity == AuthenticatedIdentity("User:bob", 1000)
@@ -100,12 +100,12 @@ def test_a_token_makes_a_principal_for_as_long_as_it_lasts() -> None:
 @pytest.mark.parametrize(
     "message", [b"", b"n,,\x01\x01", b"n,,\x01auth=Bearer bad\x01\x01", b"\xff"]
 )
-def test_a_token_message_that_is_wrong_is_refused(message: bytes) -> None:
+def test_token_message_that_is_wrong_is_refused(message: bytes) -> None:
     with pytest.raises(LoginFailed):
         asyncio.run(make("OAUTHBEARER").step(message, PEER))
 
 
-def test_a_mechanism_must_be_chosen_and_known() -> None:
+def test_mechanism_must_be_chosen_and_known() -> None:
     login = Login({"PLAIN": lambda: PlainExchange(knows)})
     with pytest.raises(Refused, match="SaslHandshake"):
         asyncio.run(login.step(b"\0bob\0secret", PEER))
@@ -113,7 +113,7 @@ def test_a_mechanism_must_be_chosen_and_known() -> None:
         login.choose("GSSAPI")
 
 
-def test_nobody_becomes_somebody_else_on_the_way() -> None:
+def test_identity_cannot_change_during_authentication() -> None:
     async def anybody(name: str, password: str, peer: str) -> bool:
         return True
 

@@ -76,7 +76,7 @@ def sign(algorithm: str, claims: dict[str, Any], kid: str | None = None) -> str:
 @pytest.mark.parametrize(
     "algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", *CURVES]
 )
-def test_a_signed_token_says_who_somebody_is_and_until_when(algorithm: str) -> None:
+def test_signed_token_has_a_principal_and_an_expiry(algorithm: str) -> None:
     token = sign(algorithm, CLAIMS)
     found = verify(token, keys(), TokenRules("us", ["penstock"]), NOW_MS)
     assert found == AuthenticatedIdentity("User:bob", CLAIMS["exp"] * 1000)  # type: ignore[operator]
@@ -107,7 +107,7 @@ def test_a_signed_token_says_who_somebody_is_and_until_when(algorithm: str) -> N
         ({"sub": "__node"}, "user of the nodes"),
     ],
 )
-def test_what_a_token_says_is_checked(changes: dict[str, Any], why: str) -> None:
+def test_token_claims_are_validated(changes: dict[str, Any], why: str) -> None:
     token = sign("RS256", CLAIMS | changes)
     with pytest.raises(LoginFailed, match=why):
         verify(token, keys(), TokenRules("us", ["penstock"]), NOW_MS)
@@ -118,7 +118,7 @@ def test_clocks_may_be_off_a_little() -> None:
     assert verify(token, keys(), TokenRules(), NOW_MS).principal == "User:bob"
 
 
-def test_a_changed_token_is_refused() -> None:
+def test_changed_token_is_refused() -> None:
     head, _, signature = sign("RS256", CLAIMS).split(".")
     other = text(json.dumps(CLAIMS | {"sub": "admin"}).encode())
     with pytest.raises(LoginFailed, match="signature"):
@@ -133,7 +133,7 @@ def test_neither_no_signature_nor_a_shared_secret_is_believed() -> None:
             verify(f"{head}.{body}.", keys(), TokenRules(), NOW_MS)
 
 
-def test_what_must_be_understood_and_is_not_refuses_a_token() -> None:
+def test_unknown_critical_header_refuses_a_token() -> None:
     head, body, _ = sign("RS256", CLAIMS).split(".")
     fields = {"alg": "RS256", "kid": "rsa", "crit": ["b64"], "b64": False}
     head = text(json.dumps(fields).encode())
@@ -142,14 +142,14 @@ def test_what_must_be_understood_and_is_not_refuses_a_token() -> None:
         verify(f"{head}.{body}.{text(signature)}", keys(), TokenRules(), NOW_MS)
 
 
-def test_a_key_signs_only_with_its_own_algorithm() -> None:
+def test_key_signs_only_with_its_own_algorithm() -> None:
     with pytest.raises(LoginFailed, match="requires 'RSA' key"):
         verify(sign("RS256", CLAIMS, "ES256"), keys(), TokenRules(), NOW_MS)
     with pytest.raises(LoginFailed, match="unknown signing key"):
         verify(sign("RS256", CLAIMS, "unknown"), keys(), TokenRules(), NOW_MS)
 
 
-def test_a_key_signs_only_with_the_algorithm_and_for_the_use_that_it_names() -> None:
+def test_key_signs_only_with_the_algorithm_and_for_the_use_that_it_names() -> None:
     public = RSA.public_key().public_numbers()
     row = {"kty": "RSA", "kid": "rsa", "n": number(public.n), "e": number(public.e)}
     only = parse_keys(json.dumps({"keys": [row | {"alg": "RS256"}]}).encode())
@@ -160,7 +160,7 @@ def test_a_key_signs_only_with_the_algorithm_and_for_the_use_that_it_names() -> 
     assert other == KeySet()
 
 
-def test_a_private_key_in_the_set_is_not_kept() -> None:
+def test_private_key_in_the_set_is_not_kept() -> None:
     public, private = RSA.public_key().public_numbers(), RSA.private_numbers()
     row = {"kty": "RSA", "kid": "rsa", "n": number(public.n), "e": number(public.e)}
     found = parse_keys(json.dumps({"keys": [row | {"d": number(private.d)}]}).encode())
@@ -178,7 +178,7 @@ def test_headers_of_issuers_are_accepted() -> None:
     assert verify(token, keys(), TokenRules(), NOW_MS).principal == "User:bob"
 
 
-def test_without_the_library_every_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_refused_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     known, token = keys(), sign("RS256", CLAIMS)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(LoginFailed, match=r"penstock-mq\[security\]"):
@@ -189,7 +189,7 @@ def test_without_the_library_every_token_is_refused(monkeypatch: pytest.MonkeyPa
         parse_keys(key_document())
 
 
-def test_the_library_is_imported_with_the_first_token() -> None:
+def test_library_is_imported_with_the_first_token() -> None:
     code = "import sys, penstock.node.security.logins; sys.exit('joserfc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -209,7 +209,7 @@ def test_the_library_is_imported_with_the_first_token() -> None:
         "....",
     ],
 )
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_malformed_token_is_refused(token: str) -> None:
     with pytest.raises(LoginFailed):
         verify(token, keys(), TokenRules(), NOW_MS)
 
@@ -225,6 +225,6 @@ def test_short_keys_and_keys_for_other_uses_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys": 1}'])
-def test_a_document_that_is_no_key_set_is_refused(document: bytes) -> None:
+def test_document_without_a_key_set_is_refused(document: bytes) -> None:
     with pytest.raises(Refused):
         parse_keys(document)

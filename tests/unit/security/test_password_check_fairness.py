@@ -27,7 +27,7 @@ def called(queue: PasswordCheckTurns[str], count: int, now_s: float = 0.0) -> li
     return found
 
 
-def test_an_address_with_many_waits_behind_itself() -> None:
+def test_address_with_many_waits_behind_itself() -> None:
     queue = turns()
     for number in range(100):
         assert queue.join(THERE, "admin", f"stranger {number}")
@@ -36,7 +36,7 @@ def test_an_address_with_many_waits_behind_itself() -> None:
     assert called(queue, 4) == ["stranger 0", "bob", "ann", "stranger 1"]
 
 
-def test_at_one_address_names_take_turns() -> None:
+def test_names_at_one_address_take_turns() -> None:
     queue = turns()
     for number in range(100):
         assert queue.join(HERE, "admin", f"stranger {number}")
@@ -45,7 +45,7 @@ def test_at_one_address_names_take_turns() -> None:
     assert called(queue, 4) == ["stranger 0", "bob", "stranger 1", "bob again"]
 
 
-def test_an_address_has_one_turn_at_a_time_and_others_have_the_rest() -> None:
+def test_address_has_one_turn_at_a_time() -> None:
     queue = turns(at_once=2)
     queue.join(THERE, "admin", "stranger")
     queue.join(THERE, "root", "another")
@@ -59,7 +59,7 @@ def test_an_address_has_one_turn_at_a_time_and_others_have_the_rest() -> None:
     assert queue.call(0.0) == (ELSEWHERE, "ann")
 
 
-def test_a_wrong_password_is_followed_by_a_rest_of_its_address_alone() -> None:
+def test_wrong_password_is_followed_by_a_rest_of_its_address_alone() -> None:
     queue = turns()
     queue.join(THERE, "admin", "stranger")
     queue.join(THERE, "admin", "another")
@@ -77,7 +77,7 @@ def test_a_wrong_password_is_followed_by_a_rest_of_its_address_alone() -> None:
     assert queue.rested_at() is None
 
 
-def test_those_who_wait_where_many_fail_wait_little_longer_for_the_rests() -> None:
+def test_legitimate_users_at_an_attacking_address_wait_little_longer() -> None:
     """Legitimate clients may share an address with strangers."""
     queue, now_s, count = turns(), 0.0, 400
     for number in range(count):
@@ -96,7 +96,7 @@ def test_those_who_wait_where_many_fail_wait_little_longer_for_the_rests() -> No
     assert now_s <= count * CHECK_S + 3 * PATIENCE_S
 
 
-def test_a_rest_is_over_when_a_check_took_too_long_for_other_reasons() -> None:
+def test_rest_is_over_when_a_check_took_too_long_for_other_reasons() -> None:
     queue = turns()
     queue.join(HERE, "bob", "typing error")
     queue.call(0.0)
@@ -105,7 +105,7 @@ def test_a_rest_is_over_when_a_check_took_too_long_for_other_reasons() -> None:
     assert queue.rested_at() == 100.0 + PATIENCE_S
 
 
-def test_who_leaves_is_not_called() -> None:
+def test_request_that_left_is_not_called() -> None:
     queue = turns()
     queue.join(THERE, "admin", "stranger")
     queue.join(HERE, "bob", "bob")
@@ -118,7 +118,7 @@ def test_who_leaves_is_not_called() -> None:
     assert queue.call(0.0) is None
 
 
-def test_there_is_room_for_another_name_and_another_address_however_many_wait() -> None:
+def test_queue_admits_another_name_and_address_when_full() -> None:
     queue = turns(waiting_max=300)
     of_one_name = 0
     while queue.join(THERE, "admin", f"stranger {of_one_name}"):
@@ -137,7 +137,7 @@ def test_there_is_room_for_another_name_and_another_address_however_many_wait() 
     assert queue.waiting <= 300
 
 
-def test_a_host_with_many_addresses_is_in_one_place() -> None:
+def test_host_with_many_addresses_is_in_one_place() -> None:
     assert place_of("2001:db8:1:2::5") == place_of("2001:db8:1:2:ffff::6")
     assert place_of("2001:db8:1:2::5") != place_of("2001:db8:1:3::5")
     assert place_of("fe80::1%eth0") == place_of("fe80::2%eth0")

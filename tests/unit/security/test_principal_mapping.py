@@ -21,11 +21,11 @@ NAME = "CN=Alice,OU=Shop,O=Example"
         (r"RULE:^CN=(.*?),.*$/a\/$1/", "User:a/Alice"),
     ],
 )
-def test_the_first_rule_that_matches_names_the_principal(rules: str, principal: str) -> None:
+def test_first_rule_that_matches_names_the_principal(rules: str, principal: str) -> None:
     assert principal_of(parse_rules(rules), NAME) == principal
 
 
-def test_a_pattern_must_match_the_whole_name() -> None:
+def test_pattern_must_match_the_whole_name() -> None:
     rules = parse_rules("RULE:CN=Alice/admin/")
     with pytest.raises(Refused):
         principal_of(rules, NAME)
@@ -33,7 +33,7 @@ def test_a_pattern_must_match_the_whole_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["CN=__node", "CN=__NODE"])
-def test_no_certificate_makes_a_node(name: str) -> None:
+def test_certificate_never_maps_to_the_node_principal(name: str) -> None:
     rules = parse_rules("RULE:CN=(.*)/$1/L,DEFAULT")
     with pytest.raises(Refused):
         principal_of(rules, name)

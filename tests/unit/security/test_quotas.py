@@ -34,7 +34,7 @@ def meters(values: dict[Entity, dict[str, float]], windows: int = 11) -> QuotaMe
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
-def test_the_most_special_quota_holds(first: int) -> None:
+def test_most_special_quota_holds(first: int) -> None:
     values: dict[Entity, dict[str, float]] = {
         entity: {QuotaKind.PRODUCE: float(at)} for at, entity in enumerate(ORDER)
     }
@@ -45,7 +45,7 @@ def test_the_most_special_quota_holds(first: int) -> None:
     assert found[0] == first
 
 
-def test_a_special_entity_without_this_quota_does_not_hide_the_next() -> None:
+def test_special_entity_without_this_quota_does_not_hide_the_next() -> None:
     values: dict[Entity, dict[str, float]] = {
         ALICE_APP: {QuotaKind.FETCH: 1.0},
         Entity(DEFAULT): {QuotaKind.PRODUCE: 2.0},
@@ -69,7 +69,9 @@ def test_a_special_entity_without_this_quota_does_not_hide_the_next() -> None:
         (Entity(DEFAULT, DEFAULT), []),
     ],
 )
-def test_who_shares_a_quota(entity: Entity, others: list[tuple[str, str]]) -> None:
+def test_quota_is_shared_by_its_matching_clients(
+    entity: Entity, others: list[tuple[str, str]]
+) -> None:
     held = meters({entity: {QuotaKind.PRODUCE: 100.0}})
     assert held.charge(QuotaKind.PRODUCE, "alice", "app", 300, 0.0) == pytest.approx(2.0)
     for who in (("alice", "other"), ("bob", "app"), ("carol", "third")):
@@ -83,7 +85,7 @@ def test_kinds_are_counted_apart() -> None:
     assert held.kinds == {QuotaKind.PRODUCE, QuotaKind.FETCH}
 
 
-def test_requests_are_measured_in_percent_and_nobody_is_put_off_for_long() -> None:
+def test_request_quota_is_a_percentage_with_a_bounded_wait() -> None:
     held = meters({Entity("alice"): {QuotaKind.REQUEST: 50.0}})
     assert held.charge(QuotaKind.REQUEST, "alice", "", 1.5, 0.0) == pytest.approx(2.0)
     assert held.charge(QuotaKind.REQUEST, "alice", "", 1_000, 0.0) == REQUEST_WAIT_S_MAX
@@ -111,7 +113,7 @@ def test_addresses_have_rates_of_their_own_or_the_default_each() -> None:
     assert quota_of_ip({}, "10.0.0.1") is None
 
 
-def test_a_consumer_is_given_at_most_one_window_at_once() -> None:
+def test_consumer_is_given_at_most_one_window_at_once() -> None:
     held = meters({Entity("alice"): {QuotaKind.FETCH: 1000.0}})
     assert held.bytes_max(QuotaKind.FETCH, "alice", "") == 1000
     assert held.bytes_max(QuotaKind.FETCH, "bob", "") == float("inf")
@@ -128,7 +130,7 @@ def test_names_made_up_by_clients_do_not_fill_the_memory(monkeypatch: pytest.Mon
     assert any(share.client_id == "known" for share in held._buckets)
 
 
-def test_a_quota_holds_within_a_tenth_over_thirty_seconds_of_virtual_time() -> None:
+def test_quota_holds_within_a_tenth_over_thirty_seconds_of_virtual_time() -> None:
     """Three clients of one user, with requests of different sizes, share its quota."""
     held = meters({Entity("alice"): {QuotaKind.PRODUCE: 1000.0}})
     free_s = {"a": 0.0, "b": 0.0, "c": 0.0}

@@ -19,7 +19,7 @@ def exchange(kept: Credential | None, mechanism: str = SHA256) -> ServerExchange
     return ServerExchange(mechanism, lambda name: kept, b"secret", "server")
 
 
-def test_the_example_of_the_rfc_is_answered_as_the_rfc_says() -> None:
+def test_example_of_the_rfc_is_answered_as_the_rfc_says() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = scram.salted_password(SHA256, "pencil", salt, 4096)
     kept = scram.credential_of(SHA256, salted, salt, 4096)
@@ -52,7 +52,7 @@ def test_both_sides_understand_each_other(mechanism: str, name: str) -> None:
     assert asked == [server.name] == [name]
 
 
-def test_a_wrong_password_is_refused_and_so_is_an_unknown_user_at_the_same_step() -> None:
+def test_wrong_password_is_refused_and_so_is_an_unknown_user_at_the_same_step() -> None:
     for kept in (credential(SHA256, "right"), None):
         server = exchange(kept)
         client = ClientExchange(SHA256, "bob", "wrong", "client")
@@ -61,20 +61,20 @@ def test_a_wrong_password_is_refused_and_so_is_an_unknown_user_at_the_same_step(
             server.final(proof)
 
 
-def test_an_unknown_user_is_always_asked_with_the_same_salt() -> None:
+def test_unknown_user_is_always_asked_with_the_same_salt() -> None:
     first = exchange(None).first(b"n,,n=eve,r=x")
     assert exchange(None).first(b"n,,n=eve,r=x") == first
     assert exchange(None).first(b"n,,n=mallory,r=x") != first
 
 
-def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
+def test_broker_that_does_not_know_the_password_is_not_believed() -> None:
     client = ClientExchange(SHA256, "bob", "password", "client")
     client.final(exchange(credential(SHA256, "password")).first(client.first()))
     with pytest.raises(ScramFailed):
         client.verify(b"v=" + base64.b64encode(b"x" * 32))
 
 
-def test_a_broker_may_not_ask_for_too_few_iterations() -> None:
+def test_broker_may_not_ask_for_too_few_iterations() -> None:
     client = ClientExchange(SHA256, "bob", "password", "client")
     with pytest.raises(ScramFailed, match="iterations"):
         client.final(b"r=clientserver,s=c2FsdA==,i=1")
@@ -97,7 +97,7 @@ def test_a_broker_may_not_ask_for_too_few_iterations() -> None:
         b"n,,n=bob,r=" + b"x" * 5000,
     ],
 )
-def test_a_first_message_that_is_not_well_formed_is_refused(message: bytes) -> None:
+def test_first_message_that_is_not_well_formed_is_refused(message: bytes) -> None:
     with pytest.raises(ScramFailed):
         exchange(credential(SHA256, "password")).first(message)
 
@@ -114,7 +114,7 @@ def test_a_first_message_that_is_not_well_formed_is_refused(message: bytes) -> N
         lambda text: b"c=biws,r=clientserver,p=!",
     ],
 )
-def test_a_final_message_that_was_changed_is_refused(change: object) -> None:
+def test_final_message_that_was_changed_is_refused(change: object) -> None:
     server = exchange(credential(SHA256, "password"))
     client = ClientExchange(SHA256, "bob", "password", "client")
     proof = client.final(server.first(client.first()))
@@ -122,7 +122,7 @@ def test_a_final_message_that_was_changed_is_refused(change: object) -> None:
         server.final(change(proof))  # type: ignore[operator]
 
 
-def test_a_password_in_the_clear_can_be_checked_too() -> None:
+def test_password_in_the_clear_can_be_checked_too() -> None:
     kept = credential(SHA256, "right")
     assert scram.verifies(SHA256, kept, "right")
     assert not scram.verifies(SHA256, kept, "wrong")

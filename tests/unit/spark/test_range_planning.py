@@ -48,7 +48,7 @@ def test_ranges_cover_only_new_offsets() -> None:
 
 
 @given(SPANS, st.none() | st.integers(1, 50), st.none() | st.integers(1, 2000))
-def test_a_plan_covers_every_record_once(
+def test_plan_covers_every_record_once(
     spans: list[Range], tasks_min: int | None, task_records_max: int | None
 ) -> None:
     tasks = divide(spans, tasks_min=tasks_min, task_records_max=task_records_max)

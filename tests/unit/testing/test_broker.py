@@ -14,7 +14,7 @@ from penstock.testing import Broker
 from tests.run_with import in_new_loop, run_with
 
 
-def test_what_is_published_is_in_the_log() -> None:
+def test_published_message_is_in_the_log() -> None:
     with Broker() as broker:
         broker.create_topic("orders", partitions=2, configs={"queue.order": "key"})
         sent = broker.publish("orders", "one", key="k", headers={"a": "1", "b": None}, partition=1)
@@ -29,7 +29,7 @@ def test_what_is_published_is_in_the_log() -> None:
     }
 
 
-def test_a_topic_that_is_not_there_has_no_messages_and_no_dead_letters() -> None:
+def test_topic_that_is_not_there_has_no_messages_and_no_dead_letters() -> None:
     with Broker() as broker:
         assert broker.messages("nothing") == []
         assert broker.dead_letters("nothing") == []
@@ -63,7 +63,7 @@ def test_retention_is_counted_in_virtual_time() -> None:
         assert b"old" not in [m.value for m in broker.messages("short")]
 
 
-def test_a_coroutine_on_the_brokers_loop_sleeps_in_virtual_time() -> None:
+def test_coroutine_on_the_brokers_loop_sleeps_in_virtual_time() -> None:
     async def nap() -> float:
         loop = asyncio.get_running_loop()
         start = loop.time()
@@ -81,7 +81,7 @@ def test_a_coroutine_on_the_brokers_loop_sleeps_in_virtual_time() -> None:
 
 
 @run_with(in_new_loop)
-async def test_an_asyncio_test_can_use_it_as_well() -> None:
+async def test_asyncio_test_can_use_it_as_well() -> None:
     with Broker() as broker:
         broker.publish("t", "x")
         await broker.clock.advance_async("1m")
@@ -98,7 +98,7 @@ def test_configs_can_be_chosen_and_wrong_ones_are_refused() -> None:
         broker.configure_group("g", {"share.auto.offset.reset": "earliest"})
 
 
-def test_nothing_is_left_of_it() -> None:
+def test_stopped_broker_leaves_nothing_behind() -> None:
     gc.collect()
     before = set(threading.enumerate())
     files = os.listdir("/proc/self/fd")
@@ -114,14 +114,14 @@ def test_nothing_is_left_of_it() -> None:
         broker.publish("t", "x")
 
 
-def test_a_directory_of_the_tests_own_is_kept_for_the_next_broker(tmp_path: Path) -> None:
+def test_directory_of_the_tests_own_is_kept_for_the_next_broker(tmp_path: Path) -> None:
     with Broker(data_dir=str(tmp_path / "data")) as broker:
         broker.publish("t", "kept")
     with Broker(data_dir=str(tmp_path / "data")) as broker:
         assert [m.value for m in broker.messages("t")] == [b"kept"]
 
 
-def test_two_brokers_at_once_have_clocks_of_their_own() -> None:
+def test_two_brokers_have_independent_clocks() -> None:
     with Broker() as one, Broker() as other:
         one.clock.advance("1d")
         assert one.clock.now_ms() - other.clock.now_ms() > 80_000_000

@@ -54,7 +54,7 @@ def stage() -> Iterator[Stage]:
     stage.close()
 
 
-def test_a_timer_fires_when_its_time_has_passed_and_not_before(stage: Stage) -> None:
+def test_timer_fires_when_its_time_has_passed_and_not_before(stage: Stage) -> None:
     stage.after(900, "quarter")
     stage.clock.advance("14m")
     assert not stage.fired
@@ -62,7 +62,7 @@ def test_a_timer_fires_when_its_time_has_passed_and_not_before(stage: Stage) -> 
     assert [name for name, _ in stage.fired] == ["quarter"]
 
 
-def test_what_fell_due_in_one_jump_happens_after_it_the_earliest_first(stage: Stage) -> None:
+def test_timers_due_in_one_jump_fire_after_it_earliest_first(stage: Stage) -> None:
     for seconds, name in ((600, "b"), (300, "a"), (899, "c")):
         stage.after(seconds, name)
     stage.clock.advance("15m")
@@ -70,21 +70,21 @@ def test_what_fell_due_in_one_jump_happens_after_it_the_earliest_first(stage: St
     assert all(at_s >= 900 for _, at_s in stage.fired)
 
 
-def test_in_steps_each_timer_fires_near_its_own_time(stage: Stage) -> None:
+def test_steps_fire_each_timer_near_its_time(stage: Stage) -> None:
     for seconds, name in ((600, "b"), (300, "a")):
         stage.after(seconds, name)
     stage.clock.advance("15m", step="50s")
     assert [(name, at_s // 50) for name, at_s in stage.fired] == [("a", 6), ("b", 12)]
 
 
-def test_the_steps_add_up_to_the_whole(stage: Stage) -> None:
+def test_steps_add_up_to_the_whole(stage: Stage) -> None:
     stage.clock.advance("10s", step="3s")
     assert stage.clock.advanced_s == pytest.approx(10)
     with pytest.raises(ValueError, match="steps"):
         stage.clock.advance("30d", step="1s")
 
 
-def test_what_a_timer_begins_is_done_before_the_next_step(stage: Stage) -> None:
+def test_work_of_a_timer_ends_before_the_next_step(stage: Stage) -> None:
     async def chain() -> list[float]:
         start, seen = stage.loop.time(), []
         for _ in range(4):
@@ -113,7 +113,7 @@ def test_work_in_flight_is_finished_before_the_clock_jumps(stage: Stage) -> None
     assert running.result(10) == "in time"
 
 
-def test_the_wall_clock_goes_with_the_loop(stage: Stage) -> None:
+def test_wall_clock_goes_with_the_loop(stage: Stage) -> None:
     before_ms, before_s = stage.clock.now_ms(), stage.loop.time()
     stage.clock.advance("2h")
     passed_ms = stage.clock.now_ms() - before_ms
@@ -123,7 +123,7 @@ def test_the_wall_clock_goes_with_the_loop(stage: Stage) -> None:
     assert stage.clock.advanced_s == pytest.approx(7_200)
 
 
-def test_sessions_stay_in_real_time_unless_told(stage: Stage) -> None:
+def test_sessions_stay_in_real_time_by_default(stage: Stage) -> None:
     sessions = stage.clock.sessions
     before_s, before_ms = sessions.now_s(), sessions.now_ms()
     stage.clock.advance("1h")
@@ -143,7 +143,7 @@ def test_another_loop_is_not_held_up(stage: Stage) -> None:
     assert [name for name, _ in stage.fired] == ["minute"]
 
 
-def test_a_loop_that_is_never_quiet_is_advanced_all_the_same(stage: Stage) -> None:
+def test_loop_that_is_never_quiet_is_advanced_all_the_same(stage: Stage) -> None:
     def busy() -> None:
         stage.loop.call_soon(busy)
 

@@ -166,7 +166,7 @@ def test_records_are_written_uncopied_and_may_come_in_pieces() -> None:
     assert encode(request, 12) == whole
 
 
-def test_a_message_may_lie_inside_a_larger_buffer() -> None:
+def test_message_may_lie_inside_a_larger_buffer() -> None:
     body = encode(HeartbeatResponse(error_code=3), 4)
     buffer = memoryview(b"before" + body + b"\x7fafter")
     message, position = reader(HeartbeatResponse, 4)(buffer, 6, 6 + len(body))
@@ -182,18 +182,18 @@ def test_unknown_tags_are_skipped() -> None:
     assert decode(EverythingRequest, 4, data).named == "n"
 
 
-def test_a_known_tag_must_fill_its_size() -> None:
+def test_known_tag_must_fill_its_size() -> None:
     data = encode(everything(), 4)[:-1] + b"\x01" + b"\x01\x03\x02n?"
     refuses(EverythingRequest, 4, data, "named")
 
 
-def test_a_tag_larger_than_the_message_is_refused() -> None:
+def test_tag_larger_than_the_message_is_refused() -> None:
     refuses(HeartbeatResponse, 4, b"\0\0\0\0\0\3\x01\x05\x7f", "tagged field 5")
     refuses(HeartbeatResponse, 4, b"\0\0\0\0\0\3\x7f\x05\x00", "127 tagged fields")
     refuses(HeartbeatResponse, 4, b"\0\0\0\0\0\3\xff\xff\xff\xff\x07", "tagged fields")
 
 
-def test_a_count_that_cannot_fit_is_refused_before_it_is_believed() -> None:
+def test_count_that_cannot_fit_is_refused_before_it_is_believed() -> None:
     head = b"\0\xff\xff\0\0\0\1"
     refuses(ProduceRequest, 12, head + b"\x7f" + bytes(20), "topic_data: length 126")
     refuses(ProduceRequest, 12, head + b"\xff\xff\xff\xff\x07", "topic_data")
@@ -210,14 +210,14 @@ def test_lengths_out_of_range_are_refused() -> None:
     refuses(HeartbeatRequest, 4, b"\0", "group_id: length -1")
 
 
-def test_a_string_beyond_kafkas_limit_is_refused() -> None:
+def test_string_beyond_kafkas_limit_is_refused() -> None:
     longest = encode(HeartbeatRequest(group_id="g" * 32767, generation_id=0, member_id=""), 4)
     assert len(decode(HeartbeatRequest, 4, longest).group_id) == 32767
     too_long = encode(HeartbeatRequest(group_id="g" * 32768, generation_id=0, member_id=""), 4)
     refuses(HeartbeatRequest, 4, too_long, "32768 bytes")
 
 
-def test_a_varint_is_at_most_five_bytes_and_31_bits() -> None:
+def test_varint_is_at_most_five_bytes_and_31_bits() -> None:
     refuses(HeartbeatRequest, 4, b"\xff\xff\xff\xff\xff\x01", "five bytes")
     refuses(HeartbeatRequest, 4, b"\xff\xff\xff\xff\x0f", "is above")
 
@@ -226,7 +226,7 @@ def test_invalid_utf8_is_the_peers_fault() -> None:
     refuses(HeartbeatRequest, 0, b"\0\x01\xff\0\0\0\0\0\0", "HeartbeatRequest v0.*utf-8")
 
 
-def test_a_missing_version_is_our_fault() -> None:
+def test_missing_version_is_our_fault() -> None:
     with pytest.raises(ValueError, match="HeartbeatRequest has versions 0-4, not 5"):
         reader(HeartbeatRequest, 5)
     with pytest.raises(ValueError, match="not -1"):
@@ -240,7 +240,7 @@ def test_codecs_are_compiled_once() -> None:
     assert writer(HeartbeatRequest, 4) is writer(HeartbeatRequest, 4)
 
 
-def test_the_source_can_be_shown_and_is_what_tracebacks_quote() -> None:
+def test_generated_source_is_shown_and_quoted_by_tracebacks() -> None:
     text = source(HeartbeatRequest, 4)
     assert "def read(view, p, end):" in text
     assert "def write(m, parts):" in text

@@ -37,12 +37,12 @@ def test_compression_round_trips(codec: Codec, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_text_becomes_smaller(codec: Codec) -> None:
+def test_text_becomes_smaller(codec: Codec) -> None:
     assert len(compress(codec, TEXT)) < len(TEXT) / 3
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_budget_is_exact(codec: Codec) -> None:
+def test_budget_is_exact(codec: Codec) -> None:
     data = compress(codec, TEXT)
     assert len(decompress(codec, data, len(TEXT))) == len(TEXT)
     assert code_of(codec, data, len(TEXT) - 1) is ErrorCode.MESSAGE_TOO_LARGE
@@ -50,7 +50,7 @@ def test_a_budget_is_exact(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_truncated_frame_is_corrupt(codec: Codec) -> None:
+def test_truncated_frame_is_corrupt(codec: Codec) -> None:
     data = compress(codec, TEXT)
     for cut in (1, 3, len(data) // 2, len(data) - 5, len(data)):
         assert code_of(codec, data[: len(data) - cut]) is ErrorCode.CORRUPT_MESSAGE, cut
@@ -69,7 +69,7 @@ def test_another_codecs_frame_is_corrupt(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [CODEC_MAX + 1, 7, -1])
-def test_an_unknown_codec_is_unsupported(codec: int) -> None:
+def test_unknown_codec_is_unsupported(codec: int) -> None:
     assert code_of(codec, b"") is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     with pytest.raises(Refused):
         compress(codec, b"")
@@ -95,13 +95,13 @@ def test_raw_snappy_is_read() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, 1_000, 2**31 - 1])
-def test_a_snappy_block_must_fit(size: int) -> None:
+def test_snappy_block_must_fit(size: int) -> None:
     header = compress(Codec.SNAPPY, b"")
     data = header + struct.pack(">i", size) + b"\x03\x08abc"
     assert code_of(Codec.SNAPPY, data) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_length_that_snappy_cannot_reach_is_corrupt() -> None:
+def test_length_that_snappy_cannot_reach_is_corrupt() -> None:
     declares_a_mebibyte = b"\x80\x80\x40" + b"\x08abc"
     with pytest.raises(Refused, match="7 bytes cannot decompress to 1048576"):
         decompress(Codec.SNAPPY, declares_a_mebibyte, 1 << 30)
@@ -144,14 +144,14 @@ def zstd_of_zeros(size: int, *, declared: int | None, window_log: int = 17) -> b
 
 
 @pytest.mark.parametrize("declared", [None, 300_000])
-def test_a_zstd_frame_may_declare_its_size_or_not(declared: int | None) -> None:
+def test_zstd_frame_may_declare_its_size_or_not(declared: int | None) -> None:
     frame = zstd_of_zeros(300_000, declared=declared)
     assert decompress(Codec.ZSTD, frame, 300_000) == bytes(300_000)
     assert code_of(Codec.ZSTD, frame, 299_999) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_declared_size_over_the_budget_is_refused_unread() -> None:
-    """The frame's blocks are missing, and nobody looks for them."""
+def test_declared_size_over_the_budget_is_refused_unread() -> None:
+    """The frame's blocks are missing, and are never read."""
     header = zstd_of_zeros(0, declared=1 << 30)
     assert code_of(Codec.ZSTD, header, (1 << 30) - 1) is ErrorCode.MESSAGE_TOO_LARGE
     assert code_of(Codec.ZSTD, header, 1 << 30) is ErrorCode.CORRUPT_MESSAGE
@@ -165,12 +165,12 @@ def test_every_width_of_a_declared_size_is_read(size: int) -> None:
 
 
 @pytest.mark.parametrize("declared", [0, 1, 299_999, 300_001])
-def test_a_zstd_frame_that_lies_about_its_size_is_refused(declared: int) -> None:
+def test_zstd_frame_that_lies_about_its_size_is_refused(declared: int) -> None:
     frame = zstd_of_zeros(300_000, declared=declared)
     assert code_of(Codec.ZSTD, frame) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_zstd_window_beyond_the_limit_is_corrupt() -> None:
+def test_zstd_window_beyond_the_limit_is_corrupt() -> None:
     frame = zstd_of_zeros(1_000, declared=None, window_log=28)
     assert code_of(Codec.ZSTD, frame) is ErrorCode.CORRUPT_MESSAGE
 
@@ -243,13 +243,13 @@ def test_32_kib_of_zstd_that_hold_1_gib_stop_at_the_budget(
     ],
     ids=["gzip", "lz4", "snappy"],
 )
-def test_a_bomb_stops_at_the_budget(codec: Codec, bomb: bytes, tmp_path: Path) -> None:
+def test_bomb_stops_at_the_budget(codec: Codec, bomb: bytes, tmp_path: Path) -> None:
     _detonate(codec, bomb, tmp_path)
 
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
-def test_a_refusal_does_not_keep_the_output_buffer(codec: Codec) -> None:
-    """Whoever keeps the error keeps the frames that it came through."""
+def test_refusal_does_not_keep_the_output_buffer(codec: Codec) -> None:
+    """A stored error keeps the stack frames that it passed."""
     packed = bytes(
         cramjam.lz4.compress(bytes(4 << 20)) if codec is Codec.LZ4 else _undeclared(4 << 20)
     )
@@ -270,7 +270,7 @@ def _undeclared(size: int) -> bytes:
     return bytes(press.finish())
 
 
-def test_the_peak_of_a_large_output_is_seen(tmp_path: Path) -> None:
+def test_peak_of_a_large_output_is_seen(tmp_path: Path) -> None:
     """Else the tests above would pass whatever happens."""
     frame = zstd_of_zeros(128 << 20, declared=None)
     outcome, peak_kib = _run(Codec.ZSTD, frame, tmp_path, bytes_max=128 << 20)
@@ -278,7 +278,7 @@ def test_the_peak_of_a_large_output_is_seen(tmp_path: Path) -> None:
     assert peak_kib > 120 << 10
 
 
-def test_a_large_output_is_private_memory() -> None:
+def test_large_output_is_private_memory() -> None:
     """Shared memory comes and goes page by page, and takes far longer."""
     before_kib = _shared_kib()
     output = decompress(Codec.ZSTD, zstd_of_zeros(16 << 20, declared=None), 16 << 20)

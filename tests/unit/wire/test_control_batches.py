@@ -29,7 +29,7 @@ def marker(*, committed: bool) -> memoryview:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_marker_is_one_control_record(committed: bool) -> None:
+def test_marker_is_one_control_record(committed: bool) -> None:
     view = marker(committed=committed)
     header = check_stored(view)
     assert is_control(header.attributes)
@@ -51,13 +51,13 @@ def test_other_control_records_are_no_markers() -> None:
     ("key", "value"),
     [(None, b"\x00" * 6), (b"\x00", b"\x00" * 6), (b"\x00" * 4, None), (b"\x00" * 4, b"\x00" * 5)],
 )
-def test_a_malformed_marker_is_refused(key: bytes | None, value: bytes | None) -> None:
+def test_malformed_marker_is_refused(key: bytes | None, value: bytes | None) -> None:
     view = memoryview(encode([Record(0, 0, key, value)], attributes=CONTROL))
     with pytest.raises(Refused) as refusal:
         decode_marker(view)
     assert refusal.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_an_empty_control_batch_is_no_marker() -> None:
+def test_empty_control_batch_is_not_a_marker() -> None:
     with pytest.raises(Refused):
         decode_marker(memoryview(encode([], last_offset=0, attributes=CONTROL)))

@@ -25,7 +25,7 @@ def commit(group: str = "g", offset: int = 0, partition: int = 0) -> OffsetCommi
     )
 
 
-def test_the_largest_passes() -> None:
+def test_largest_passes() -> None:
     check_speakable(commit("x" * STRING_BYTES_MAX, INT64_MAX, 2**31 - 1), VERSION)
 
 

@@ -20,23 +20,23 @@ def header(data: bytes) -> tuple[int, int, int, str | None, int]:
     return read_request_header(memoryview(data), 0, len(data))
 
 
-def test_an_old_version_has_a_header_without_tags() -> None:
+def test_old_version_has_a_header_without_tags() -> None:
     assert header(b"\0\x0c\0\x03\0\0\0\x09\0\x02me") == (12, 3, 9, "me", 12)
 
 
-def test_a_flexible_version_has_tags_after_a_legacy_client_id() -> None:
+def test_flexible_version_has_tags_after_a_legacy_client_id() -> None:
     assert header(b"\0\x0c\0\x04\0\0\0\x09\0\x02me\0body") == (12, 4, 9, "me", 13)
     assert header(b"\0\x0c\0\x04\0\0\0\x09\xff\xff\x01\x07\x02zzbody") == (12, 4, 9, None, 15)
 
 
-def test_an_api_that_was_never_flexible_has_no_tags() -> None:
+def test_api_that_was_never_flexible_has_no_tags() -> None:
     assert header(b"\0\x11\0\x01\0\0\0\x09\xff\xff")[4] == 10
     assert request_frame(1, None, SaslHandshakeRequest, 1, []) == [
         b"\0\0\0\x0a\0\x11\0\x01\0\0\0\x01\xff\xff"
     ]
 
 
-def test_an_unknown_api_or_version_still_yields_its_correlation_id() -> None:
+def test_unknown_api_or_version_still_yields_its_correlation_id() -> None:
     assert header(b"\0\x12\0\x63\0\0\0\x09\0\x02me\0\x01") == (18, 99, 9, "me", 12)
     assert header(b"\x7f\xff\0\x00\0\0\0\x09\xff\xff") == (32767, 0, 9, None, 10)
 
@@ -55,7 +55,7 @@ def test_an_unknown_api_or_version_still_yields_its_correlation_id() -> None:
         b"\0\x0c\0\x04\0\0\0\x09\xff\xff\x01\x00\x09z",
     ],
 )
-def test_a_broken_header_is_the_peers_fault(data: bytes) -> None:
+def test_broken_header_is_the_peers_fault(data: bytes) -> None:
     with pytest.raises(PeerError):
         header(data)
     # The same bytes with more behind them, which belong to the next frame.
@@ -63,7 +63,7 @@ def test_a_broken_header_is_the_peers_fault(data: bytes) -> None:
         read_request_header(memoryview(data + bytes(64)), 0, len(data))
 
 
-def test_a_request_frame_reads_back() -> None:
+def test_request_frame_reads_back() -> None:
     (frame,) = request_frame(77, "client", HeartbeatRequest, 4, [b"bo", b"dy"])
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     key, version, correlation_id, client_id, position = read_request_header(
@@ -73,7 +73,7 @@ def test_a_request_frame_reads_back() -> None:
     assert bytes(frame[position:]) == b"body"
 
 
-def test_a_response_header_has_tags_from_the_flexible_version_on() -> None:
+def test_response_header_has_tags_from_the_flexible_version_on() -> None:
     assert response_frame(7, HeartbeatResponse, 3, [b"x"]) == [b"\0\0\0\x05\0\0\0\x07x"]
     assert response_frame(7, HeartbeatResponse, 4, [b"x"]) == [b"\0\0\0\x06\0\0\0\x07\0x"]
     for version in (3, 4):
@@ -94,7 +94,7 @@ def test_api_versions_answers_keep_the_oldest_header() -> None:
 @pytest.mark.parametrize(
     "data", [b"\0\0\0", b"\0\0\0\x07", b"\0\0\0\x07\x01", b"\0\0\0\x07\x7f\0\0"]
 )
-def test_a_broken_response_header_is_the_peers_fault(data: bytes) -> None:
+def test_broken_response_header_is_the_peers_fault(data: bytes) -> None:
     with pytest.raises(PeerError):
         read_response_header(memoryview(data), 0, len(data), HeartbeatResponse, 4)
 

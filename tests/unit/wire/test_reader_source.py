@@ -22,18 +22,18 @@ from penstock.wire.writer_source import write_uvarint
 
 
 @pytest.mark.parametrize("value", [128, 300, 16383, 16384, 2**21, 2**28, 2**31 - 1])
-def test_a_long_varint_reads_back(value: int) -> None:
+def test_long_varint_reads_back(value: int) -> None:
     data = memoryview(write_uvarint(value))
     assert read_uvarint(data, 1, data[0]) == (value, len(data))
 
 
-def test_a_varint_may_waste_bytes_but_not_more_than_five() -> None:
+def test_varint_may_waste_bytes_but_not_more_than_five() -> None:
     assert read_uvarint(memoryview(b"\x81\x80\x00"), 1, 0x81) == (1, 3)
     with pytest.raises(PeerError):
         read_uvarint(memoryview(b"\x80" * 5 + b"\x00"), 1, 0x80)
 
 
-def test_a_string_length_stops_at_kafkas_limit() -> None:
+def test_string_length_stops_at_kafkas_limit() -> None:
     data = memoryview(write_uvarint(32768))
     assert read_string_length(data, 1, data[0])[0] == 32768
     data = memoryview(write_uvarint(32769))
@@ -78,7 +78,7 @@ def test_more_tags_than_the_limit_are_refused_unread() -> None:
         (FetchPartition, 17, True, 33),
     ],
 )
-def test_the_least_an_element_takes(of: Any, version: int, flexible: bool, size: int) -> None:
+def test_least_an_element_takes(of: Any, version: int, flexible: bool, size: int) -> None:
     assert size_min(of, version, flexible) == size
 
 

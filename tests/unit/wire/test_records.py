@@ -70,7 +70,7 @@ def with_payload(payload: bytes, count: int, *, last_delta: int | None = None) -
     return memoryview(content)
 
 
-def test_a_header_round_trips() -> None:
+def test_header_round_trips() -> None:
     content = batch(
         base_offset=42, producer_id=7, producer_epoch=3, base_sequence=11, leader_epoch=5
     )
@@ -96,7 +96,7 @@ def test_attributes_name_codec_and_kind() -> None:
     assert not is_append_time(header.attributes)
 
 
-def test_a_permanent_error_is_refused_as_invalid_record() -> None:
+def test_permanent_error_is_refused_as_invalid_record() -> None:
     """Kafka's code for it: clients send again what was corrupt on its way, and not this."""
     assert code_of(memoryview(batch())[:60]) is ErrorCode.INVALID_RECORD
     assert code_of(memoryview(b"")) is ErrorCode.INVALID_RECORD
@@ -104,13 +104,13 @@ def test_a_permanent_error_is_refused_as_invalid_record() -> None:
 
 
 @pytest.mark.parametrize("off_by", [-1, 1])
-def test_a_length_that_does_not_fill_the_view_is_invalid(off_by: int) -> None:
+def test_length_that_does_not_fill_the_view_is_invalid(off_by: int) -> None:
     length = len(batch()) - 12
     assert code_of(changed(8, ">i", length + off_by)) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48])
-def test_a_length_that_no_batch_has_is_corrupt(length: int) -> None:
+def test_length_that_no_batch_has_is_corrupt(length: int) -> None:
     assert code_of(changed(8, ">i", length)) is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -119,7 +119,7 @@ def test_old_message_formats_are_invalid(magic: int) -> None:
     assert code_of(changed(16, ">b", magic)) is ErrorCode.INVALID_RECORD
 
 
-def test_an_unknown_magic_is_corrupt() -> None:
+def test_unknown_magic_is_corrupt() -> None:
     assert code_of(changed(16, ">b", 3)) is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -132,16 +132,16 @@ def test_any_flipped_bit_under_the_checksum_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_an_unknown_codec_is_unsupported(codec: int) -> None:
+def test_unknown_codec_is_unsupported(codec: int) -> None:
     assert code_of(changed(21, ">h", codec)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 @pytest.mark.parametrize("count", [0, -1, 4, 6, 2**31 - 1, -(2**31)])
-def test_a_count_other_than_the_offsets_is_invalid(count: int) -> None:
+def test_count_other_than_the_offsets_is_invalid(count: int) -> None:
     assert code_of(changed(57, ">i", count)) is ErrorCode.INVALID_RECORD
 
 
-def test_an_empty_batch_from_a_client_is_invalid() -> None:
+def test_empty_batch_from_a_client_is_invalid() -> None:
     assert code_of(memoryview(encode([], last_offset=-1))) is ErrorCode.INVALID_RECORD
 
 
@@ -150,17 +150,17 @@ def test_broker_attributes_of_a_client_batch_are_refused(attributes: int) -> Non
     assert code_of(changed(21, ">h", attributes)) is ErrorCode.INVALID_RECORD
 
 
-def test_a_client_may_not_set_the_append_time() -> None:
+def test_client_may_not_set_the_append_time() -> None:
     assert code_of(changed(21, ">h", APPEND_TIME)) is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_an_idempotent_producer_needs_a_sequence() -> None:
+def test_idempotent_producer_needs_a_sequence() -> None:
     content = memoryview(batch(producer_id=5, producer_epoch=0, base_sequence=-1))
     assert code_of(content) is ErrorCode.INVALID_RECORD
     check_batch(memoryview(batch(producer_id=5, producer_epoch=0, base_sequence=0)))
 
 
-def test_a_stored_batch_may_be_control_compacted_or_empty() -> None:
+def test_stored_batch_may_be_control_compacted_or_empty() -> None:
     control = batch(SOME[:1], attributes=CONTROL)
     gaps = batch([SOME[0], SOME[4]], keep_offsets=True)
     empty = batch([], base_offset=10, last_offset=19, producer_id=3)
@@ -170,7 +170,7 @@ def test_a_stored_batch_may_be_control_compacted_or_empty() -> None:
             check_batch(memoryview(content))
 
 
-def test_a_stored_batch_is_still_checked() -> None:
+def test_stored_batch_is_still_checked() -> None:
     for view in (
         changed(57, ">i", 6),
         changed(57, ">i", -1),
@@ -216,7 +216,7 @@ def test_batches_walks_whole_batches_and_leaves_the_partial_one() -> None:
     assert not list(batches(whole[:0]))
 
 
-def test_one_compressed_batch_among_others_is_seen() -> None:
+def test_one_compressed_batch_is_noticed() -> None:
     plain, packed = batch(), batch(codec=Codec.GZIP)
     assert not is_compressed(memoryview(plain + plain))
     assert is_compressed(memoryview(plain + packed + plain))
@@ -254,12 +254,12 @@ def test_only_selected_columns_are_kept() -> None:
     assert list(keys)[4] == Record(4, key=b"k" * 300)
 
 
-def test_a_missing_key_is_seen() -> None:
+def test_missing_key_is_seen() -> None:
     assert decode(memoryview(batch())).has_null_key
     assert not decode(memoryview(batch([SOME[0], SOME[2]]))).has_null_key
 
 
-def test_an_empty_batch_has_no_records() -> None:
+def test_empty_batch_has_no_records() -> None:
     for codec in Codec:
         content = memoryview(batch([], base_offset=10, last_offset=19, codec=codec))
         columns = decode(content)
@@ -280,7 +280,7 @@ def test_kept_offsets_must_increase_within_the_batch(offsets: tuple[int, int]) -
         batch([Record(offset) for offset in offsets], keep_offsets=True)
 
 
-def test_an_empty_batch_needs_its_last_offset() -> None:
+def test_empty_batch_needs_its_last_offset() -> None:
     with pytest.raises(AssertionError):
         batch([])
 
@@ -306,7 +306,7 @@ def test_decode_stops_at_its_budget(codec: Codec) -> None:
     assert refusal.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_base_offset_near_the_end_of_int64_is_refused() -> None:
+def test_base_offset_near_the_end_of_int64_is_refused() -> None:
     content = batch()
     stamp(content, 2**63 - 3, 0)
     with pytest.raises(Refused, match="base offset 9223372036854775805 is above"):
@@ -337,19 +337,19 @@ def test_a_base_offset_near_the_end_of_int64_is_refused() -> None:
         (b"\x1e" + b"\x00" + b"\xfe" + b"\xff" * 8 + b"\x01\x00\x01\x01\x00", 1, "the timestamp"),
     ],
 )
-def test_a_malformed_record_is_invalid(payload: bytes, count: int, reason: str) -> None:
+def test_malformed_record_is_invalid(payload: bytes, count: int, reason: str) -> None:
     with pytest.raises(Refused, match=reason) as refusal:
         decode(with_payload(payload, count))
     assert refusal.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_a_huge_count_allocates_nothing() -> None:
+def test_huge_count_allocates_nothing() -> None:
     view = with_payload(b"\x0c\x00\x00\x00\x01\x01\x00", 2**31 - 1, last_delta=2**31 - 2)
     with pytest.raises(Refused, match="the record count"):
         decode(view)
 
 
-def test_a_header_key_that_is_not_utf8_is_read_with_replacements() -> None:
+def test_header_key_that_is_not_utf8_is_read_with_replacements() -> None:
     payload = b"\x16" + b"\x00\x00\x00\x01\x01\x02\x04\xff\xfe\x02v"
     payload = bytes([2 * (len(payload) - 1)]) + payload[1:]
     assert decode(with_payload(payload, 1)).headers(0) == (("\ufffd\ufffd", b"v"),)
@@ -378,7 +378,7 @@ def test_keys_and_values_pack_into_arrow_arrays() -> None:
     ).to_pylist() == [0, 1, 2, 3, 4]
 
 
-def test_a_column_without_nulls_needs_no_validity() -> None:
+def test_column_without_nulls_needs_no_validity() -> None:
     validity, offsets, data = decode(memoryview(batch([SOME[0], SOME[3]]))).packed_keys()
     assert validity is None
     assert offsets == array("i", [0, 1, 1])
@@ -396,6 +396,6 @@ def test_keys_and_values_may_be_any_buffer() -> None:
 @pytest.mark.parametrize(
     "record", [(0, 0, "text", None, ()), (0, 0, None, 7, ()), (0, "now", None, None, ())]
 )
-def test_a_record_of_the_wrong_types_is_a_type_error(record: Any) -> None:
+def test_record_of_the_wrong_types_is_a_type_error(record: Any) -> None:
     with pytest.raises(TypeError):
         encode([record])

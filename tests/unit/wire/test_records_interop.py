@@ -73,7 +73,7 @@ def test_our_batches_decode_with_python_clients(reader: Any, codec: Codec) -> No
     ] == [tuple(record) for record in SOME]
 
 
-def test_a_buffer_of_our_batches_is_walked_by_aiokafka() -> None:
+def test_buffer_of_our_batches_is_walked_by_aiokafka() -> None:
     content = bytes(encode(SOME, base_offset=3) + encode(SOME, base_offset=8, codec=Codec.ZSTD))
     theirs = AiokafkaRecords(content)
     offsets = []

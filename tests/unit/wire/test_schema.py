@@ -54,12 +54,12 @@ def test_wire_describes_the_class() -> None:
     assert wire.is_flexible(3)
 
 
-def test_a_field_without_a_default_is_required() -> None:
+def test_field_without_a_default_is_required() -> None:
     with pytest.raises(TypeError, match="rows"):
         ThingRequest(name="n")  # type: ignore[call-arg]
 
 
-def test_arguments_are_keywords_unless_the_class_says_otherwise() -> None:
+def test_struct_arguments_are_keyword_only_by_default() -> None:
     with pytest.raises(TypeError, match="positional"):
         ThingRequest("n", [])  # type: ignore[call-arg, arg-type]
     assert Row(1, "x") == Row(index=1, note="x")
@@ -90,12 +90,12 @@ def test_equality_is_by_content_and_arrays_may_be_lists_or_tuples() -> None:
     assert thing() != other
 
 
-def test_a_message_is_not_hashable_because_it_is_not_frozen() -> None:
+def test_message_is_not_hashable_because_it_is_not_frozen() -> None:
     with pytest.raises(TypeError):
         hash(thing())
 
 
-def test_the_representation_names_every_field() -> None:
+def test_representation_names_every_field() -> None:
     assert repr(Row(3)) == "Row(index=3, note=None)"
 
 
@@ -107,7 +107,7 @@ def test_nullable_true_means_as_long_as_the_field_exists() -> None:
     assert maybe.is_nullable(4)
 
 
-def test_a_field_a_version_lacks_reads_as_its_default_or_zero() -> None:
+def test_field_a_version_lacks_reads_as_its_default_or_zero() -> None:
     fields = {field.name: field for field in wire_of(ThingRequest).fields}
     assert fields["old"].absent() == -1
     assert fields["name"].absent() == ""
@@ -115,11 +115,11 @@ def test_a_field_a_version_lacks_reads_as_its_default_or_zero() -> None:
     assert string(nullable=True).absent() is None
 
 
-def test_a_tagged_field_always_has_a_default() -> None:
+def test_tagged_field_always_has_a_default() -> None:
     assert int32(tag=0).default == 0
     assert int32().default is REQUIRED
 
 
-def test_a_method_or_docstring_survives_the_decorator() -> None:
+def test_method_or_docstring_survives_the_decorator() -> None:
     assert ThingRequest.__doc__ == "A thing."
     assert ThingRequest.__module__ == __name__

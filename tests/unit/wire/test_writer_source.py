@@ -26,7 +26,7 @@ def test_varints_are_little_endian_groups_of_seven(value: int, data: bytes) -> N
 
 
 @pytest.mark.parametrize("value", [-1, 2**31])
-def test_a_length_we_could_not_mean_is_our_bug(value: int) -> None:
+def test_length_we_could_not_mean_is_our_bug(value: int) -> None:
     with pytest.raises(AssertionError):
         write_uvarint(value)
 
@@ -37,7 +37,7 @@ def test_records_are_counted_in_one_buffer_or_several() -> None:
     assert count_bytes([b"abc", bytearray(4), memoryview(b"x")]) == 8
 
 
-def test_a_value_out_of_range_is_our_bug_and_not_the_peers() -> None:
+def test_value_out_of_range_is_our_bug_and_not_the_peers() -> None:
     with pytest.raises(struct.error):
         writer(HeartbeatResponse, 0)(HeartbeatResponse(error_code=40_000), [])
 

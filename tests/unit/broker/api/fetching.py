@@ -1,4 +1,4 @@
-"""What the tests of Fetch share: requests, rows, and a node with something to read."""
+"""Shared helpers of the Fetch tests: requests, rows, and a node with records to read."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the tests of Produce share: batches, requests, and what a log holds."""
+"""Shared helpers of the Produce tests: batches, requests, and contents of a log."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the tests of replication share: a leader's node, and followers that are only played."""
+"""Shared helpers of the replication tests: a leader's node and simulated followers."""
 
 import asyncio
 from collections.abc import Iterable

@@ -139,7 +139,7 @@ def row_of(response: Any, index: int = 0) -> Any:
 
 
 def acquired(response: Any, index: int = 0) -> list[Run]:
-    """What was acquired of a partition; its records must be there."""
+    """Acquired ranges of a partition; its records must be present."""
     rows = [
         row
         for topic in response.responses

@@ -19,7 +19,7 @@ def request(name: str = "client", version: str = "1.0") -> ApiVersionsRequest:
 
 @pytest.mark.parametrize("version", range(5))
 @run_with(on_node)
-async def test_the_answer_is_the_route_table(node: Node, *, version: int) -> None:
+async def test_api_versions_equals_the_route_table(node: Node, *, version: int) -> None:
     response: ApiVersionsResponse = await node.ask(api_versions, version, request())
     assert response.error_code == 0
     found = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
@@ -27,13 +27,13 @@ async def test_the_answer_is_the_route_table(node: Node, *, version: int) -> Non
     assert len(found) == len(response.api_keys)
 
 
-def test_produce_is_advertised_from_version_0_on_for_the_sake_of_old_clients() -> None:
+def test_produce_is_advertised_from_version_0() -> None:
     table = {row.api_key: row for row in unsupported().api_keys}
     assert (table[0].min_version, table[0].max_version) == (0, 13)
 
 
 @run_with(on_node)
-async def test_features_that_begin_at_level_0_are_not_shown_to_clients_that_cannot_read_them(
+async def test_features_of_level_0_are_hidden_from_old_versions(
     node: Node,
 ) -> None:
     for version, lowest in ((3, 1), (4, 0)):
@@ -59,23 +59,23 @@ async def test_features_that_begin_at_level_0_are_not_shown_to_clients_that_cann
     ],
 )
 @run_with(on_node)
-async def test_names_that_would_spoil_a_metric_are_refused(
+async def test_invalid_client_names_are_refused(
     node: Node, *, name: str, version: str, good: bool
 ) -> None:
     response = await node.ask(api_versions, 3, request(name, version))
     assert response.error_code == (0 if good else ErrorCode.INVALID_REQUEST)
     assert bool(response.api_keys) == good
-    # Before version 3 nobody says a name.
+    # Before version 3 the request carries no client name.
     assert (await node.ask(api_versions, 2, request(name, version))).error_code == 0
 
 
-def test_an_unknown_version_is_answered_in_version_0_with_the_table() -> None:
+def test_unknown_version_is_answered_in_version_0_with_the_table() -> None:
     response = through_wire(unsupported(), 0)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert {row.api_key for row in response.api_keys} == {route.key for route in TOLD}
 
 
-def test_what_nodes_say_among_themselves_is_not_told_to_clients() -> None:
+def test_node_apis_are_not_advertised_to_clients() -> None:
     untold = {route for route in ROUTES if route not in TOLD}
     assert untold == {route for route in ROUTES if route.key >= OWN_KEYS}
     assert "TellQueue" in {route.name for route in untold}

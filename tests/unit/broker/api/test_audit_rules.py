@@ -1,7 +1,7 @@
-"""Every API of the table: one entry of the audit log where there should be one, and none elsewhere.
+"""Audit log of every API in the route table: one entry where expected, and none elsewhere.
 
-Requests are made as in `test_routes_rights`, so an API that is added is asked here as well; one
-that nobody has decided about fails.
+Requests are built as in `test_routes_permissions`, so an API that is added is tested here as well;
+an API that is not classified fails.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from penstock.wire.schema import wire_of
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.test_dispatch import Connection, framed
-from tests.unit.broker.api.test_routes_rights import (
+from tests.unit.broker.api.test_routes_permissions import (
     FILTERED,
     GROUP,
     GUARDED,
     OVERRIDES,
     TOPIC,
-    Nobody,
+    DenyAll,
     filled,
     prepare,
 )
@@ -52,7 +52,9 @@ def entries(node: Node) -> list[AuditEntry]:
 
 
 async def ask(node: Node, request: Any, version: int, principal: str = "User:eve") -> Any:
-    """Through the dispatcher, as a connection does; the answer, or None if there was none."""
+    """Sends a request through the dispatcher, as a connection does; returns None if it is not
+    answered.
+    """
     dispatcher, connection = Dispatcher(node.ctx), Connection()
     connection.principal = principal
     view = memoryview(bytearray(framed(request, version)))
@@ -77,7 +79,7 @@ def request_of(route: Route, topic_id: TopicId) -> Any:
     return request
 
 
-def test_every_api_has_been_decided_about() -> None:
+def test_every_api_is_classified_for_the_audit_log() -> None:
     keys = {route.key for route in ROUTES}
     undecided = keys - ADMINISTRATIVE.keys() - ORDINARY
     assert not undecided, f"put them into a table of penstock.broker.api.audit_rules: {undecided}"
@@ -87,7 +89,7 @@ def test_every_api_has_been_decided_about() -> None:
 
 
 @pytest.mark.parametrize("key", ADMINISTRATIVE)
-def test_whatever_a_request_has_in_it_can_be_told(key: int) -> None:
+def test_resources_of_any_request_can_be_listed(key: int) -> None:
     """Names that are empty, names that are not there, no rows at all."""
     chance, declared = random.Random(key), REQUESTS[key]
     low, high = wire_of(declared).versions
@@ -99,9 +101,9 @@ def test_whatever_a_request_has_in_it_can_be_told(key: int) -> None:
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
 @run_with(on_node, configs=ON)
-async def test_a_denied_request_is_one_entry(node: Node, *, route: Route) -> None:
+async def test_denied_request_is_one_audit_entry(node: Node, *, route: Route) -> None:
     topic_id = await prepare(node)
-    node.ctx.authorizer = Nobody()
+    node.ctx.authorizer = DenyAll()
     answer = await ask(node, request_of(route, topic_id), route.versions[1])
     told = entries(node)
     if route.name in FILTERED and not set(codes_in(answer)) & DENIALS:
@@ -116,7 +118,7 @@ async def test_a_denied_request_is_one_entry(node: Node, *, route: Route) -> Non
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
 @run_with(on_node, configs=ON)
-async def test_what_may_be_done_is_one_entry_if_it_is_administrative_and_none_otherwise(
+async def test_allowed_request_is_an_audit_entry_only_if_administrative(
     node: Node, *, route: Route
 ) -> None:
     topic_id = await prepare(node)
@@ -131,7 +133,7 @@ async def test_what_may_be_done_is_one_entry_if_it_is_administrative_and_none_ot
 
 
 @run_with(on_node, configs=ON)
-async def test_an_entry_names_what_it_is_about_and_never_a_value(node: Node) -> None:
+async def test_audit_entry_names_resources_and_never_values(node: Node) -> None:
     await prepare(node)
     secret = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="3600001")
     row = IncrementalAlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=[secret])
@@ -142,7 +144,7 @@ async def test_an_entry_names_what_it_is_about_and_never_a_value(node: Node) -> 
 
 
 @run_with(on_node, configs=ON)
-async def test_what_failed_says_why_and_a_rehearsal_is_not_told(node: Node) -> None:
+async def test_failed_request_is_audited_and_validation_only_is_not(node: Node) -> None:
     await prepare(node)
     wanted = CreatableTopic(
         name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[]
@@ -154,7 +156,7 @@ async def test_what_failed_says_why_and_a_rehearsal_is_not_told(node: Node) -> N
     assert (entry.outcome, entry.codes) == ("failed", ("TOPIC_ALREADY_EXISTS",))
 
 
-def test_members_commits_are_not_told_and_their_answers_not_even_read(
+def test_offset_commits_of_members_are_not_audited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatch, "deed_of", None)
@@ -168,9 +170,9 @@ def test_members_commits_are_not_told_and_their_answers_not_even_read(
 
 
 @run_with(on_node, configs=ON)
-async def test_a_members_commit_that_is_denied_is_told(node: Node) -> None:
+async def test_denied_offset_commit_of_a_member_is_audited(node: Node) -> None:
     route, request = await member_commit(node)
-    node.ctx.authorizer = Nobody()
+    node.ctx.authorizer = DenyAll()
     await ask(node, request, route.versions[1])
     (entry,) = entries(node)
     assert (entry.action, entry.outcome) == (route.name, DENIED)
@@ -192,9 +194,7 @@ async def member_commit(node: Node) -> tuple[Route, OffsetCommitRequest]:
         ({"authorizer.class.name": "acl", "audit.enable": "false"}, False),
     ],
 )
-def test_it_is_on_where_acls_are_obeyed_or_as_configured(
-    configs: dict[str, str], is_told: bool
-) -> None:
+def test_audit_log_follows_acls_or_its_config(configs: dict[str, str], is_told: bool) -> None:
     async def test(node: Node) -> None:
         route = next(route for route in ROUTES if route.name == "DeleteGroups")
         await ask(node, request_of(route, await prepare(node)), 2)
@@ -206,7 +206,7 @@ def test_it_is_on_where_acls_are_obeyed_or_as_configured(
 
 
 @run_with(on_node, configs=ON)
-async def test_nodes_among_themselves_are_not_told_of(node: Node) -> None:
+async def test_requests_between_nodes_are_not_audited(node: Node) -> None:
     route = next(route for route in ROUTES if route.name == "WriteTxnMarkers")
     request = request_of(route, await prepare(node))
     await ask(node, request, route.versions[1], "User:__node")

@@ -24,7 +24,7 @@ def throttles(node: Node, kind: str) -> float:
 
 
 @run_with(on_node)
-async def test_writes_to_a_disk_that_fills_up_are_taken_and_their_producers_put_off(
+async def test_disk_above_its_watermark_throttles_producers(
     node: Node,
 ) -> None:
     await node.create("t", 1)
@@ -38,7 +38,7 @@ async def test_writes_to_a_disk_that_fills_up_are_taken_and_their_producers_put_
 
 
 @run_with(on_node)
-async def test_a_full_backlog_that_blocks_is_told_to_wait_and_try_again(node: Node) -> None:
+async def test_full_backlog_with_block_policy_throttles_and_refuses(node: Node) -> None:
     await node.create("t", 1)
     await node.create("u", 1)
     node.ctx.partitions.pressure.set_full_backlogs({("t", 0): Full(Policy.BLOCK, "full")})
@@ -52,7 +52,7 @@ async def test_a_full_backlog_that_blocks_is_told_to_wait_and_try_again(node: No
 
 
 @run_with(on_node)
-async def test_a_full_backlog_that_rejects_says_so_at_once(node: Node) -> None:
+async def test_full_backlog_with_reject_policy_refuses_at_once(node: Node) -> None:
     await node.create("t", 1)
     node.ctx.partitions.pressure.set_full_backlogs({("t", 0): Full(Policy.REJECT, "full")})
     assert await write(node) == ([ErrorCode.POLICY_VIOLATION], 0, 0.0)

@@ -1,4 +1,4 @@
-"""What the APIs of groups and transactions share: where they carry their errors."""
+"""Common behaviour of group and transaction APIs: the fields that carry their errors."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ EXAMPLES: tuple[Any, ...] = (
 
 
 LISTS = (classic_groups.ListGroupsRequest, transactions.ListTransactionsRequest)
-"""Where nothing is coordinated yet, there is nothing to list, and that is no error."""
+"""Without a coordinator there is nothing to list, which is not an error."""
 
 CASES = [
     pytest.param(example, version, id=f"{type(example).__name__}-v{version}")
@@ -101,10 +101,10 @@ CASES = [
 
 @pytest.mark.parametrize(("request_", "version"), CASES)
 @run_with(on_node)
-async def test_the_error_is_where_the_version_carries_it(
+async def test_error_is_where_the_version_carries_it(
     node: Node, *, request_: Any, version: int
 ) -> None:
-    """Nobody has asked for a coordinator yet, so there is none."""
+    """No client has asked for a coordinator yet, so there is none."""
 
     await node.create("t", 1)
     if isinstance(request_, offset_commit.OffsetCommitRequest):

@@ -72,7 +72,7 @@ def answer_of(call: Call, declared: type[Any], version: int) -> Any:
 
 
 @run_with(on_node)
-async def test_a_request_reaches_its_handler_and_its_answer_is_framed(node: Node) -> None:
+async def test_request_reaches_its_handler_and_its_response_is_framed(node: Node) -> None:
     dispatcher, connection = Dispatcher(node.ctx), Connection()
     request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
     for version in range(5):
@@ -89,7 +89,7 @@ async def test_a_request_reaches_its_handler_and_its_answer_is_framed(node: Node
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
 @run_with(on_node)
-async def test_only_api_versions_answers_a_version_it_does_not_speak(
+async def test_only_api_versions_answers_an_unsupported_version(
     node: Node, *, version: int
 ) -> None:
     dispatcher = Dispatcher(node.ctx)
@@ -103,7 +103,7 @@ async def test_only_api_versions_answers_a_version_it_does_not_speak(
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 @run_with(on_node)
-async def test_a_version_that_is_not_spoken_ends_the_connection(node: Node, *, route: Any) -> None:
+async def test_unsupported_version_closes_the_connection(node: Node, *, route: Any) -> None:
     dispatcher = Dispatcher(node.ctx)
     low, high = route.versions
     for version in (low - 1, high + 1):
@@ -115,7 +115,7 @@ async def test_a_version_that_is_not_spoken_ends_the_connection(node: Node, *, r
 
 
 @run_with(on_node)
-async def test_an_unknown_api_ends_the_connection(node: Node) -> None:
+async def test_unknown_api_closes_the_connection(node: Node) -> None:
     dispatcher = Dispatcher(node.ctx)
     for key in (-1, 9999):
         view = frame(key, 0)
@@ -124,7 +124,7 @@ async def test_an_unknown_api_ends_the_connection(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_strange_versions_are_not_remembered(node: Node) -> None:
+async def test_unsupported_versions_are_not_cached(node: Node) -> None:
     dispatcher = Dispatcher(node.ctx)
     for version in range(100, 200):
         view = frame(API_VERSIONS, version)
@@ -134,7 +134,7 @@ async def test_strange_versions_are_not_remembered(node: Node) -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 @run_with(on_node)
-async def test_a_body_cut_short_ends_the_connection(node: Node, *, route: Any) -> None:
+async def test_truncated_body_closes_the_connection(node: Node, *, route: Any) -> None:
     dispatcher = Dispatcher(node.ctx)
     version = route.versions[1]
     tags = b"\0" if route.request.WIRE.is_flexible(version) else b""
@@ -152,14 +152,14 @@ def _has_body(route: Any, version: int) -> bool:
 
 
 @run_with(on_node)
-async def test_bytes_after_the_body_are_ignored(node: Node) -> None:
+async def test_trailing_bytes_are_ignored(node: Node) -> None:
     dispatcher = Dispatcher(node.ctx)
     view = frame(API_VERSIONS, 0, b"\1\2\3")
     call = dispatcher.call(Connection(), view, 0, len(view))
     assert dispatcher.handle(call, view, len(view)).error_code == 0
 
 
-def test_every_api_has_one_row() -> None:
+def test_every_api_has_one_route() -> None:
     names = [route.key for route in ROUTES]
     assert sorted(set(names)) == names, "in the order of their keys, each once"
     for route in ROUTES:
@@ -168,7 +168,7 @@ def test_every_api_has_one_row() -> None:
         assert route.response.WIRE.key == route.key
 
 
-def test_whoever_has_not_said_who_they_are_may_only_say_so() -> None:
+def test_unauthenticated_connection_may_only_authenticate() -> None:
     async def knows(name: str, password: str, peer: str) -> bool:
         return True
 

@@ -201,7 +201,7 @@ COORDINATED: dict[str, tuple[Any, int, Callable[[Any], int], int]] = {
 
 @pytest.mark.parametrize("case", COORDINATED)
 @run_with(in_world)
-async def test_a_large_answer_of_coordinators_is_built_in_steps(world: World, *, case: str) -> None:
+async def test_large_answer_of_coordinators_is_built_in_steps(world: World, *, case: str) -> None:
     request, version, count, expected = COORDINATED[case]
 
     await fill(world)
@@ -232,7 +232,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @run_with(in_world)
-async def test_a_large_answer_is_made_a_little_at_a_time(world: World, *, case: str) -> None:
+async def test_large_response_is_encoded_in_small_steps(world: World, *, case: str) -> None:
     request, version = CASES[case]
 
     await fill(world)
@@ -242,11 +242,11 @@ async def test_a_large_answer_is_made_a_little_at_a_time(world: World, *, case: 
         peer.send(framed(request, version, 1))
         await peer.replies(1)
     assert slices.longest <= CALLS_AT_A_STRETCH
-    assert world.loop.time() - asked_s >= 2 * REST_SECONDS, "others had the loop"
+    assert world.loop.time() - asked_s >= 2 * REST_SECONDS, "other tasks had the event loop"
 
 
 @run_with(in_world)
-async def test_answers_are_whole_however_they_were_made(world: World) -> None:
+async def test_responses_encoded_in_steps_are_complete(world: World) -> None:
     await fill(world)
     peer = await world.connect()
     answer: MetadataResponse = await ask(peer, ALL, 12)
@@ -268,13 +268,13 @@ async def test_answers_are_whole_however_they_were_made(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_the_same_question_is_answered_with_the_same_bytes_until_something_changes(
+async def test_cached_response_is_reused_until_the_image_changes(
     world: World,
 ) -> None:
     await fill(world)
     peers = [await world.connect() for _ in range(5)]
-    first, *others = await asyncio.gather(*(ask(peer, ALL, 12) for peer in peers))
-    assert [other == first for other in others] == [True] * 4
+    first, *rest = await asyncio.gather(*(ask(peer, ALL, 12) for peer in peers))
+    assert [other == first for other in rest] == [True] * 4
     assert world.node.ctx.metadata.listings._begun == 1, "made once for all who asked meanwhile"
     assert await ask(peers[0], ALL, 12) == first
     assert world.node.ctx.metadata.listings._begun == 1
@@ -286,7 +286,7 @@ async def test_the_same_question_is_answered_with_the_same_bytes_until_something
 
 
 @run_with(in_world)
-async def test_others_are_answered_while_a_crowd_asks_for_large_answers(world: World) -> None:
+async def test_small_requests_are_answered_among_large_responses(world: World) -> None:
     await fill(world)
     crowd = [await world.connect("crowd") for _ in range(20)]
     other = await world.connect("other")
@@ -304,7 +304,7 @@ async def test_others_are_answered_while_a_crowd_asks_for_large_answers(world: W
 
 
 @run_with(in_world)
-async def test_one_who_hangs_up_in_the_middle_leaves_the_answer_to_the_others(world: World) -> None:
+async def test_disconnected_client_does_not_cancel_a_shared_response(world: World) -> None:
     await fill(world)
     first, second = await world.connect(), await world.connect()
     for peer in (first, second):

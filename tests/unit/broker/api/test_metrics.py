@@ -3,7 +3,7 @@
 from penstock.broker.api.metrics import NAMED_MAX, OTHERS, Traffic
 
 
-def test_each_topic_has_numbers_of_its_own() -> None:
+def test_traffic_is_counted_by_topic() -> None:
     traffic = Traffic()
     traffic["a"].bytes_in += 5
     traffic["b"].bytes_in += 7
@@ -11,7 +11,7 @@ def test_each_topic_has_numbers_of_its_own() -> None:
     assert {name: counts.bytes_in for name, counts in traffic.named()} == {"a": 10, "b": 7}
 
 
-def test_topics_past_the_bound_share_one_name_for_good() -> None:
+def test_topics_beyond_the_limit_share_one_name() -> None:
     traffic = Traffic()
     for at in range(NAMED_MAX + 3):
         traffic[f"t{at}"].records_in += 1
@@ -23,7 +23,7 @@ def test_topics_past_the_bound_share_one_name_for_good() -> None:
     assert dict(traffic.named())[OTHERS].records_in == 4
 
 
-def test_a_topic_that_was_deleted_makes_room() -> None:
+def test_deleted_topic_frees_its_name() -> None:
     traffic = Traffic()
     for at in range(NAMED_MAX):
         traffic[f"t{at}"].records_in += 1

@@ -1,4 +1,4 @@
-"""What calls cost: partitions, time of the processor, and who is not charged."""
+"""Cost of calls: partitions, processor time, and exempt principals."""
 
 import asyncio
 from typing import Any
@@ -89,7 +89,7 @@ ABOVE = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 @run_with(on_node)
-async def test_topics_above_the_quota_are_refused_and_the_others_made(node: Node) -> None:
+async def test_topics_above_the_mutation_quota_are_refused(node: Node) -> None:
     await limit(node, controller_mutation_rate=1)
     names = [f"t{number}" for number in range(4)]
     codes, throttle_ms, muted_s = await mutate(node, CREATE, 7, creation(*names, partitions=5))
@@ -101,7 +101,7 @@ async def test_topics_above_the_quota_are_refused_and_the_others_made(node: Node
 
 
 @run_with(on_node)
-async def test_old_clients_are_put_off_instead_of_refused(node: Node) -> None:
+async def test_old_clients_are_throttled_instead_of_refused(node: Node) -> None:
     await limit(node, controller_mutation_rate=1)
     for name in ("a", "b"):
         codes, throttle_ms, muted_s = await mutate(node, CREATE, 5, creation(name, partitions=20))
@@ -111,7 +111,7 @@ async def test_old_clients_are_put_off_instead_of_refused(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_deleting_and_growing_are_charged_as_well(node: Node) -> None:
+async def test_deletions_and_new_partitions_are_charged(node: Node) -> None:
     await node.create("large", 12)
     await node.create("small", 1)
     await limit(node, controller_mutation_rate=1)
@@ -126,7 +126,7 @@ async def test_deleting_and_growing_are_charged_as_well(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_trying_out_costs_nothing(node: Node) -> None:
+async def test_validation_only_is_not_charged(node: Node) -> None:
     await limit(node, controller_mutation_rate=1)
     for _ in range(3):
         tried = creation("t", partitions=100, validate_only=True)
@@ -134,7 +134,7 @@ async def test_trying_out_costs_nothing(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_nodes_of_the_cluster_are_not_charged(node: Node) -> None:
+async def test_nodes_are_not_charged(node: Node) -> None:
     await limit(node, controller_mutation_rate=0.001, producer_byte_rate=1, consumer_byte_rate=1)
     meter = node.ctx.meter
     assert meter.fetch_bytes_max(f"User:{NODE_USER}", None) == float("inf")
@@ -156,7 +156,7 @@ async def test_nodes_of_the_cluster_are_not_charged(node: Node) -> None:
 
 
 @run_with(run, 0)
-async def test_of_a_coroutine_its_steps_are_counted_and_its_waits_are_not(loop: SimLoop) -> None:
+async def test_coroutine_steps_are_timed_without_its_waits(loop: SimLoop) -> None:
     spent = {"s": 0.0}
     meter = Meter(Metrics(), BrokerConfigs(), processor_s=lambda: spent["s"])
 
@@ -202,7 +202,7 @@ async def test_of_a_coroutine_its_steps_are_counted_and_its_waits_are_not(loop: 
 
 
 @run_with(on_node)
-async def test_while_there_is_no_quota_nothing_is_metered(node: Node) -> None:
+async def test_nothing_is_metered_without_a_quota(node: Node) -> None:
     meter = node.ctx.meter
     assert not meter.is_on
     assert meter.charge(QuotaKind.PRODUCE, "User:a", None, 1e9, 0.0) == 0

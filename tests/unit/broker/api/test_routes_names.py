@@ -42,7 +42,7 @@ def filled(kind: Any, version: int, text: str) -> Any:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 @run_with(in_world)
-async def test_the_longest_names_are_answered(world: World, *, route: Route) -> None:
+async def test_longest_names_are_answered(world: World, *, route: Route) -> None:
     for text, version in itertools.product(LONGEST, set(route.versions)):
         peer = await world.connect()
         peer.send(framed(filled(route.request, version, text), version, 1))

@@ -25,7 +25,7 @@ NEW = {"init": 5, "produce": 12, "add": 3, "end": 5}
 
 @dataclass
 class Transacting:
-    """What one producer knows of itself."""
+    """State of one producer."""
 
     node: Node
     versions: dict[str, int]
@@ -114,7 +114,7 @@ async def ready(node: Node, **topics: int) -> None:
 
 
 def open_at(node: Node, topic: str, index: int = 0) -> int:
-    """Where the oldest open transaction of a partition began, or -1."""
+    """First offset of the oldest open transaction of a partition, or -1."""
     partition: Any = node.ctx.partitions.get(topic, index)
     offset: int = partition.log.producers.first_open_offset
     return offset

@@ -47,7 +47,7 @@ def stored(world: World) -> list[bytes]:
 
 
 @run_with(in_world)
-async def test_frames_cut_at_every_byte_are_put_together(world: World) -> None:
+async def test_frames_split_at_every_byte_are_reassembled(world: World) -> None:
     peer = await world.connect()
     whole = versions_frame(1) + produce_frame(2) + metadata_frame(3)
     for at in range(len(whole)):
@@ -62,7 +62,7 @@ async def test_frames_cut_at_every_byte_are_put_together(world: World) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 60, 3))
 @run_with(in_world)
-async def test_two_frames_cut_in_two_anywhere(world: World, *, cut: int) -> None:
+async def test_two_frames_split_anywhere_are_reassembled(world: World, *, cut: int) -> None:
     peer = await world.connect()
     whole = versions_frame(1) + versions_frame(2)
     peer.send(whole[:cut])
@@ -87,7 +87,7 @@ def test_many_frames_in_one_segment_are_all_answered(seed: int) -> None:
     "size", [BUFFER_BYTES_MIN, WHOLE_FRAME_BYTES - 100, WHOLE_FRAME_BYTES, 300 * KIB, 900 * KIB]
 )
 @run_with(in_world)
-async def test_frames_of_every_size_arrive_whole(world: World, *, size: int) -> None:
+async def test_frames_of_every_size_arrive_complete(world: World, *, size: int) -> None:
     peer = await world.connect()
     values = [bytes([n]) * (size + n) for n in range(3)]
     frames = [produce_frame(n, value=value) for n, value in enumerate(values)]
@@ -100,7 +100,7 @@ async def test_frames_of_every_size_arrive_whole(world: World, *, size: int) -> 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), LIMITS.frame_bytes_max + 1, 2**31 - 1])
 @run_with(in_world)
-async def test_a_length_that_cannot_be_ends_the_connection(world: World, *, length: int) -> None:
+async def test_invalid_length_closes_the_connection(world: World, *, length: int) -> None:
     peer = await world.connect()
     other = await world.connect()
     peer.send(length.to_bytes(4, "big", signed=True))
@@ -111,7 +111,7 @@ async def test_a_length_that_cannot_be_ends_the_connection(world: World, *, leng
 
 
 @run_with(in_world)
-async def test_memory_follows_the_bytes_that_came_and_not_the_length_that_was_declared(
+async def test_buffer_grows_with_received_bytes_not_the_declared_length(
     world: World,
 ) -> None:
     peer = await world.connect()
@@ -122,7 +122,7 @@ async def test_memory_follows_the_bytes_that_came_and_not_the_length_that_was_de
 
 
 @run_with(in_world)
-async def test_garbage_ends_the_connection(world: World) -> None:
+async def test_garbage_closes_the_connection(world: World) -> None:
     for body in (b"", b"\x00", b"\x7f" * 40):
         peer = await world.connect()
         peer.send(len(body).to_bytes(4, "big"), body)
@@ -135,7 +135,7 @@ async def test_garbage_ends_the_connection(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_replies_leave_in_order_though_they_are_ready_out_of_order(world: World) -> None:
+async def test_replies_are_sent_in_request_order(world: World) -> None:
     await world.node.create("fast", 1, flush_policy="page-cache")
     world.node.workers.delay_s = (0.5, 0.5)
     peer = await world.connect()
@@ -152,7 +152,7 @@ async def test_replies_leave_in_order_though_they_are_ready_out_of_order(world: 
 
 
 @run_with(in_world)
-async def test_an_ordered_request_holds_back_the_next_one(world: World) -> None:
+async def test_ordered_request_delays_the_next_one(world: World) -> None:
     peer = await world.connect()
     peer.send(fetch_frame(1, wait_ms=5000), produce_frame(2), versions_frame(3))
     await asyncio.sleep(1)
@@ -164,7 +164,7 @@ async def test_an_ordered_request_holds_back_the_next_one(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_a_large_request_that_is_whole_before_its_turn_waits_for_it(world: World) -> None:
+async def test_complete_large_request_waits_for_its_turn(world: World) -> None:
     world.loop.net.whole_ratio = 1.0
     peer = await world.connect()
     peer.send(produce_frame(0, value=bytes(WHOLE_FRAME_BYTES)))
@@ -177,7 +177,7 @@ async def test_a_large_request_that_is_whole_before_its_turn_waits_for_it(world:
 
 
 @run_with(in_world)
-async def test_a_parked_fetch_is_answered_when_another_connection_produces(world: World) -> None:
+async def test_parked_fetch_is_answered_when_another_connection_produces(world: World) -> None:
     consumer, producer = await world.connect(), await world.connect()
     consumer.send(fetch_frame(1, wait_ms=60_000))
     await asyncio.sleep(0.1)
@@ -199,7 +199,7 @@ async def test_acks_0_is_silent_and_the_next_request_is_answered(world: World) -
 
 
 @run_with(in_world)
-async def test_acks_0_with_an_error_ends_the_connection_after_earlier_replies(world: World) -> None:
+async def test_acks_0_error_closes_the_connection_after_earlier_replies(world: World) -> None:
     peer = await world.connect()
     peer.send(versions_frame(1), produce_frame(2, topic="gone", acks=0), versions_frame(3))
     await peer.lost()
@@ -209,7 +209,7 @@ async def test_acks_0_with_an_error_ends_the_connection_after_earlier_replies(wo
 
 
 @run_with(in_world)
-async def test_batches_that_are_looked_into_are_appended_in_order_with_the_others(
+async def test_inspected_batches_are_appended_in_order(
     world: World,
 ) -> None:
     await world.node.create("keyed", 1, cleanup_policy="compact")
@@ -226,7 +226,7 @@ async def test_batches_that_are_looked_into_are_appended_in_order_with_the_other
 
 
 @run_with(in_world)
-async def test_a_slow_reader_is_not_served_further_and_costs_no_memory(world: World) -> None:
+async def test_slow_reader_is_paused_and_costs_no_memory(world: World) -> None:
     writer, peer = await world.connect(), await world.connect()
     writer.send(*(produce_frame(n, value=bytes([n]) * (900 * KIB)) for n in range(8)))
     await writer.replies(8)
@@ -245,7 +245,7 @@ async def test_a_slow_reader_is_not_served_further_and_costs_no_memory(world: Wo
 
 
 @run_with(in_world)
-async def test_small_replies_beyond_the_high_mark_stop_the_next_request_too(world: World) -> None:
+async def test_small_replies_beyond_the_high_mark_pause_requests(world: World) -> None:
     peer = await world.connect()
     peer.transport.pause_reading()
     count = 3000
@@ -276,7 +276,7 @@ async def test_large_and_small_replies_keep_their_order(world: World) -> None:
     assert all(fetched(reply) == content for reply in replies[::2])
 
 
-def test_too_many_pending_replies_stop_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_pending_replies_pause_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PENDING_REPLIES_MAX", 5)
 
     async def check(world: World) -> None:
@@ -295,7 +295,7 @@ def test_too_many_pending_replies_stop_the_reading(monkeypatch: pytest.MonkeyPat
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, buffered_bytes_max=MIB))
-async def test_over_budget_everybody_is_still_served_in_the_end(world: World) -> None:
+async def test_connections_over_the_memory_budget_are_served_eventually(world: World) -> None:
     peers = [await world.connect() for _ in range(6)]
     frames = [produce_frame(n, value=bytes([n]) * (900 * KIB)) for n in range(6)]
     halves = [(frame[: 500 * KIB], frame[500 * KIB :]) for frame in frames]
@@ -309,12 +309,12 @@ async def test_over_budget_everybody_is_still_served_in_the_end(world: World) ->
         peer.send(second)
     for peer in peers:
         assert produced((await peer.replies(1))[0])[0] == 0
-    assert world.loop.time() < 30, "nobody had to be closed for it"
+    assert world.loop.time() < 30, "no connection had to be closed for it"
     assert not budget.is_contended
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, buffered_bytes_max=700 * KIB))
-async def test_what_a_lost_connection_held_is_given_back(world: World) -> None:
+async def test_memory_of_a_lost_connection_is_released(world: World) -> None:
     peer, waiting = await world.connect(), await world.connect()
     frame = produce_frame(1, value=bytes(900 * KIB))
     peer.send(frame[: 600 * KIB])
@@ -333,7 +333,7 @@ async def test_what_a_lost_connection_held_is_given_back(world: World) -> None:
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, buffered_bytes_max=MIB))
-async def test_an_idle_buffer_is_given_to_those_who_wait(world: World) -> None:
+async def test_idle_buffer_is_released_for_waiting_connections(world: World) -> None:
     idle, waiting = await world.connect(), await world.connect()
     idle.send(produce_frame(1, value=bytes(900 * KIB)))
     await idle.replies(1)
@@ -344,7 +344,7 @@ async def test_an_idle_buffer_is_given_to_those_who_wait(world: World) -> None:
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, buffered_bytes_max=-1))
-async def test_without_a_limit_nobody_waits(world: World) -> None:
+async def test_connections_never_wait_without_a_memory_limit(world: World) -> None:
     peers = [await world.connect() for _ in range(3)]
     for peer in peers:
         peer.send(produce_frame(1, value=bytes(900 * KIB))[: 800 * KIB])
@@ -357,7 +357,7 @@ async def test_without_a_limit_nobody_waits(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_a_lost_connection_leaves_no_parked_fetch_behind(world: World) -> None:
+async def test_lost_connection_removes_its_parked_fetch(world: World) -> None:
     peer = await world.connect()
     peer.send(fetch_frame(1, wait_ms=250_000))
     await asyncio.sleep(0.5)
@@ -369,7 +369,7 @@ async def test_a_lost_connection_leaves_no_parked_fetch_behind(world: World) -> 
 
 
 @run_with(in_world)
-async def test_a_lost_connection_does_not_disturb_a_parked_produce(world: World) -> None:
+async def test_lost_connection_does_not_affect_a_pending_produce(world: World) -> None:
     world.node.workers.delay_s = (2.0, 2.0)
     peer = await world.connect()
     peer.send(produce_frame(1), produce_frame(2))
@@ -382,7 +382,7 @@ async def test_a_lost_connection_does_not_disturb_a_parked_produce(world: World)
     assert world.node.ctx.metrics.internal_errors.value == 0
 
 
-def test_a_bug_in_a_handler_ends_only_that_connection(
+def test_bug_in_a_handler_closes_only_that_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(ctx: Context, call: Call, request: object) -> None:
@@ -411,7 +411,7 @@ def test_a_bug_in_a_handler_ends_only_that_connection(
 
 
 @run_with(in_world)
-async def test_closing_lets_a_reply_that_is_being_sent_leave_first(world: World) -> None:
+async def test_close_sends_the_current_reply_first(world: World) -> None:
     peer = await world.connect()
     peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(3)))
     await peer.replies(3)
@@ -428,7 +428,7 @@ async def test_closing_lets_a_reply_that_is_being_sent_leave_first(world: World)
 
 
 @run_with(in_world)
-async def test_a_peer_that_closes_its_side_is_let_go(world: World) -> None:
+async def test_connection_closed_by_its_peer_is_removed(world: World) -> None:
     peer = await world.connect()
     peer.send(versions_frame(1))
     await peer.replies(1)
@@ -438,7 +438,7 @@ async def test_a_peer_that_closes_its_side_is_let_go(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_a_disk_slower_than_the_clients_patience_is_a_timeout_and_not_silence(
+async def test_slow_disk_ends_as_request_timed_out(
     world: World,
 ) -> None:
     world.node.workers.delay_s = (100.0, 100.0)

@@ -37,7 +37,7 @@ def position_frame(correlation_id: int) -> bytes:
 
 
 def batch_sizes(world: World) -> list[int]:
-    """How many records each batch of the internal topic has."""
+    """Number of records in each batch of the internal topic."""
     partition = world.node.ctx.partitions.get("__consumer_offsets", 0)
     assert partition is not None
     span = partition.log.locate(0, 1_000_000, partition.log.end_offset)
@@ -45,7 +45,7 @@ def batch_sizes(world: World) -> list[int]:
 
 
 @run_with(in_world, configs=FEW)
-async def test_commits_that_arrive_together_are_written_and_synced_together(world: World) -> None:
+async def test_commits_that_arrive_together_are_written_together(world: World) -> None:
     await world.node.ctx.group.groups.ensure()
     peer = await world.connect()
     peer.send(*(commit_frame(number, 100 + number) for number in range(5)))
@@ -58,7 +58,7 @@ async def test_commits_that_arrive_together_are_written_and_synced_together(worl
 
 
 @run_with(in_world, configs=FEW)
-async def test_a_read_behind_commits_of_the_same_connection_sees_the_last_of_them(
+async def test_offset_fetch_sees_earlier_commits_of_its_connection(
     world: World,
 ) -> None:
     await world.node.ctx.group.groups.ensure()

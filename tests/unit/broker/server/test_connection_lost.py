@@ -28,9 +28,9 @@ def _partition(world: World) -> Partition:
 
 
 @pytest.mark.parametrize("frame", ["fetch", "waiting fetch", "later"])
-def test_an_answer_that_a_lost_connection_never_lets_begin_leaves_no_warning(frame: str) -> None:
+def test_response_of_a_lost_connection_leaves_no_warning(frame: str) -> None:
     async def answer_later(ctx: ApiFamily, call: Call, request: object) -> None:
-        raise AssertionError("nobody is there")
+        raise AssertionError("the connection is lost")
 
     async def check(world: World) -> None:
         peer = await world.connect()

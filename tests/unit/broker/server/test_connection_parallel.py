@@ -91,7 +91,7 @@ def in_session(test: Callable[[Sim, Session], Awaitable[None]]) -> None:
 
 
 @run_with(in_session)
-async def test_a_fetch_that_waits_is_answered_when_a_verdict_behind_it_is_kept(
+async def test_waiting_fetch_is_answered_when_a_later_acknowledgement_is_stored(
     sim: Sim, session: Session
 ) -> None:
     waiting = session.fetch()
@@ -105,7 +105,7 @@ async def test_a_fetch_that_waits_is_answered_when_a_verdict_behind_it_is_kept(
 
 
 @run_with(in_session)
-async def test_a_fetch_that_waits_gets_what_a_verdict_behind_it_sets_free(
+async def test_waiting_fetch_gets_records_released_by_a_later_acknowledgement(
     sim: Sim, session: Session
 ) -> None:
     waiting = session.fetch()
@@ -115,9 +115,7 @@ async def test_a_fetch_that_waits_gets_what_a_verdict_behind_it_sets_free(
 
 
 @run_with(in_session)
-async def test_requests_that_arrive_together_count_in_their_order(
-    sim: Sim, session: Session
-) -> None:
+async def test_requests_that_arrive_together_apply_in_order(sim: Sim, session: Session) -> None:
     released, fetched, accepted = await asyncio.gather(
         session.say(0, RELEASE), session.fetch(), session.say(0, ACCEPT)
     )
@@ -126,7 +124,7 @@ async def test_requests_that_arrive_together_count_in_their_order(
 
 
 @run_with(in_session)
-async def test_what_runs_for_a_connection_ends_with_it(sim: Sim, session: Session) -> None:
+async def test_tasks_of_a_connection_end_with_it(sim: Sim, session: Session) -> None:
     waiting = session.fetch()
     await asyncio.sleep(2)
     session.connection.close()

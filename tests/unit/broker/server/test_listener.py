@@ -34,7 +34,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, connections_per_ip_max=2))
-async def test_beyond_the_limit_of_one_address_the_newcomer_is_closed(world: World) -> None:
+async def test_connection_beyond_the_limit_of_its_address_is_closed(world: World) -> None:
     first, second = await world.connect("a"), await world.connect("a")
     third = await world.connect("a")
     await third.lost()
@@ -50,7 +50,7 @@ async def test_beyond_the_limit_of_one_address_the_newcomer_is_closed(world: Wor
     await again.replies(1)
 
 
-def test_one_address_may_have_a_limit_of_its_own() -> None:
+def test_address_may_have_its_own_limit() -> None:
     async def check(world: World) -> None:
         for _ in range(3):
             await world.connect("a")
@@ -63,7 +63,7 @@ def test_one_address_may_have_a_limit_of_its_own() -> None:
 
 
 @run_with(in_world)
-async def test_new_limits_hold_for_newcomers_and_leave_others_alone(world: World) -> None:
+async def test_new_limits_apply_to_new_connections_only(world: World) -> None:
     peers = [await world.connect("a") for _ in range(3)]
     world.listener.limit(dataclasses.replace(LIMITS, connections_per_ip_max=2))
     await (await world.connect("a")).lost()
@@ -73,14 +73,14 @@ async def test_new_limits_hold_for_newcomers_and_leave_others_alone(world: World
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, connections_max=3))
-async def test_beyond_the_limit_of_all_the_newcomer_is_closed(world: World) -> None:
+async def test_connection_beyond_the_total_limit_is_closed(world: World) -> None:
     peers = [await world.connect(host) for host in "abc"]
     await (await world.connect("d")).lost()
     assert world.listener.connections == 3
     assert not any(peer.is_lost for peer in peers)
 
 
-def test_a_storm_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def check(world: World) -> None:
         await world.connect()
         for _ in range(50):
@@ -91,7 +91,7 @@ def test_a_storm_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixt
     assert len([r for r in caplog.records if "refused a connection" in r.message]) == 1
 
 
-def test_handshakes_count_against_the_limits_before_they_are_finished() -> None:
+def test_unfinished_handshakes_count_against_the_limits() -> None:
     async def check(world: World) -> None:
         await world.connect("a")
         admits = world.listener._admits
@@ -106,7 +106,7 @@ def test_handshakes_count_against_the_limits_before_they_are_finished() -> None:
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, connection_rate_max=2))
-async def test_newcomers_above_the_rate_of_all_wait_for_their_turn(world: World) -> None:
+async def test_connections_above_the_total_rate_wait(world: World) -> None:
     peers = [await world.connect(host) for host in "abcdef"]
     for peer in peers:
         peer.send(versions_frame(1))
@@ -122,7 +122,7 @@ async def test_newcomers_above_the_rate_of_all_wait_for_their_turn(world: World)
 # -- sweeps -----------------------------------------------------------------------------------
 
 
-def test_others_are_served_while_many_connections_are_looked_at(
+def test_idle_sweep_yields_to_other_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listener, "SWEPT_AT_ONCE", 10)
@@ -155,14 +155,14 @@ def test_others_are_served_while_many_connections_are_looked_at(
 
 
 @run_with(in_world)
-async def test_who_connects_and_says_nothing_is_closed(world: World) -> None:
+async def test_silent_connection_is_closed(world: World) -> None:
     peer = await world.connect()
     await peer.lost()
     assert HANDSHAKE_SECONDS < world.loop.time() < HANDSHAKE_SECONDS + 2 * SWEEP_SECONDS
 
 
 @run_with(in_world)
-async def test_a_byte_now_and_then_is_no_first_request(world: World) -> None:
+async def test_incomplete_first_request_does_not_keep_the_connection(world: World) -> None:
     peer = await world.connect()
     for byte in (0, 0, 0, 90, 0, 18, 0, 0):
         peer.send(bytes([byte]))
@@ -172,7 +172,7 @@ async def test_a_byte_now_and_then_is_no_first_request(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_who_stops_in_the_middle_of_a_frame_is_closed(world: World) -> None:
+async def test_connection_stalled_within_a_frame_is_closed(world: World) -> None:
     peer = await world.connect()
     peer.send(versions_frame(1), produce_frame(2)[:20])
     await peer.lost()
@@ -180,7 +180,7 @@ async def test_who_stops_in_the_middle_of_a_frame_is_closed(world: World) -> Non
 
 
 @run_with(in_world)
-async def test_who_does_not_read_what_we_send_is_closed(world: World) -> None:
+async def test_connection_that_does_not_read_is_closed(world: World) -> None:
     peer = await world.connect()
     peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(2)))
     await peer.replies(2)
@@ -193,7 +193,7 @@ async def test_who_does_not_read_what_we_send_is_closed(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_who_reads_slowly_but_steadily_is_kept(world: World) -> None:
+async def test_slow_but_steady_reader_stays_connected(world: World) -> None:
     peer = await world.connect()
     peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(8)))
     await peer.replies(8)
@@ -211,7 +211,7 @@ async def test_who_reads_slowly_but_steadily_is_kept(world: World) -> None:
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, idle_ms_max=5000))
-async def test_an_idle_connection_is_closed_after_the_configured_time(world: World) -> None:
+async def test_idle_connection_is_closed_after_the_configured_time(world: World) -> None:
     peer = await world.connect()
     peer.send(versions_frame(1))
     await peer.lost()
@@ -219,7 +219,7 @@ async def test_an_idle_connection_is_closed_after_the_configured_time(world: Wor
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, idle_ms_max=-1))
-async def test_a_negative_idle_time_means_never(world: World) -> None:
+async def test_negative_idle_time_disables_the_limit(world: World) -> None:
     peer = await world.connect()
     peer.send(versions_frame(1))
     await asyncio.sleep(5000)
@@ -228,7 +228,7 @@ async def test_a_negative_idle_time_means_never(world: World) -> None:
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, idle_ms_max=60000))
-async def test_a_parked_fetch_is_not_idle(world: World) -> None:
+async def test_parked_fetch_is_not_idle(world: World) -> None:
     peer = await world.connect()
     peer.send(fetch_frame(1, wait_ms=200_000))
     await peer.replies(1)
@@ -236,7 +236,7 @@ async def test_a_parked_fetch_is_not_idle(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_a_connection_gone_quiet_gives_its_buffer_back(world: World) -> None:
+async def test_idle_connection_releases_its_buffer(world: World) -> None:
     peer = await world.connect()
     peer.send(produce_frame(1, value=bytes(500 * KIB)))
     await peer.replies(1)
@@ -249,7 +249,7 @@ async def test_a_connection_gone_quiet_gives_its_buffer_back(world: World) -> No
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, buffered_bytes_max=800 * KIB))
-async def test_a_trickle_does_not_keep_the_memory_that_others_wait_for(world: World) -> None:
+async def test_trickling_connection_does_not_keep_contended_memory(world: World) -> None:
     slow, waiting = await world.connect(), await world.connect()
     slow.send(versions_frame(0))
     frame = produce_frame(1, value=bytes(900 * KIB))
@@ -271,7 +271,7 @@ async def test_a_trickle_does_not_keep_the_memory_that_others_wait_for(world: Wo
 
 
 @run_with(in_world)
-async def test_when_it_stops_acknowledgements_leave_and_no_request_is_taken(world: World) -> None:
+async def test_stop_sends_acknowledgements_and_accepts_no_requests(world: World) -> None:
     world.node.workers.delay_s = (1.0, 1.0)
     peer = await world.connect()
     peer.send(produce_frame(1), produce_frame(2))
@@ -290,7 +290,7 @@ async def test_when_it_stops_acknowledgements_leave_and_no_request_is_taken(worl
 
 
 @run_with(in_world)
-async def test_when_it_stops_a_reply_that_is_being_sent_is_sent_whole(world: World) -> None:
+async def test_stop_completes_a_reply_being_sent(world: World) -> None:
     peer = await world.connect()
     peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(6)))
     await peer.replies(6)
@@ -307,7 +307,7 @@ async def test_when_it_stops_a_reply_that_is_being_sent_is_sent_whole(world: Wor
 
 
 @run_with(in_world)
-async def test_when_it_stops_parked_fetches_do_not_keep_it(world: World) -> None:
+async def test_stop_does_not_wait_for_parked_fetches(world: World) -> None:
     peers = [await world.connect() for _ in range(3)]
     for peer in peers:
         peer.send(fetch_frame(1, wait_ms=60_000))
@@ -324,7 +324,7 @@ async def test_when_it_stops_parked_fetches_do_not_keep_it(world: World) -> None
 
 
 @run_with(in_world)
-async def test_when_it_stops_a_peer_that_takes_nothing_is_cut_off_after_the_grace(
+async def test_stop_cuts_off_an_unresponsive_peer_after_the_grace(
     world: World,
 ) -> None:
     world.node.workers.delay_s = (100.0, 100.0)
@@ -338,14 +338,14 @@ async def test_when_it_stops_a_peer_that_takes_nothing_is_cut_off_after_the_grac
 
 
 @run_with(in_world)
-async def test_after_a_stop_nobody_is_let_in(world: World) -> None:
+async def test_stopped_listener_refuses_connections(world: World) -> None:
     await world.listener.stop(1.0)
     with pytest.raises(ConnectionRefusedError):
         await world.connect()
 
 
 @run_with(in_world)
-async def test_a_peer_that_takes_what_is_sent_without_anybody_being_asked_is_not_quiet(
+async def test_progress_within_a_file_counts_as_activity(
     world: World,
 ) -> None:
     await world.connect()

@@ -1,4 +1,4 @@
-"""Clients above their quota: answered at once, and not read for as long as they were told."""
+"""Clients above their quota: answered at once, and not read for the throttle time."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ def throttle_ms(frame: bytes) -> int:
 
 
 @run_with(run, 0)
-async def test_a_muting_ends_when_its_last_extension_is_over_and_only_once(loop: SimLoop) -> None:
+async def test_pause_ends_once_after_its_last_extension(loop: SimLoop) -> None:
     ends: list[float] = []
     muting = ReadPause(lambda: ends.append(loop.time()))
     muting.extend(1.0)
@@ -58,7 +58,7 @@ async def test_a_muting_ends_when_its_last_extension_is_over_and_only_once(loop:
 
 
 @run_with(in_world)
-async def test_a_producer_above_its_quota_is_answered_at_once_and_then_not_read(
+async def test_producer_above_its_quota_is_answered_and_then_paused(
     world: World,
 ) -> None:
     await limit(world, producer_byte_rate=10 * KIB)
@@ -78,7 +78,7 @@ async def test_a_producer_above_its_quota_is_answered_at_once_and_then_not_read(
 
 
 @run_with(in_world)
-async def test_a_quota_of_produce_holds_within_a_tenth_over_thirty_seconds(world: World) -> None:
+async def test_produce_quota_holds_within_ten_percent(world: World) -> None:
     await limit(world, producer_byte_rate=100 * KIB)
     peers = [await world.connect() for _ in range(3)]
     sent = 0
@@ -100,7 +100,7 @@ async def test_a_quota_of_produce_holds_within_a_tenth_over_thirty_seconds(world
 
 
 @run_with(in_world)
-async def test_a_quota_of_fetch_holds_within_a_tenth_over_thirty_seconds(world: World) -> None:
+async def test_fetch_quota_holds_within_ten_percent(world: World) -> None:
     peer = await world.connect()
     for number in range(64):
         peer.send(produce_frame(number, value=bytes(64 * KIB)))
@@ -121,7 +121,7 @@ async def test_a_quota_of_fetch_holds_within_a_tenth_over_thirty_seconds(world: 
 
 
 @run_with(in_world)
-async def test_acks_0_is_charged_although_nobody_is_told(world: World) -> None:
+async def test_acks_0_is_charged_without_an_answer(world: World) -> None:
     await limit(world, producer_byte_rate=10 * KIB)
     peer = await world.connect()
     began = world.loop.time()
@@ -131,8 +131,8 @@ async def test_acks_0_is_charged_although_nobody_is_told(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_who_has_no_quota_is_not_held_up_by_anothers(world: World) -> None:
-    await limit(world, Entity(None, "somebody-else"), producer_byte_rate=1, request_percentage=1)
+async def test_client_without_a_quota_is_not_delayed(world: World) -> None:
+    await limit(world, Entity(None, "another-client"), producer_byte_rate=1, request_percentage=1)
     peer = await world.connect()
     began = world.loop.time()
     peer.send(*(produce_frame(number, value=bytes(40 * KIB)) for number in range(5)))
@@ -142,7 +142,7 @@ async def test_who_has_no_quota_is_not_held_up_by_anothers(world: World) -> None
 
 
 @run_with(in_world)
-async def test_a_quota_that_is_removed_holds_no_longer(world: World) -> None:
+async def test_removed_quota_no_longer_applies(world: World) -> None:
     await limit(world, producer_byte_rate=1)
     await limit(world, producer_byte_rate=None)
     peer = await world.connect()
@@ -151,7 +151,7 @@ async def test_a_quota_that_is_removed_holds_no_longer(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_requests_that_take_the_processor_are_charged_for_it(world: World) -> None:
+async def test_request_time_is_charged(world: World) -> None:
     ticks = iter(number * 0.25 for number in range(10_000))
     world.node.ctx.meter.processor_s = lambda: next(ticks)
     await limit(world, request_percentage=10)
@@ -165,7 +165,7 @@ async def test_requests_that_take_the_processor_are_charged_for_it(world: World)
 
 
 @run_with(in_world)
-async def test_a_connection_that_is_put_off_is_not_taken_for_a_stalled_one(world: World) -> None:
+async def test_throttled_connection_is_not_taken_for_stalled(world: World) -> None:
     await limit(world, producer_byte_rate=KIB)
     peer = await world.connect()
     peer.send(produce_frame(1, value=bytes(200 * KIB)), produce_frame(2))
@@ -176,7 +176,7 @@ async def test_a_connection_that_is_put_off_is_not_taken_for_a_stalled_one(world
 
 
 @run_with(in_world)
-async def test_a_connection_may_be_lost_while_it_is_put_off(world: World) -> None:
+async def test_throttled_connection_may_be_lost(world: World) -> None:
     await limit(world, producer_byte_rate=KIB)
     peer = await world.connect()
     peer.send(produce_frame(1, value=bytes(20 * KIB)))
@@ -187,7 +187,7 @@ async def test_a_connection_may_be_lost_while_it_is_put_off(world: World) -> Non
 
 
 @run_with(in_world)
-async def test_an_address_above_its_rate_of_connections_is_closed_after_a_while(
+async def test_address_above_its_connection_rate_is_closed_later(
     world: World,
 ) -> None:
     await limit(world, Entity(ip=DEFAULT), connection_creation_rate=2)

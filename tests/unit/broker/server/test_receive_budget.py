@@ -3,7 +3,7 @@
 from penstock.broker.server.receive_budget import UNAUTHENTICATED_BYTES_MAX, ReceiveBudget
 
 
-def test_holding_stops_at_the_maximum_and_goes_on_after_a_release() -> None:
+def test_hold_stops_at_the_maximum_until_a_release() -> None:
     budget = ReceiveBudget(100)
     assert budget.hold("a", 60)
     assert not budget.hold("b", 50)
@@ -12,7 +12,7 @@ def test_holding_stops_at_the_maximum_and_goes_on_after_a_release() -> None:
     assert budget.used == 50
 
 
-def test_growing_counts_the_difference() -> None:
+def test_growth_is_charged_by_the_difference() -> None:
     budget = ReceiveBudget(100)
     assert budget.hold("a", 40)
     assert budget.hold("b", 40)
@@ -22,13 +22,13 @@ def test_growing_counts_the_difference() -> None:
     assert budget.used == 100
 
 
-def test_one_who_is_alone_may_exceed_it_so_that_nobody_starves() -> None:
+def test_single_holder_may_exceed_the_budget() -> None:
     budget = ReceiveBudget(100)
     assert budget.hold("a", 500)
     assert budget.hold("a", 900)
 
 
-def test_when_all_others_wait_the_last_one_may_exceed_it() -> None:
+def test_last_holder_not_waiting_may_exceed_the_budget() -> None:
     budget = ReceiveBudget(100)
     assert budget.hold("a", 50)
     assert budget.hold("b", 50)
@@ -37,7 +37,7 @@ def test_when_all_others_wait_the_last_one_may_exceed_it() -> None:
     assert budget.hold("b", 300)
 
 
-def test_waiters_are_woken_in_order_when_there_is_room_for_what_they_want() -> None:
+def test_waiters_are_woken_in_order_when_their_bytes_fit() -> None:
     budget = ReceiveBudget(100)
     woken: list[str] = []
     assert budget.hold("x", 60)
@@ -55,7 +55,7 @@ def test_waiters_are_woken_in_order_when_there_is_room_for_what_they_want() -> N
     assert not budget.is_contended
 
 
-def test_nobody_overtakes_those_who_wait() -> None:
+def test_new_holder_does_not_overtake_waiters() -> None:
     budget = ReceiveBudget(100)
     assert budget.hold("x", 90)
     assert budget.hold("y", 5)
@@ -64,7 +64,7 @@ def test_nobody_overtakes_those_who_wait() -> None:
     assert not budget.hold("late", 1)
 
 
-def test_when_only_waiters_are_left_the_first_goes_on_whatever_it_wants() -> None:
+def test_first_waiter_continues_when_only_waiters_are_left() -> None:
     budget = ReceiveBudget(100)
     woken: list[str] = []
     assert budget.hold("a", 60)
@@ -80,13 +80,13 @@ def test_when_only_waiters_are_left_the_first_goes_on_whatever_it_wants() -> Non
     assert woken == ["a", "c"]
 
 
-def test_a_negative_maximum_is_none() -> None:
+def test_negative_maximum_means_unlimited() -> None:
     budget = ReceiveBudget(-1)
     assert budget.hold("a", 1 << 40)
     assert budget.hold("b", 1 << 40)
 
 
-def test_strangers_have_a_budget_of_their_own_and_do_not_wait() -> None:
+def test_unauthenticated_connections_have_their_own_budget() -> None:
     budget = ReceiveBudget(1 << 30)
     half = UNAUTHENTICATED_BYTES_MAX // 2
     assert budget.hold_unauthenticated("a", half)

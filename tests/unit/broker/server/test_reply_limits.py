@@ -25,7 +25,7 @@ def configs_frame(correlation_id: int, count: int = 60) -> bytes:
     return framed(request, 4, correlation_id)
 
 
-class Someone:
+class Holder:
     """A connection."""
 
     def __init__(self, peer: str, principal: str = "User:ANONYMOUS", *, reads: bool = True) -> None:
@@ -45,37 +45,37 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> ReplyLimits:
     return ReplyLimits()
 
 
-def test_one_holder_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_holder_leaves_capacity_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = pool(monkeypatch)
-    many = [Someone("10.0.0.1") for _ in range(5)]
+    many = [Holder("10.0.0.1") for _ in range(5)]
     assert [kept.keep(one, LARGE_BYTES, 0.0) for one in many] == [True] * 4 + [False]
-    assert kept.keep(Someone("10.0.0.2"), 4 * LARGE_BYTES, 0.0)
-    assert kept.keep(Someone("10.0.0.1", "User:ann"), 4 * LARGE_BYTES, 0.0), "not the same"
-    assert not kept.keep(Someone("10.0.0.9", "User:ann"), LARGE_BYTES, 0.0)
+    assert kept.keep(Holder("10.0.0.2"), 4 * LARGE_BYTES, 0.0)
+    assert kept.keep(Holder("10.0.0.1", "User:ann"), 4 * LARGE_BYTES, 0.0), "not the same"
+    assert not kept.keep(Holder("10.0.0.9", "User:ann"), LARGE_BYTES, 0.0)
     kept.release(many[0])
     assert kept.keep(many[4], LARGE_BYTES, 0.0)
 
 
-def test_those_who_do_not_read_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_do_not_read_are_ended_first(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = pool(monkeypatch)
-    lazy, busy = Someone("10.0.0.1", reads=False), Someone("10.0.0.1")
-    other = Someone("10.0.0.2", reads=False)
+    lazy, busy = Holder("10.0.0.1", reads=False), Holder("10.0.0.1")
+    other = Holder("10.0.0.2", reads=False)
     for one, size in ((lazy, 2), (busy, 2), (other, 1)):
         assert kept.keep(one, size * LARGE_BYTES, 0.0)
-    assert kept.keep(Someone("10.0.0.1"), LARGE_BYTES, 0.0)
+    assert kept.keep(Holder("10.0.0.1"), LARGE_BYTES, 0.0)
     assert (lazy.is_ended, busy.is_ended, other.is_ended) == (True, False, False)
     assert kept.shares.taken == 4 * LARGE_BYTES
 
 
-def test_what_is_small_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_replies_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = pool(monkeypatch)
-    one = Someone("10.0.0.1")
+    one = Holder("10.0.0.1")
     assert all(kept.keep(one, LARGE_BYTES - 1, 0.0) for _ in range(100))
     assert kept.shares.taken == 0
 
 
 @run_with(in_world)
-async def test_few_large_replies_wait_behind_one_that_is_not_ready(world: World) -> None:
+async def test_few_large_replies_wait_behind_a_pending_one(world: World) -> None:
     world.node.workers.delay_s = (50.0, 50.0)
     peer = await world.connect()
     peer.send(produce_frame(0), *(configs_frame(n) for n in range(1, 30)))
@@ -92,7 +92,7 @@ async def test_few_large_replies_wait_behind_one_that_is_not_ready(world: World)
     assert world.listener.budget.replies.shares.taken == 0
 
 
-def test_large_replies_that_nobody_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_large_replies_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply_limits, "UNREAD_BYTES_MAX", 4_000 * KIB)
     monkeypatch.setattr(reply_limits, "HOLDER_BYTES_MAX", 2_000 * KIB)
 

@@ -38,7 +38,7 @@ class Sender(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.outbox: SendQueue
-        self.room = WritablePoller()
+        self.poller = WritablePoller()
         self.transport: Any
         self.failure: Exception | None = None
         self.is_lost = asyncio.Event()
@@ -48,7 +48,7 @@ class Sender(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.transport.set_write_buffer_limits(high=256 * KIB, low=0)
-        self.outbox = SendQueue(self.transport, self.room, self.pump)
+        self.outbox = SendQueue(self.transport, self.poller, self.pump)
 
     def pause_writing(self) -> None:
         self.outbox.is_paused = True
@@ -60,7 +60,7 @@ class Sender(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost.set()
         self.outbox.clear()
-        self.room.close()
+        self.poller.close()
 
     def send(self, *parts: Buffer | Slice) -> None:
         self.outbox.put(parts)
@@ -79,7 +79,7 @@ class Sender(asyncio.Protocol):
 
 
 def never() -> None:
-    raise AssertionError("nobody waited for room")
+    raise AssertionError("no wait for a writable socket")
 
 
 @contextlib.asynccontextmanager
@@ -137,7 +137,7 @@ def content_of(log: Log) -> bytes:
 
 @on_both_loops
 @pytest.mark.parametrize("step", [3 * KIB, 300 * KIB])
-def test_a_slow_reader_gets_the_files_bytes_and_little_is_in_memory(
+def test_slow_reader_gets_file_bytes_with_little_memory(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop], step: int
 ) -> None:
     async def check() -> None:
@@ -153,10 +153,10 @@ def test_a_slow_reader_gets_the_files_bytes_and_little_is_in_memory(
 
 
 @on_both_loops
-def test_a_slow_reader_gets_what_was_opened_though_its_room_is_used_again(
+def test_slow_reader_gets_decrypted_bytes_though_buffers_are_reused(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """Encrypted batches are opened into rooms that everybody uses, once nobody holds them."""
+    """Encrypted batches are decrypted into pooled buffers, reused once they are released."""
 
     async def check() -> None:
         ring = make_keyring()
@@ -174,9 +174,9 @@ def test_a_slow_reader_gets_what_was_opened_though_its_room_is_used_again(
             sender.send(b"head", part)
             got = bytearray()
             while len(got) < 4 + len(expected):
-                room = ring.buffers.take(MIB)
-                room[:] = bytes(MIB)
-                del room
+                pooled = ring.buffers.take(MIB)
+                pooled[:] = bytes(MIB)
+                del pooled
                 got += await received(far, 1, 64 * KIB)
             assert got == b"head" + expected
             assert not sender.outbox.parts
@@ -185,7 +185,7 @@ def test_a_slow_reader_gets_what_was_opened_though_its_room_is_used_again(
 
 
 @on_both_loops
-def test_what_is_open_already_leaves_from_where_it_is(
+def test_decrypted_data_is_sent_without_a_copy(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
@@ -199,7 +199,7 @@ def test_what_is_open_already_leaves_from_where_it_is(
     run(new_loop, check())
 
 
-def test_without_a_socket_what_is_open_leaves_in_chunks() -> None:
+def test_decrypted_data_is_sent_in_chunks_without_a_socket() -> None:
     class Hungry(asyncio.Transport):
         taken: ClassVar[list[int]] = []
 
@@ -213,7 +213,7 @@ def test_without_a_socket_what_is_open_leaves_in_chunks() -> None:
 
 
 @on_both_loops
-def test_heads_and_stretches_and_small_replies_leave_in_order(
+def test_headers_file_ranges_and_small_replies_keep_their_order(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def check() -> None:
@@ -240,7 +240,7 @@ def test_heads_and_stretches_and_small_replies_leave_in_order(
 
 
 @on_both_loops
-def test_what_the_transport_still_holds_leaves_before_a_stretch_of_a_file(
+def test_buffered_bytes_are_sent_before_a_file_range(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def check() -> None:
@@ -250,7 +250,7 @@ def test_what_the_transport_still_holds_leaves_before_a_stretch_of_a_file(
             while not sender.transport.get_write_buffer_size():
                 sender.transport.write(b"e" * KIB)
                 written += KIB
-            # The peer makes room, and the transport has not noticed yet.
+            # The peer reads, and the transport has not noticed yet.
             earlier = b""
             with contextlib.suppress(BlockingIOError):
                 while True:
@@ -264,7 +264,7 @@ def test_what_the_transport_still_holds_leaves_before_a_stretch_of_a_file(
 
 
 @on_both_loops
-def test_a_head_that_the_full_socket_takes_in_part_is_sent_whole(
+def test_partially_sent_header_is_completed(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def check() -> None:
@@ -279,7 +279,7 @@ def test_a_head_that_the_full_socket_takes_in_part_is_sent_whole(
 
 
 @on_both_loops
-def test_in_the_middle_of_a_file_its_owner_is_not_asked_and_can_see_that_it_moves(
+def test_transfer_of_a_file_reports_progress_without_callbacks(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def check() -> None:
@@ -297,7 +297,7 @@ def test_in_the_middle_of_a_file_its_owner_is_not_asked_and_can_see_that_it_move
 
 
 @on_both_loops
-def test_a_peer_that_is_gone_ends_it_with_an_error(
+def test_lost_peer_ends_the_queue_with_an_error(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def check() -> None:
@@ -311,7 +311,7 @@ def test_a_peer_that_is_gone_ends_it_with_an_error(
 
 
 @on_both_loops
-def test_a_log_cut_while_it_is_sent_breaks_the_promise_and_the_connection(
+def test_log_truncated_during_a_transfer_closes_the_connection(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def check() -> None:
@@ -328,9 +328,9 @@ def test_a_log_cut_while_it_is_sent_breaks_the_promise_and_the_connection(
     run(new_loop, check())
 
 
-def test_without_a_socket_everything_goes_through_the_transport(tmp_path: Path) -> None:
+def test_transport_without_a_socket_gets_all_bytes(tmp_path: Path) -> None:
     class Plain(asyncio.Transport):
-        """A transport that takes everything at once, as TLS would: there is no descriptor."""
+        """Transport that accepts everything at once, as TLS would: there is no descriptor."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -352,7 +352,7 @@ def test_without_a_socket_everything_goes_through_the_transport(tmp_path: Path) 
     assert transport.data == b"head" + content_of(log) + b"tail"
 
 
-def test_what_is_cleared_is_not_sent() -> None:
+def test_cleared_queue_sends_nothing() -> None:
     outbox = SendQueue(asyncio.Transport(), WritablePoller(), never)
     outbox.put([b"never"])
     outbox.clear()
@@ -379,7 +379,7 @@ async def reply(reader: asyncio.StreamReader) -> bytes:
 
 
 @on_both_loops
-def test_a_fetch_from_a_real_broker_is_the_files_bytes_for_a_slow_reader(
+def test_fetch_from_a_broker_equals_the_file_for_a_slow_reader(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def check(host: str, port: int, node: Node) -> None:

@@ -28,7 +28,9 @@ KIB = 1024
 
 
 def buffers_of(listening: socket.socket) -> tuple[int, int]:
-    """What the kernel gives to one that is accepted: for data and its own notes, twice as much."""
+    """Buffer sizes that the kernel gives to an accepted socket: twice as much, for data and its own
+    overhead.
+    """
     with socket.create_connection(listening.getsockname()) as _:
         accepted, _ = listening.accept()
         with accepted:
@@ -37,7 +39,7 @@ def buffers_of(listening: socket.socket) -> tuple[int, int]:
             return sent, received
 
 
-def test_the_numbers_are_those_of_this_system() -> None:
+def test_socket_constants_equal_those_of_the_system() -> None:
     assert (SOL_SOCKET, SO_SNDBUF, SO_RCVBUF, IPPROTO_TCP, TCP_CONGESTION) == (
         socket.SOL_SOCKET,
         socket.SO_SNDBUF,
@@ -47,13 +49,13 @@ def test_the_numbers_are_those_of_this_system() -> None:
     )
 
 
-def test_what_is_accepted_has_the_buffers_of_its_listener() -> None:
+def test_listener_gets_the_configured_buffers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         SocketBufferSizes(100 * KIB, 150 * KIB).apply_to(listening)
         assert buffers_of(listening) == (200 * KIB, 300 * KIB)
 
 
-def test_the_systems_own_are_left_alone() -> None:
+def test_system_default_buffers_are_unchanged() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         before = buffers_of(listening)
         SYSTEM_DEFAULT.apply_to(listening)
@@ -66,7 +68,7 @@ def test_the_systems_own_are_left_alone() -> None:
     [({}, None), ({"socket.send.buffer.bytes": "65536"}, 2 * 65_536)],
     ids=["by default", "another"],
 )
-def test_a_node_gives_its_connections_the_configured_buffer(
+def test_node_connections_get_the_configured_buffer(
     tmp_path: Path, sets: Mapping[str, str], sent: int | None
 ) -> None:
     """By default the one that the system gives."""
@@ -80,14 +82,14 @@ def test_a_node_gives_its_connections_the_configured_buffer(
     run(tmp_path, check, sets)
 
 
-def test_peers_on_the_same_machine_are_sent_packets_as_fast_as_they_come(tmp_path: Path) -> None:
+def test_local_peers_are_sent_without_pacing(tmp_path: Path) -> None:
     async def check(accepted: Any) -> None:
         assert congestion_of(accepted) == CONGESTION_WITHOUT_PACING
 
     run(tmp_path, check)
 
 
-def test_for_others_it_is_as_the_system_has_it(tmp_path: Path) -> None:
+def test_remote_peers_keep_the_system_congestion_control(tmp_path: Path) -> None:
     """Another address of ours stands for them."""
 
     async def check(accepted: Any) -> None:
@@ -97,7 +99,7 @@ def test_for_others_it_is_as_the_system_has_it(tmp_path: Path) -> None:
     run(tmp_path, check, come_from="127.0.0.2")
 
 
-def test_a_system_that_does_not_know_it_is_left_as_it_is() -> None:
+def test_unsupported_congestion_control_is_ignored() -> None:
     class Strange:
         def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None:
             raise OSError("no such algorithm")

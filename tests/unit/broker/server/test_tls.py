@@ -26,7 +26,7 @@ def renew(certificates: Certificates) -> bool:
     return renewed is not None
 
 
-def test_new_files_are_news_once(tmp_path: Path) -> None:
+def test_changed_certificate_files_are_loaded_once(tmp_path: Path) -> None:
     path = tmp_path / "server.pem"
     certificates = Certificates(TlsConfig(write(path)))
     before = certificates.current()
@@ -38,7 +38,7 @@ def test_new_files_are_news_once(tmp_path: Path) -> None:
     assert not renew(certificates)
 
 
-def test_files_that_do_not_do_change_nothing(tmp_path: Path) -> None:
+def test_invalid_certificate_files_change_nothing(tmp_path: Path) -> None:
     path = tmp_path / "server.pem"
     certificates = Certificates(TlsConfig(write(path)))
     before = certificates.current()
@@ -50,7 +50,7 @@ def test_files_that_do_not_do_change_nothing(tmp_path: Path) -> None:
 
 
 def lets_in(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
-    """Whether the two shake hands, in memory."""
+    """True if the two complete a handshake, in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     one = client.wrap_bio(to_client, to_server, server_hostname="localhost")
     other = server.wrap_bio(to_server, to_client, server_side=True)
@@ -67,7 +67,7 @@ def lets_in(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
     return not open_ends
 
 
-def test_who_is_taken_out_of_the_truststore_is_not_believed_any_more(tmp_path: Path) -> None:
+def test_ca_removed_from_the_truststore_is_no_longer_trusted(tmp_path: Path) -> None:
     """A context that only learns would go on believing a CA that was compromised."""
     old, new = trustme.CA(), trustme.CA()
     trusted = tmp_path / "ca.pem"
@@ -97,13 +97,15 @@ def test_who_is_taken_out_of_the_truststore_is_not_believed_any_more(tmp_path: P
         ({"versions": ["SSLv3"]}, "ssl.enabled.protocols"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, config: dict[str, object], why: str) -> None:
+def test_invalid_tls_configs_are_refused_with_the_reason(
+    tmp_path: Path, config: dict[str, object], why: str
+) -> None:
     values = {"key_file": write(tmp_path / "server.pem"), **config}
     with pytest.raises(Refused, match=why):
         Certificates(TlsConfig(**values))  # type: ignore[arg-type]
 
 
-def test_names_are_written_as_rfc_2253_writes_them() -> None:
+def test_distinguished_names_are_formatted_as_in_rfc_2253() -> None:
     subject = (
         (("countryName", "DE"),),
         (("organizationName", "Smith, Jones + Co"),),

@@ -17,7 +17,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Echo(asyncio.Protocol):
-    """Whoever is let in."""
+    """Accepted connection."""
 
     def __init__(self, made: list["Echo"]) -> None:
         self._made = made
@@ -32,7 +32,7 @@ class Echo(asyncio.Protocol):
         self.transport.write(data)
 
 
-class Door:
+class TlsPort:
     """A TLS port and who came through it."""
 
     def __init__(self, directory: Path, timeout_s: float) -> None:
@@ -72,114 +72,112 @@ class Door:
         return answer
 
 
-def at_door(
-    test: Callable[[Door], Awaitable[None]], directory: Path, timeout_s: float = 30.0
+def on_port(
+    test: Callable[[TlsPort], Awaitable[None]], directory: Path, timeout_s: float = 30.0
 ) -> None:
     async def main() -> None:
-        door = Door(directory, timeout_s)
-        door.port = await door.handshakes.open("127.0.0.1", 0)
+        tls_port = TlsPort(directory, timeout_s)
+        tls_port.port = await tls_port.handshakes.open("127.0.0.1", 0)
         try:
             async with asyncio.timeout(30):
-                await test(door)
+                await test(tls_port)
         finally:
-            await door.handshakes.close()
-            for echo in door.made:
+            await tls_port.handshakes.close()
+            for echo in tls_port.made:
                 echo.transport.abort()
             await asyncio.sleep(0)
 
     asyncio.run(main())
 
 
-def test_who_shakes_hands_is_let_in_and_no_longer_pending(tmp_path: Path) -> None:
-    async def test(door: Door) -> None:
-        assert await door.talk() == b"hello"
-        assert len(door.handshakes) == 0
-        assert door.asked == [("127.0.0.1", 0, 0)]
+def test_completed_handshake_is_no_longer_pending(tmp_path: Path) -> None:
+    async def test(tls_port: TlsPort) -> None:
+        assert await tls_port.talk() == b"hello"
+        assert len(tls_port.handshakes) == 0
+        assert tls_port.asked == [("127.0.0.1", 0, 0)]
 
-    at_door(test, tmp_path)
+    on_port(test, tmp_path)
 
 
-def test_a_handshake_that_is_not_finished_in_time_ends(tmp_path: Path) -> None:
-    async def test(door: Door) -> None:
-        reader, writer = await door.half()
+def test_handshake_that_exceeds_its_timeout_is_ended(tmp_path: Path) -> None:
+    async def test(tls_port: TlsPort) -> None:
+        reader, writer = await tls_port.half()
         assert await reader.read() == b""
-        assert len(door.handshakes) == 0
-        assert not door.made
+        assert len(tls_port.handshakes) == 0
+        assert not tls_port.made
         writer.transport.abort()
 
-    at_door(test, tmp_path, timeout_s=0.2)
+    on_port(test, tmp_path, timeout_s=0.2)
 
 
-def test_what_is_no_tls_at_all_ends_at_once(tmp_path: Path) -> None:
-    async def test(door: Door) -> None:
-        reader, writer = await door.half()
+def test_connection_that_does_not_speak_tls_is_ended_at_once(tmp_path: Path) -> None:
+    async def test(tls_port: TlsPort) -> None:
+        reader, writer = await tls_port.half()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             while await reader.read():
                 pass
         writer.transport.abort()
-        await door.until_pending(0)
-        assert await door.talk() == b"hello"
+        await tls_port.until_pending(0)
+        assert await tls_port.talk() == b"hello"
 
-    at_door(test, tmp_path)
+    on_port(test, tmp_path)
 
 
-def test_too_many_end_the_oldest_and_an_honest_client_gets_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_excess_handshakes_end_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_handshakes, "HANDSHAKES_MAX", 3)
 
-    async def test(door: Door) -> None:
+    async def test(tls_port: TlsPort) -> None:
         halves = []
         for count in (1, 2, 3):
-            halves.append(await door.half())
-            await door.until_pending(count)
-        assert await door.talk() == b"hello"
-        assert door.handshakes.evicted == 1
+            halves.append(await tls_port.half())
+            await tls_port.until_pending(count)
+        assert await tls_port.talk() == b"hello"
+        assert tls_port.handshakes.evicted == 1
         assert await halves[0][0].read() == b"", "the one that was there longest"
-        await door.until_pending(2)
-        assert [asked[1:] for asked in door.asked] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+        await tls_port.until_pending(2)
+        assert [asked[1:] for asked in tls_port.asked] == [(0, 0), (1, 1), (2, 2), (3, 3)]
         for _, writer in halves:
             writer.transport.abort()
 
-    at_door(test, tmp_path)
+    on_port(test, tmp_path)
 
 
-def test_who_is_not_admitted_is_closed(tmp_path: Path) -> None:
-    async def test(door: Door) -> None:
-        door.is_open = False
-        reader, writer = await door.half()
+def test_connection_that_is_not_admitted_is_closed(tmp_path: Path) -> None:
+    async def test(tls_port: TlsPort) -> None:
+        tls_port.is_open = False
+        reader, writer = await tls_port.half()
         assert await reader.read() == b""
         writer.transport.abort()
-        door.is_open = True
-        assert await door.talk() == b"hello"
+        tls_port.is_open = True
+        assert await tls_port.talk() == b"hello"
 
-    at_door(test, tmp_path)
+    on_port(test, tmp_path)
 
 
-def test_a_turn_is_waited_for(tmp_path: Path) -> None:
-    async def test(door: Door) -> None:
-        door.delay_s = 0.2
+def test_handshake_waits_for_its_turn(tmp_path: Path) -> None:
+    async def test(tls_port: TlsPort) -> None:
+        tls_port.delay_s = 0.2
         began = asyncio.get_running_loop().time()
-        assert await door.talk() == b"hello"
+        assert await tls_port.talk() == b"hello"
         assert asyncio.get_running_loop().time() - began >= 0.2
 
-    at_door(test, tmp_path)
+    on_port(test, tmp_path)
 
 
-def test_a_full_backlog_is_taken_in_one_by_one(tmp_path: Path) -> None:
+def test_full_backlog_is_accepted_one_by_one(tmp_path: Path) -> None:
     count = 50
 
-    async def test(door: Door) -> None:
+    async def test(tls_port: TlsPort) -> None:
         # The system takes them in; the loop, which is held up meanwhile, finds them all at once.
-        waiting = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(count)]
+        waiting = [socket.create_connection(("127.0.0.1", tls_port.port)) for _ in range(count)]
         steps, before = [], 0
         while before < count:
             await asyncio.sleep(0)
-            steps.append(len(door.handshakes) - before)
+            steps.append(len(tls_port.handshakes) - before)
             before += steps[-1]
         assert max(steps) == 1
         for sock in waiting:
             sock.close()
 
-    at_door(test, tmp_path)
+    on_port(test, tmp_path)

@@ -1,5 +1,6 @@
-"""Waiting for full sockets: a wait ends when its socket has room, goes on while it is filled again,
-and nothing is heard of those who do not wait."""
+"""Waits for full sockets: a wait ends when its socket is writable, continues while the socket is
+filled again, and callbacks run only for sockets with a wait.
+"""
 
 import asyncio
 import contextlib
@@ -24,7 +25,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 class Told(list[str]):
-    """Who was told that there is room."""
+    """Records the sockets that were notified."""
 
     def __init__(self, *, is_full_again: bool = False) -> None:
         super().__init__()
@@ -51,120 +52,120 @@ def drain(far: socket.socket) -> None:
 
 
 @on_both_loops
-def test_each_wait_is_answered_once_when_there_is_room(
+def test_each_wait_is_answered_once_the_socket_is_writable(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = WritablePoller(), Told()
+        poller, told = WritablePoller(), Told()
         with pair() as (near, far):
             for turn in range(1, 4):
                 fill(near)
-                room.wait(near.fileno(), told.by("room"))
+                poller.wait(near.fileno(), told.by("poller"))
                 await asyncio.sleep(A_MOMENT)
                 assert len(told) == turn - 1, "it is full"
                 drain(far)
                 await asyncio.sleep(A_MOMENT)
                 assert len(told) == turn
-                # Full and empty again while nobody waits.
+                # Full and empty again without a wait.
                 fill(near)
                 drain(far)
                 await asyncio.sleep(A_MOMENT)
                 assert len(told) == turn
-            room.close()
+            poller.close()
 
     run(new_loop, check())
 
 
 @on_both_loops
-def test_room_made_before_the_wait_is_not_missed(
+def test_socket_writable_before_the_wait_is_noticed(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = WritablePoller(), Told()
+        poller, told = WritablePoller(), Told()
         with pair() as (near, far):
             for turn in (1, 2):
                 fill(near)
                 drain(far)
-                room.wait(near.fileno(), told.by("room"))
+                poller.wait(near.fileno(), told.by("poller"))
                 await asyncio.sleep(A_MOMENT)
                 assert len(told) == turn
-            room.close()
+            poller.close()
 
     run(new_loop, check())
 
 
 @on_both_loops
-def test_a_broken_socket_ends_the_wait(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_broken_socket_ends_the_wait(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def check() -> None:
-        room, told = WritablePoller(), Told()
+        poller, told = WritablePoller(), Told()
         with pair() as (near, far):
             fill(near)
-            room.wait(near.fileno(), told.by("room"))
+            poller.wait(near.fileno(), told.by("poller"))
             far.close()
             await asyncio.sleep(A_MOMENT)
-            assert told == ["room"]
-            room.close()
+            assert told == ["poller"]
+            poller.close()
 
     run(new_loop, check())
 
 
 @on_both_loops
-def test_only_those_with_room_are_told_and_none_that_was_forgotten(
+def test_only_writable_and_registered_sockets_are_notified(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = WritablePoller(), Told()
+        poller, told = WritablePoller(), Told()
         with pair() as (first, its_far), pair() as (second, other_far), pair() as (third, _):
             for near, name in ((first, "first"), (second, "second"), (third, "third")):
                 fill(near)
-                room.wait(near.fileno(), told.by(name))
-            room.forget(second.fileno())
-            room.forget(second.fileno())
+                poller.wait(near.fileno(), told.by(name))
+            poller.forget(second.fileno())
+            poller.forget(second.fileno())
             drain(its_far)
             drain(other_far)
             await asyncio.sleep(A_MOMENT)
             assert told == ["first"]
-            room.close()
-            room.close()
+            poller.close()
+            poller.close()
 
     run(new_loop, check())
 
 
 @on_both_loops
-def test_a_number_that_is_used_again_belongs_to_the_newcomer(
+def test_reused_descriptor_belongs_to_the_new_socket(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = WritablePoller(), Told()
+        poller, told = WritablePoller(), Told()
         with pair() as (near, _):
             number = near.fileno()
             fill(near)
-            room.wait(number, told.by("old"))
-            room.forget(number)
+            poller.wait(number, told.by("old"))
+            poller.forget(number)
         with pair() as (near, far):
             assert near.fileno() == number
             fill(near)
-            room.wait(number, told.by("new"))
+            poller.wait(number, told.by("new"))
             drain(far)
             await asyncio.sleep(A_MOMENT)
             assert told == ["new"]
-            room.close()
+            poller.close()
 
     run(new_loop, check())
 
 
 @on_both_loops
 @pytest.mark.parametrize("count", [1, 3])
-def test_who_fills_the_socket_again_is_told_again_until_it_does_not(
+def test_socket_filled_again_is_notified_again(
     new_loop: Callable[[], asyncio.AbstractEventLoop], count: int
 ) -> None:
     async def check() -> None:
-        room, told = WritablePoller(), Told()
+        poller, told = WritablePoller(), Told()
         with contextlib.ExitStack() as stack:
             pairs = [stack.enter_context(pair()) for _ in range(count)]
             for number, (near, _) in enumerate(pairs):
                 fill(near)
-                room.wait(near.fileno(), refill(near, told.by(str(number))))
+                poller.wait(near.fileno(), refill(near, told.by(str(number))))
             near, far = pairs[0]
             for turn in range(1, 4):
                 told.is_full_again = turn < 3
@@ -176,7 +177,7 @@ def test_who_fills_the_socket_again_is_told_again_until_it_does_not(
             drain(far)
             await asyncio.sleep(A_MOMENT)
             assert told == ["0"] * 3, "it does not wait any more"
-            room.close()
+            poller.close()
 
     def refill(near: socket.socket, act: Callable[[], bool]) -> Callable[[], bool]:
         def filled_again() -> bool:
@@ -189,21 +190,23 @@ def test_who_fills_the_socket_again_is_told_again_until_it_does_not(
 
 
 @on_both_loops
-def test_who_fails_is_not_told_again(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_failing_callback_is_not_notified_again(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     async def check() -> None:
         failures: list[object] = []
         asyncio.get_running_loop().set_exception_handler(
             lambda loop, context: failures.append(context["exception"])
         )
-        room = WritablePoller()
+        poller = WritablePoller()
 
         def fail() -> bool:
             raise KeyError("a bug")
 
         with pair() as (near, _):
-            room.wait(near.fileno(), fail)
+            poller.wait(near.fileno(), fail)
             await asyncio.sleep(A_MOMENT)
             assert [type(failure) for failure in failures] == [KeyError]
-            room.close()
+            poller.close()
 
     run(new_loop, check())

@@ -109,7 +109,7 @@ def fetched(frame: bytes) -> bytes:
 
 
 def spoken(frame: bytes) -> int:
-    """How many APIs an ApiVersions answer lists."""
+    """Number of APIs in an ApiVersions response."""
     response: ApiVersionsResponse = decoded(frame, ApiVersionsResponse, 0)
     return len(response.api_keys)
 
@@ -165,7 +165,7 @@ class Peer(asyncio.Protocol):
 
 
 class World:
-    """One node, one listener, and whoever connects."""
+    """One node, one listener, and the clients that connect."""
 
     def __init__(self, loop: SimLoop, node: Node, listener: Listener, port: int) -> None:
         self.loop = loop

@@ -27,7 +27,7 @@ def call(*words: str) -> tuple[int, str]:
     return result.exit_code, result.output + str(result.exception or "")
 
 
-def test_it_leaves_a_request_for_the_replica_that_was_named(tmp_path: Path) -> None:
+def test_accept_loss_leaves_a_request_for_the_named_replica(tmp_path: Path) -> None:
     disk = known(tmp_path)
     code, said = call("a.b", "0", "--data", str(tmp_path), "--yes")
     assert code == 0, said
@@ -36,7 +36,7 @@ def test_it_leaves_a_request_for_the_replica_that_was_named(tmp_path: Path) -> N
     assert accepted_losses.asked(disk, str(tmp_path)) == []
 
 
-def test_it_refuses_what_the_directory_does_not_know(tmp_path: Path) -> None:
+def test_accept_loss_refuses_an_unknown_replica(tmp_path: Path) -> None:
     disk = known(tmp_path)
     for topic, index in (("a", "1"), ("b", "0")):
         code, said = call(topic, index, "--data", str(tmp_path), "--yes")
@@ -46,7 +46,7 @@ def test_it_refuses_what_the_directory_does_not_know(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("a", "0"), ("--all",)])
-def test_it_does_nothing_without_a_yes(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_accept_loss_needs_confirmation(tmp_path: Path, words: tuple[str, ...]) -> None:
     disk = known(tmp_path)
     code, said = call(*words, "--data", str(tmp_path))
     assert code != 0
@@ -54,7 +54,7 @@ def test_it_does_nothing_without_a_yes(tmp_path: Path, words: tuple[str, ...]) -
     assert accepted_losses.asked(disk, str(tmp_path)) == []
 
 
-def test_all_asks_for_every_replica_without_a_log_file_and_for_no_other(tmp_path: Path) -> None:
+def test_accept_loss_all_requests_every_replica_without_a_log_file(tmp_path: Path) -> None:
     disk = known(tmp_path)
     for name in ("a.b.AAAAAAAAAAAAAAAAAAAAAA/0", "a.BBBBBBBBBBBBBBBBBBBBBB/0"):
         (tmp_path / "logs" / name).mkdir(parents=True)
@@ -66,7 +66,7 @@ def test_all_asks_for_every_replica_without_a_log_file_and_for_no_other(tmp_path
     assert accepted_losses.asked(disk, str(tmp_path)) == ["a.b.AAAAAAAAAAAAAAAAAAAAAA/0"]
 
 
-def test_all_names_some_of_many_and_counts_the_others(tmp_path: Path) -> None:
+def test_accept_loss_all_lists_some_replicas_and_counts_the_rest(tmp_path: Path) -> None:
     disk = LocalDisk()
     names = [f"t.BBBBBBBBBBBBBBBBBBBBBB/{index}" for index in range(50)]
     HighWatermarkFile(disk, str(tmp_path)).write({FORMAT_KEY: FORMAT, **dict.fromkeys(names, 1)})
@@ -77,7 +77,7 @@ def test_all_names_some_of_many_and_counts_the_others(tmp_path: Path) -> None:
     assert sorted(accepted_losses.asked(disk, str(tmp_path))) == sorted(names)
 
 
-def test_all_says_when_nothing_is_missing(tmp_path: Path) -> None:
+def test_accept_loss_all_reports_that_nothing_is_missing(tmp_path: Path) -> None:
     disk = LocalDisk()
     code, said = call("--all", "--data", str(tmp_path), "--yes")
     assert code != 0
@@ -94,7 +94,7 @@ def test_all_says_when_nothing_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("a",), ("a", "0", "--all"), ("a", "--all")])
-def test_it_takes_one_replica_or_all(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_accept_loss_takes_one_replica_or_all(tmp_path: Path, words: tuple[str, ...]) -> None:
     known(tmp_path)
     code, said = call(*words, "--data", str(tmp_path), "--yes")
     assert code == 2

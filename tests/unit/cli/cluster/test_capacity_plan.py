@@ -12,23 +12,23 @@ from penstock.cli.terminal.errors import UserError
 @pytest.mark.parametrize(
     ("text", "amount"), [("100k", 1e5), ("1Ki", 1024), ("2.5M", 2.5e6), ("7", 7), ("1g", 1e9)]
 )
-def test_an_amount_has_a_unit_or_none(text: str, amount: float) -> None:
+def test_amount_may_have_a_unit(text: str, amount: float) -> None:
     assert parse_amount(text, "--rate") == amount
 
 
 @pytest.mark.parametrize("text", ["", "k", "1x", "-5", "0", "1e", "many"])
-def test_what_is_no_amount_is_refused_in_one_line(text: str) -> None:
+def test_invalid_amount_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError, match="--rate"):
         parse_amount(text, "--rate")
 
 
-def test_a_retention_is_in_hours_days_or_weeks() -> None:
+def test_retention_is_in_hours_days_or_weeks() -> None:
     assert [parse_days(text) for text in ("7d", "12h", "2w", "3")] == [7, 0.5, 14, 3]
     with pytest.raises(UserError, match="--retention"):
         parse_days("soon")
 
 
-def test_the_plan_is_a_table_or_json() -> None:
+def test_plan_is_a_table_or_json() -> None:
     text = CliRunner().invoke(plan_command, ["--rate", "100k"])
     assert text.exit_code == 0
     assert "limited by disk space" in text.output

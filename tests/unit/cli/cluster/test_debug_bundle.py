@@ -11,7 +11,7 @@ from penstock.cli import main
 from penstock.cli.cluster import debug_bundle
 from penstock.testing import Broker
 
-NOBODY = "127.0.0.1:1"
+CLOSED_PORT = "127.0.0.1:1"
 
 
 def read(path: Path) -> dict[str, str]:
@@ -24,7 +24,7 @@ def read(path: Path) -> dict[str, str]:
     return found
 
 
-def test_it_is_made_when_nothing_answers_and_has_no_secrets(
+def test_bundle_is_made_without_a_cluster_and_has_no_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, log, out = tmp_path / "node.toml", tmp_path / "node.log", tmp_path / "b.tar.gz"
@@ -33,7 +33,7 @@ def test_it_is_made_when_nothing_answers_and_has_no_secrets(
         "x" * (debug_bundle.LOG_BYTES_MAX + 10) + "\nlogin with password=hunter2\nlast\n"
     )
     arguments = ["debug", "bundle", "-o", str(out), "--config", str(config), "--log", str(log)]
-    arguments += ["--data", str(tmp_path), "-b", NOBODY, "--http", "http://127.0.0.1:1"]
+    arguments += ["--data", str(tmp_path), "-b", CLOSED_PORT, "--http", "http://127.0.0.1:1"]
     assert main.run(arguments) == 0
     files = read(out)
     assert not any("hunter2" in text for text in files.values())
@@ -46,7 +46,7 @@ def test_it_is_made_when_nothing_answers_and_has_no_secrets(
     assert "could not be collected" in capsys.readouterr().out
 
 
-def test_the_state_of_a_cluster_is_in_it(tmp_path: Path) -> None:
+def test_bundle_holds_the_state_of_the_cluster(tmp_path: Path) -> None:
     out = tmp_path / "b.tar.gz"
     with Broker() as broker:
         broker.create_topic("orders", partitions=2)

@@ -15,7 +15,7 @@ from penstock.client.metadata import PartitionInfo, TopicInfo
 NOBODY = "127.0.0.1:1"
 
 
-def test_a_cluster_that_does_not_answer_fails_and_the_rest_is_told(
+def test_unreachable_cluster_fails_and_other_checks_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["doctor", "--data", str(tmp_path), "-b", NOBODY, "--format", "json"]
@@ -26,7 +26,7 @@ def test_a_cluster_that_does_not_answer_fails_and_the_rest_is_told(
     assert {"disk space", "sync", "open files", "clock", "config"} <= found.keys()
 
 
-def test_what_to_do_stands_below_what_was_found(
+def test_action_is_printed_below_the_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     web = "http://127.0.0.1:1"
@@ -36,7 +36,7 @@ def test_what_to_do_stands_below_what_was_found(
     assert "->" in lines[at + 1]
 
 
-def test_an_address_that_is_none_is_a_mistake_of_the_command_line(
+def test_invalid_http_address_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["doctor", "--data", str(tmp_path), "-b", NOBODY, "--http", "x"]) == 1
@@ -56,7 +56,7 @@ def judged(topics: list[TopicInfo], nodes: list[int], controller: int = 1) -> di
     return {check.name: check for check in judge_cluster(topics, nodes, controller)}
 
 
-def test_a_cluster_with_every_copy_in_place_is_well() -> None:
+def test_cluster_with_every_replica_in_sync_is_ok() -> None:
     found = judged([topic("t", (1, (1, 2, 3), (1, 2, 3)))], [1, 2, 3])
     assert {check.verdict for check in found.values()} == {CheckVerdict.ok}
 
@@ -72,32 +72,32 @@ def test_logs_of_unknown_topics_are_named() -> None:
     assert "restore-metadata" in found.action
 
 
-def test_a_partition_without_a_leader_fails_by_name() -> None:
+def test_partition_without_a_leader_fails_by_name() -> None:
     found = judged([topic("t", (1, (1,), (1,)), (-1, (4,), (4,)))], [1, 2, 3])
     assert found["leaders"].verdict is CheckVerdict.fail
     assert "t-1" in found["leaders"].finding
     assert found["replication"].verdict is CheckVerdict.warn
 
 
-def test_a_missing_copy_names_the_node_to_start() -> None:
+def test_missing_replica_names_the_node_to_start() -> None:
     found = judged([topic("t", (1, (1, 2, 3), (1, 2)))], [1, 2])
     assert found["replicas"].verdict is CheckVerdict.warn
     assert "start node 3" in found["replicas"].action
     assert "third" in found["cluster"].action
 
 
-def test_many_names_are_cut_short() -> None:
+def test_long_list_of_names_is_shortened() -> None:
     rows = [(1, (1, 2), (1,))] * 8
     found = judged([topic("t", *rows)], [1, 2, 3])
     assert found["replicas"].finding.startswith("t-0, t-1, t-2, t-3, t-4 and 3 more")
 
 
-def test_a_controller_that_is_not_there_fails() -> None:
+def test_missing_controller_fails() -> None:
     assert judged([], [1, 2, 3], 9)["cluster"].verdict is CheckVerdict.fail
     assert unreachable("refused").verdict is CheckVerdict.fail
 
 
-def test_one_copy_is_all_that_one_node_can_have() -> None:
+def test_single_replica_is_ok_on_a_single_node() -> None:
     found = judged([topic("t", (1, (1,), (1,)))], [1])
     assert found["replication"].verdict is CheckVerdict.ok
 
@@ -114,7 +114,7 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("free", "verdict"), [(50, OK), (15, OK), (14, WARN), (5, WARN), (4, FAIL), (0, FAIL)]
 )
-def test_space_matters_long_before_there_is_none(free: int, verdict: CheckVerdict) -> None:
+def test_low_disk_space_is_reported_early(free: int, verdict: CheckVerdict) -> None:
     check = doctor.judge_space("disk space", "/data", 100 * GIB, free * GIB)
     assert check.verdict is verdict
     assert f"({free} %)" in check.finding
@@ -122,9 +122,7 @@ def test_space_matters_long_before_there_is_none(free: int, verdict: CheckVerdic
 
 
 @pytest.mark.parametrize(("median", "verdict"), [(0.3, OK), (21, WARN), (201, FAIL)])
-def test_a_disk_is_judged_by_its_usual_sync_not_by_its_worst(
-    median: float, verdict: CheckVerdict
-) -> None:
+def test_disk_is_judged_by_its_median_sync(median: float, verdict: CheckVerdict) -> None:
     check = doctor.judge_syncs([median] * 9 + [900.0])
     assert check.verdict is verdict
     assert "900.0 ms" in check.finding
@@ -133,7 +131,7 @@ def test_a_disk_is_judged_by_its_usual_sync_not_by_its_worst(
 @pytest.mark.parametrize(
     ("soft", "verdict"), [(1024, FAIL), (20_000, WARN), (65_536, OK), (-1, OK)]
 )
-def test_few_open_files_are_too_few(soft: int, verdict: CheckVerdict) -> None:
+def test_low_open_file_limit_is_reported(soft: int, verdict: CheckVerdict) -> None:
     assert doctor.judge_files(soft).verdict is verdict
 
 
@@ -141,13 +139,13 @@ def test_few_open_files_are_too_few(soft: int, verdict: CheckVerdict) -> None:
     ("state", "error_ms", "verdict"),
     [(0, 3.0, OK), (0, 2_000.0, WARN), (5, 0.0, WARN), (-1, 0.0, SKIPPED)],
 )
-def test_a_clock_that_nobody_keeps_is_told_of(
+def test_unsynchronized_clock_is_reported(
     state: int, error_ms: float, verdict: CheckVerdict
 ) -> None:
     assert doctor.judge_clock(state, error_ms).verdict is verdict
 
 
-def test_the_disk_is_measured_where_the_data_is_or_would_be(tmp_path: Path) -> None:
+def test_disk_check_measures_the_data_directory_or_its_parent(tmp_path: Path) -> None:
     found = doctor.check_disk(tmp_path / "not" / "there" / "yet")
     assert [check.name for check in found] == ["disk space", "sync"]
     assert str(tmp_path) in found[0].finding
@@ -155,12 +153,12 @@ def test_the_disk_is_measured_where_the_data_is_or_would_be(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_this_machine_can_be_asked() -> None:
+def test_machine_checks_run_on_this_machine() -> None:
     assert doctor.check_files().name == "open files"
     assert doctor.check_clock().name == "clock"
 
 
-def test_a_config_is_read_as_the_node_would(tmp_path: Path) -> None:
+def test_config_check_reads_files_like_the_node(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text('data = "d"\n"num.partitions" = 3\n')
     assert doctor.check_config(str(path)).verdict is OK

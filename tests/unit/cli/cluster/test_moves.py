@@ -10,7 +10,7 @@ from penstock.cli.terminal.errors import UserError
 from penstock.client.metadata import TopicPartition
 
 
-def test_a_plan_of_kafkas_tools_is_read() -> None:
+def test_kafka_reassignment_plan_is_read() -> None:
     rows = [
         {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]},
         {"topic": "u", "partition": 3, "replicas": [3]},
@@ -31,6 +31,6 @@ def test_a_plan_of_kafkas_tools_is_read() -> None:
         '{"partitions": [1]}',
     ],
 )
-def test_a_file_that_is_no_plan_is_explained(text: str) -> None:
+def test_invalid_plan_file_is_explained(text: str) -> None:
     with pytest.raises(UserError, match=r"--plan: .* expected"):
         read_plan(io.StringIO(text))

@@ -1,4 +1,4 @@
-"""What `produce` makes of lines and options, and what it reports."""
+"""Records that `produce` reads from lines and options, and its report."""
 
 import asyncio
 import io
@@ -39,13 +39,13 @@ from penstock.cli.terminal.output import OutputFormat
         (b"", None, False, InputLine(b"fixed", b"")),
     ],
 )
-def test_a_line_becomes_key_and_value(
+def test_line_is_split_into_key_and_value(
     raw: bytes, delimiter: bytes | None, tombstone: bool, expected: InputLine
 ) -> None:
     assert split_line(raw, b"fixed", delimiter, tombstone) == expected
 
 
-def test_headers_are_curls() -> None:
+def test_headers_have_the_syntax_of_curl() -> None:
     assert parse_header("a:b:c") == ("a", b"b:c")
     assert parse_header("a:") == ("a", b"")
     assert parse_header("a") == ("a", None)
@@ -53,7 +53,7 @@ def test_headers_are_curls() -> None:
         parse_header(":x")
 
 
-def test_delay_and_priority_are_headers_of_the_record() -> None:
+def test_delay_and_priority_become_record_headers() -> None:
     assert queue_headers(None, None) == []
     assert queue_headers("1h30m", 0) == [
         ("penstock-delay-ms", b"5400000"),
@@ -63,7 +63,7 @@ def test_delay_and_priority_are_headers_of_the_record() -> None:
         queue_headers("soon", None)
 
 
-def test_a_file_is_one_record(tmp_path: Path) -> None:
+def test_file_is_sent_as_one_record(tmp_path: Path) -> None:
     photo = tmp_path / "photo"
     photo.write_bytes(b"two\nlines\x00\n")
 
@@ -73,7 +73,7 @@ def test_a_file_is_one_record(tmp_path: Path) -> None:
     assert asyncio.run(read()) == [InputLine(b"k", b"two\nlines\x00\n")]
 
 
-def test_a_refusal_says_how_many_records_are_missing() -> None:
+def test_refusal_counts_the_missing_records() -> None:
     async def confirm(*outcomes: int | Refused) -> dict[int, list[int]]:
         waiting: list[Any] = []
         for outcome in outcomes:
@@ -96,7 +96,7 @@ def test_a_refusal_says_how_many_records_are_missing() -> None:
         asyncio.run(confirm(large))
 
 
-def test_the_report_counts_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_counts_records_by_partition(capsys: pytest.CaptureFixture[str]) -> None:
     report("t", {1: [5, 9, 5], 0: [3, 3, 1]}, OutputFormat.text)
     assert capsys.readouterr().out == (
         "produced 6 records to t: partition 0 offset 3, partition 1 offsets 5-9\n"
@@ -125,7 +125,7 @@ async def _all() -> list[bytes]:
     return [line async for line in read_lines()]
 
 
-def test_a_line_of_a_pipe_comes_before_the_next_is_written(
+def test_line_of_a_pipe_is_read_before_the_next_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, into = os.pipe()
@@ -148,7 +148,7 @@ def test_a_line_of_a_pipe_comes_before_the_next_is_written(
     os.close(out)
 
 
-def test_a_file_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_file_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"".join(b"%d\n" % n for n in range(50_000)))
     with path.open("rb") as file:
@@ -156,18 +156,18 @@ def test_a_file_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         assert asyncio.run(_all()) == [b"%d" % n for n in range(50_000)]
 
 
-def test_nothing_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_input_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull, "rb") as file:
         monkeypatch.setattr(sys, "stdin", _Input(file.fileno()))
         assert asyncio.run(_all()) == []
 
 
-def test_input_that_is_no_file_works_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_that_is_not_a_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb")))
     assert asyncio.run(_all()) == [b"a", b"b"]
 
 
-def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_oversized_line_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(produce, "LINE_BYTES_MAX", 100_000)
     path = tmp_path / "binary"
     path.write_bytes(b"x" * 300_000)

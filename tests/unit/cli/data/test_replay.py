@@ -26,7 +26,7 @@ from penstock.client.offset_syntax import END, START, Anchor, OffsetPosition, Of
         ),
     ],
 )
-def test_a_range_has_one_beginning_and_perhaps_an_end(
+def test_range_has_one_start_and_an_optional_end(
     given: tuple[str | None, ...], wanted: OffsetRange
 ) -> None:
     assert parse_range(*given) == wanted
@@ -43,13 +43,13 @@ def test_a_range_has_one_beginning_and_perhaps_an_end(
         ("5:9", None, None, None),
     ],
 )
-def test_what_makes_no_sense_is_said_at_once(given: tuple[str | None, ...]) -> None:
+def test_invalid_range_is_refused(given: tuple[str | None, ...]) -> None:
     with pytest.raises(UserError):
         parse_range(*given)
 
 
 @pytest.mark.parametrize("words", [[], ["--group", "g", "--to-topic", "u"]])
-def test_either_a_group_or_a_topic_is_named(
+def test_replay_needs_a_group_or_a_topic(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["replay", "t", "--from-offset", "0", *words]) == 1

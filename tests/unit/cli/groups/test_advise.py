@@ -18,7 +18,7 @@ from penstock.client.admin.scaling import PartitionLag, Scaling
 from penstock.testing import Broker
 
 
-def test_a_hot_key_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hot_key_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker() as broker:
         broker.create_topic("orders", partitions=4)
         at = ["-b", broker.bootstrap]
@@ -58,25 +58,25 @@ def findings(
     return conclude(before, now, members, Scaling(desired, "why"), keys or {}, hot)
 
 
-def test_a_partition_that_gets_several_times_its_share_is_hot() -> None:
+def test_partition_with_several_times_its_share_is_hot() -> None:
     before = rows(*[(0, 0)] * 6)
     assert hot_partitions(before, rows((0, 300), *[(0, 10)] * 5)) == [("t", 0)]
     assert hot_partitions(before, rows(*[(0, 100)] * 6)) == []
     assert hot_partitions(before, rows((0, 9), *[(0, 0)] * 5)) == []
 
 
-def test_of_two_partitions_one_with_nearly_everything_is_hot() -> None:
+def test_one_of_two_partitions_with_nearly_everything_is_hot() -> None:
     before = rows((0, 0), (0, 0))
     assert hot_partitions(before, rows((0, 95), (0, 5))) == [("t", 0)]
     assert hot_partitions(before, rows((0, 60), (0, 40))) == []
 
 
-def test_where_nothing_is_written_the_lag_tells() -> None:
+def test_lag_identifies_the_hot_partition_without_writes() -> None:
     now = rows((0, 500), *[(10, 10)] * 5)
     assert hot_partitions(now, now) == [("t", 0)]
 
 
-def test_a_stuck_partition_is_told_from_a_stuck_group() -> None:
+def test_stuck_partition_is_distinguished_from_a_stuck_group() -> None:
     before, now = rows((5, 50), (5, 50)), rows((5, 60), (20, 60))
     assert stuck_partitions(before, now) == [("t", 0)]
     (found,) = findings(before, now)
@@ -86,7 +86,7 @@ def test_a_stuck_partition_is_told_from_a_stuck_group() -> None:
     assert "nothing was read" in found.what
 
 
-def test_a_group_without_members_needs_some_first() -> None:
+def test_group_without_members_is_advised_to_add_some() -> None:
     found = findings(rows((0, 9)), rows((0, 9)), members=0, desired=2)
     assert [one.what for one in found] == [
         "the group has no members",
@@ -95,12 +95,12 @@ def test_a_group_without_members_needs_some_first() -> None:
     assert found[1].proposal == "add 2"
 
 
-def test_members_without_a_partition_are_told_of() -> None:
+def test_members_without_a_partition_are_reported() -> None:
     (found,) = findings(rows((5, 5)), rows((5, 5)), members=3, desired=3)
     assert found.what == "2 of 3 members have no partition"
 
 
-def test_a_hot_key_is_named_and_a_proposal_made() -> None:
+def test_hot_key_is_named_with_a_proposal() -> None:
     keys: list[bytes | None] = [b"big"] * 60 + [b"k%d" % n for n in range(39)] + [None]
     assert hot_keys(keys) == [HotKey(b"big", 0.6)]
     assert hot_keys([b"a"] * 5) == []
@@ -112,7 +112,7 @@ def test_a_hot_key_is_named_and_a_proposal_made() -> None:
     assert "no single key" in found.what
 
 
-def test_a_key_is_shown_as_text_without_control_characters() -> None:
+def test_key_is_shown_without_control_characters() -> None:
     assert show_key(b"a\x1b[31m") == "a\\x1b[31m"
     assert show_key(b"\xff") == "\\xff"
     assert len(show_key(b"x" * 500)) == 40

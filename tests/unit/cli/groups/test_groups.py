@@ -12,7 +12,7 @@ from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import show_duration, show_time
 from penstock.client.admin.groups import DescribedMember, GroupInfo
 from penstock.client.metadata import TopicPartition
-from tests.unit.cli.test_main import NOBODY, complaint
+from tests.unit.cli.test_main import CLOSED_PORT, complaint
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ from tests.unit.cli.test_main import NOBODY, complaint
         (["a:1", "a"], {"a": None}),
     ],
 )
-def test_topics_and_partitions_are_named(
+def test_topics_and_partitions_are_parsed(
     values: list[str], expected: dict[str, list[int] | None]
 ) -> None:
     assert parse_topics(values) == expected
 
 
 @pytest.mark.parametrize("value", ["", "a,", ":1", "a:", "a:x", "a:1,", "a:-1"])
-def test_what_names_no_topic_is_refused(value: str) -> None:
+def test_missing_topic_name_is_refused(value: str) -> None:
     with pytest.raises(UserError, match="write orders or orders:0,2"):
         parse_topics([value])
 
 
-def test_a_topic_without_partitions_means_all_of_them() -> None:
+def test_topic_without_partitions_means_all_of_them() -> None:
     chosen = parse_topics(["a", "b:1"])
     assert is_chosen(chosen, "a", 9)
     assert is_chosen(chosen, "b", 1)
@@ -59,7 +59,7 @@ def test_a_topic_without_partitions_means_all_of_them() -> None:
         '"orders", 0 , 5\r\npay,3,7\r\n',
     ],
 )
-def test_a_file_of_offsets_is_read(text: str) -> None:
+def test_offset_file_is_read(text: str) -> None:
     found = parse_rows(io.StringIO(text), "g", "f.csv")
     assert found == {("orders", 0): 5, ("pay", 3): 7}
 
@@ -76,18 +76,18 @@ def test_a_file_of_offsets_is_read(text: str) -> None:
         ("other,orders,0,5\n", "has no offsets of group 'g'"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_line(text: str, expected: str) -> None:
+def test_invalid_offset_file_is_refused_with_the_line(text: str, expected: str) -> None:
     with pytest.raises(UserError, match=f"^f.csv {expected}"):
         parse_rows(io.StringIO(text), "g", "f.csv")
 
 
-def test_a_file_has_a_largest_size() -> None:
+def test_offset_file_size_is_limited() -> None:
     lines = (f"t,{index},0\n" for index in range(FILE_ROWS_MAX + 1))
     with pytest.raises(UserError, match=f"line {FILE_ROWS_MAX + 1}: offset out of range"):
         parse_rows(lines, "g", "f.csv")
 
 
-def test_a_move_from_nowhere_has_no_difference() -> None:
+def test_move_without_an_origin_has_no_difference() -> None:
     where = TopicPartition("t", 0)
     assert OffsetMove(where, None, 5, 5).difference is None
     assert OffsetMove(where, 7, 5, 5).difference == -2
@@ -97,7 +97,7 @@ def test_a_move_from_nowhere_has_no_difference() -> None:
     ("count", "expected"),
     [(1, "a member (Stable); stop it first"), (2, "2 members (Stable); stop them first")],
 )
-def test_a_group_with_members_is_refused_with_what_to_do(count: int, expected: str) -> None:
+def test_group_with_members_is_refused_with_the_next_step(count: int, expected: str) -> None:
     members = tuple(
         DescribedMember(f"m{index}", None, "c", "h", (), (), ()) for index in range(count)
     )
@@ -129,19 +129,19 @@ def test_a_group_with_members_is_refused_with_what_to_do(count: int, expected: s
         (["txn", "abort", "x", "-t", "a"], "pass a transactional id, or all of"),
     ],
 )
-def test_a_mistake_in_what_is_asked_is_one_line(
+def test_invalid_argument_is_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
-    # Nobody listens there: the mistake is found before anybody is asked.
-    assert expected in complaint(capsys, *arguments, "-b", NOBODY, code=1)
+    # Closed port: the mistake is found before any request.
+    assert expected in complaint(capsys, *arguments, "-b", CLOSED_PORT, code=1)
 
 
-def test_a_file_that_is_no_text_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_binary_offset_file_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     path.write_bytes(b"\xff\xfe\x00")
-    line = complaint(capsys, "group", "seek", "g", "--to", f"file:{path}", "-b", NOBODY, code=1)
+    line = complaint(
+        capsys, "group", "seek", "g", "--to", f"file:{path}", "-b", CLOSED_PORT, code=1
+    )
     assert line.endswith("is not a file of topic,partition,offset lines")
 
 
@@ -155,7 +155,7 @@ def test_a_file_that_is_no_text_is_refused(
         (["group", "describe"], "NAMES"),
     ],
 )
-def test_a_wrong_command_line_ends_with_two(
+def test_invalid_command_line_exits_with_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     assert expected in complaint(capsys, *arguments, code=2)
@@ -175,11 +175,9 @@ def test_a_wrong_command_line_ends_with_two(
         ["txn", "abort", "-t", "a", "-p", "0", "--start-offset", "1"],
     ],
 )
-def test_an_absent_broker_is_one_line(
-    capsys: pytest.CaptureFixture[str], command: list[str]
-) -> None:
-    line = complaint(capsys, *command, "-b", NOBODY, code=1)
-    assert line.startswith(f"cannot reach {NOBODY}: connection refused")
+def test_absent_broker_is_one_line(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    line = complaint(capsys, *command, "-b", CLOSED_PORT, code=1)
+    assert line.startswith(f"cannot reach {CLOSED_PORT}: connection refused")
 
 
 @pytest.mark.parametrize("command", [["group", "seek"], ["group", "describe"], ["txn", "abort"]])
@@ -207,5 +205,5 @@ def test_durations_show_their_two_largest_units(duration_ms: int, shown: str) ->
     assert show_duration(duration_ms) == shown
 
 
-def test_moments_are_shown_in_utc() -> None:
+def test_timestamps_are_shown_in_utc() -> None:
     assert show_time(1_700_000_000_250) == "2023-11-14T22:13:20.250Z"

@@ -1,4 +1,4 @@
-"""Choosing letters on the command line, and showing what is in them."""
+"""Dead letters on the command line: filters, and documents."""
 
 from typing import Any
 
@@ -76,12 +76,12 @@ def test_options_become_a_filter(given: dict[str, Any], chosen: DeadLetterFilter
         {"source": "t:3:-5"},
     ],
 )
-def test_what_makes_no_sense_is_said_at_once(given: dict[str, Any]) -> None:
+def test_invalid_filter_options_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         filter_of(**NOTHING | given)
 
 
-def test_a_letter_is_named_by_partition_and_offset() -> None:
+def test_dead_letter_id_is_partition_and_offset() -> None:
     assert parse_message_id("3:15") == (3, 15)
 
 
@@ -102,16 +102,16 @@ def test_a_letter_is_named_by_partition_and_offset() -> None:
         (b"\xff" + b"\x80" * 9, 6, "0xff80\u2026"),
     ],
 )
-def test_data_is_shown_as_text_where_it_is_text(
+def test_data_is_shown_as_text_where_possible(
     data: bytes | None, limit: int | None, shown: str | None
 ) -> None:
     assert show_data(data, limit) == shown
 
 
-def test_a_letter_is_a_document() -> None:
-    letter = dead_letter_of(FetchedRecord("t.dlq", 0, 3, 1_000, b"k", b"\xff", (("h", None),)))
-    document = document_of(letter)
+def test_dead_letter_is_shown_as_a_document() -> None:
+    message = dead_letter_of(FetchedRecord("t.dlq", 0, 3, 1_000, b"k", b"\xff", (("h", None),)))
+    document = document_of(message)
     assert document["letter"] == "0:3"
     assert document["headers"] == [["h", None]]
     assert document["payload_base64"] == "/w=="
-    assert "payload" not in document_of(letter, is_whole=False)
+    assert "payload" not in document_of(message, is_whole=False)

@@ -30,14 +30,14 @@ def failure(capsys: Capture, *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_what_is_written_is_read() -> None:
+def test_profiles_round_trip() -> None:
     odd = {'"quoted"\n': 'back\\slash "x" \x7f é 😀', "sasl.password": "a=b # c"}
     kept = Profiles("east", {"east": Profile("a:1,b:2", odd), "a.b c": Profile("c:3")})
     profile_file.write(kept)
     assert profile_file.read() == kept
 
 
-def test_the_file_is_for_its_owner_only(tmp_path: Path, capsys: Capture) -> None:
+def test_profile_file_is_readable_by_its_owner_only(tmp_path: Path, capsys: Capture) -> None:
     add("dev")
     path = tmp_path / "penstock" / "profiles.toml"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -49,7 +49,7 @@ def test_the_file_is_for_its_owner_only(tmp_path: Path, capsys: Capture) -> None
     assert "chmod 600" in capsys.readouterr().err
 
 
-def test_the_first_is_used_and_another_when_asked_for(capsys: Capture) -> None:
+def test_first_profile_is_used_until_another_is_selected(capsys: Capture) -> None:
     add("dev")
     add("prod")
     capsys.readouterr()
@@ -75,7 +75,7 @@ def test_secrets_are_not_shown(tmp_path: Path, capsys: Capture) -> None:
     assert profile_file.read().by_name["prod"].security["sasl.password"] == "hunter2"
 
 
-def test_commands_go_to_the_brokers_of_the_profile(
+def test_commands_use_the_brokers_of_the_profile(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add("dev")
@@ -88,7 +88,9 @@ def test_commands_go_to_the_brokers_of_the_profile(
     assert "no profile 'nosuch'" in failure(capsys, "--profile", "nosuch", "topic", "list")
 
 
-def test_a_password_goes_to_the_brokers_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_go_only_to_the_brokers_of_their_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[dict[str, str]] = []
 
     def watched(settings: dict[str, str], random: object) -> object:
@@ -115,28 +117,28 @@ def test_a_password_goes_to_the_brokers_it_is_for(monkeypatch: pytest.MonkeyPatc
         (["-b", "a:1", "--tls", "--ca", "nosuch.pem"], "nosuch.pem"),
     ],
 )
-def test_a_mistake_is_said_when_it_is_made(
+def test_invalid_profile_is_refused_when_added(
     capsys: Capture, words: list[str], expected: str
 ) -> None:
     assert expected in failure(capsys, "profile", "add", "bad", *words)
     assert profile_file.read().by_name == {}
 
 
-def test_a_name_is_not_taken_twice_by_mistake(capsys: Capture) -> None:
+def test_existing_profile_name_needs_replace(capsys: Capture) -> None:
     add("dev")
     assert "--replace" in failure(capsys, "profile", "add", "dev", "-b", "a:1")
     assert run(["profile", "add", "dev", "-b", "a:1", "--replace"]) == 0
     assert profile_file.read().by_name["dev"].brokers == "a:1"
 
 
-def test_removing_asks_first(capsys: Capture) -> None:
+def test_removal_needs_confirmation(capsys: Capture) -> None:
     add("dev")
     assert "--yes" in failure(capsys, "profile", "remove", "dev")
     assert run(["profile", "remove", "dev", "--yes"]) == 0
     assert profile_file.read() == Profiles()
 
 
-def test_a_broken_file_is_named(tmp_path: Path, capsys: Capture) -> None:
+def test_broken_profile_file_is_named(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "penstock" / "profiles.toml"
     path.parent.mkdir()
     path.write_text("[profiles.dev]\n")

@@ -1,4 +1,4 @@
-"""What a cluster on one machine is told: ports, settings, files, and what is refused."""
+"""Settings of a cluster on one machine: ports, configs, files, and refusals."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ from tests.etcd import require_etcd
 @pytest.mark.parametrize(
     ("nodes", "copies", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
 )
-def test_the_defaults_fit_the_number_of_nodes(nodes: int, copies: str, in_sync: str) -> None:
+def test_default_settings_fit_the_number_of_nodes(nodes: int, copies: str, in_sync: str) -> None:
     settings = ClusterPlan(Path("data"), nodes).settings()
     assert settings["default.replication.factor"] == copies
     assert settings["offsets.topic.replication.factor"] == copies
@@ -44,19 +44,19 @@ def test_the_defaults_fit_the_number_of_nodes(nodes: int, copies: str, in_sync: 
     assert settings["transaction.state.log.min.isr"] == in_sync
 
 
-def test_what_was_asked_for_wins_over_the_defaults() -> None:
+def test_given_settings_override_the_defaults() -> None:
     plan = ClusterPlan(Path("data"), 3, sets={"min.insync.replicas": "1", "num.partitions": "6"})
     assert plan.settings()["min.insync.replicas"] == "1"
     assert plan.settings()["num.partitions"] == "6"
 
 
-def test_nodes_take_the_next_ports_and_zero_stays_the_systems_choice() -> None:
+def test_nodes_take_consecutive_ports_and_zero_stays_dynamic() -> None:
     plan = ClusterPlan(Path("data"), 3)
     assert [plan.port_of(9092, node_id) for node_id in (1, 2, 3)] == [9092, 9093, 9094]
     assert [plan.port_of(0, node_id) for node_id in (1, 2, 3)] == [0, 0, 0]
 
 
-def test_the_file_written_for_a_node_says_what_the_node_will_be_told(tmp_path: Path) -> None:
+def test_node_config_file_holds_the_planned_settings(tmp_path: Path) -> None:
     data = tmp_path / 'with "quotes" and \\'
     data.mkdir()
     plan = ClusterPlan(data, 3, "127.0.0.1", 9092, 8080, {"broker.rack": 'a "rack"'})
@@ -69,15 +69,13 @@ def test_the_file_written_for_a_node_says_what_the_node_will_be_told(tmp_path: P
 
 
 @pytest.mark.parametrize("nodes", [0, -1, NODES_MAX + 1])
-def test_an_absurd_number_of_nodes_is_refused(tmp_path: Path, nodes: int) -> None:
+def test_invalid_number_of_nodes_is_refused(tmp_path: Path, nodes: int) -> None:
     with pytest.raises(UserError, match=f"--nodes {nodes} is not between"):
         _check(ClusterPlan(tmp_path, nodes), print)
 
 
 @pytest.mark.parametrize(("kafka", "http", "fits"), [(9092, 9094, False), (9092, 9095, True)])
-def test_ports_that_would_run_into_each_other_are_refused(
-    tmp_path: Path, kafka: int, http: int, fits: bool
-) -> None:
+def test_overlapping_ports_are_refused(tmp_path: Path, kafka: int, http: int, fits: bool) -> None:
     for one, other in ((kafka, http), (http, kafka)):
         plan = ClusterPlan(tmp_path, 3, kafka_port=one, http_port=other)
         if fits:
@@ -88,13 +86,13 @@ def test_ports_that_would_run_into_each_other_are_refused(
     _check(ClusterPlan(tmp_path, 3, kafka_port=0, http_port=0), print)
 
 
-def test_the_directory_of_a_single_node_is_not_made_a_clusters(tmp_path: Path) -> None:
+def test_directory_of_a_single_node_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{}")
     with pytest.raises(UserError, match="holds the data of a single node"):
         _check(ClusterPlan(tmp_path, 3), print)
 
 
-def test_nodes_that_are_left_out_are_named(tmp_path: Path) -> None:
+def test_existing_nodes_left_out_are_named(tmp_path: Path) -> None:
     for node_id in (1, 2, 3):
         (tmp_path / f"node-{node_id}").mkdir()
         (tmp_path / f"node-{node_id}.toml").touch()
@@ -106,7 +104,7 @@ def test_nodes_that_are_left_out_are_named(tmp_path: Path) -> None:
     assert said[0].startswith("node-3 ran before")
 
 
-def test_a_directory_has_one_supervisor(tmp_path: Path) -> None:
+def test_directory_has_one_supervisor(tmp_path: Path) -> None:
     held = DirectoryLock(str(tmp_path))
     try:
         with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
@@ -116,14 +114,14 @@ def test_a_directory_has_one_supervisor(tmp_path: Path) -> None:
 
 
 def child_that(tmp_path: Path, *lines: str) -> NodeChild:
-    """A child that does this, whatever it is told."""
+    """A child that runs these lines, whatever its arguments are."""
     script = tmp_path / "script"
     script.write_text("\n".join(["#!/bin/sh", *lines, ""]))
     script.chmod(0o755)
     return NodeChild(ClusterPlan(tmp_path, 3, command=(str(script),)), 1, "http://127.0.0.1:2379")
 
 
-def test_a_node_that_ends_instead_of_serving_is_shown_with_its_last_words(tmp_path: Path) -> None:
+def test_node_that_fails_to_start_is_shown_with_its_last_log_lines(tmp_path: Path) -> None:
     child = child_that(tmp_path, "echo starting >&2", "echo 'the disk is on fire' >&2", "exit 3")
 
     async def main() -> None:
@@ -137,7 +135,7 @@ def test_a_node_that_ends_instead_of_serving_is_shown_with_its_last_words(tmp_pa
     assert str(tmp_path / "node-1.log") in str(failed.value)
 
 
-def test_the_end_of_a_node_is_put_into_words(tmp_path: Path) -> None:
+def test_end_of_a_node_is_described(tmp_path: Path) -> None:
     ready = "echo 'penstock ready kafka=127.0.0.1:1 http=http://127.0.0.1:2'"
     child = child_that(tmp_path, ready, "exec sleep 60")
 
@@ -164,7 +162,7 @@ def pretend(path: Path, version: str) -> str:
     return str(path)
 
 
-def test_the_program_named_by_the_environment_is_used_if_it_is_new_enough(
+def test_etcd_named_by_the_environment_is_used_if_new_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = pretend(tmp_path / "new", "3.6.0")
@@ -182,7 +180,7 @@ def test_the_program_named_by_the_environment_is_used_if_it_is_new_enough(
         assert "https://github.com/etcd-io/etcd/releases" in str(missing.value)
 
 
-def test_an_old_one_on_the_path_does_not_hide_the_one_that_was_built(
+def test_old_etcd_on_the_path_does_not_hide_the_built_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PENSTOCK_ETCD", raising=False)
@@ -194,12 +192,12 @@ def test_an_old_one_on_the_path_does_not_hide_the_one_that_was_built(
     assert find_etcd() == new
 
 
-def test_the_version_looked_for_is_the_one_that_is_built() -> None:
+def test_required_etcd_version_is_the_built_one() -> None:
     pinned = Path(__file__).parents[4] / "tools" / "etcd" / "go.mod"
     assert f"require go.etcd.io/etcd/server/v3 v{BUILT}\n" in pinned.read_text()
 
 
-def test_what_was_committed_is_there_after_a_stop_and_a_start(tmp_path: Path) -> None:
+def test_committed_keys_survive_a_restart(tmp_path: Path) -> None:
     binary = require_etcd()
 
     async def main() -> None:
@@ -221,7 +219,7 @@ def test_what_was_committed_is_there_after_a_stop_and_a_start(tmp_path: Path) ->
     run(main())
 
 
-def test_its_end_is_noticed(tmp_path: Path) -> None:
+def test_end_of_etcd_is_noticed(tmp_path: Path) -> None:
     binary = require_etcd()
 
     async def main() -> None:
@@ -233,7 +231,7 @@ def test_its_end_is_noticed(tmp_path: Path) -> None:
     run(main())
 
 
-def test_an_etcd_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_etcd_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     binary = require_etcd()
 
     async def main() -> None:
@@ -255,7 +253,7 @@ def test_an_etcd_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is needed")
-def test_etcd_ends_with_a_supervisor_that_was_killed(tmp_path: Path) -> None:
+def test_etcd_ends_with_a_killed_supervisor(tmp_path: Path) -> None:
     script = (
         "import asyncio\n"
         "from penstock.cli.server.local_cluster import start_etcd\n"

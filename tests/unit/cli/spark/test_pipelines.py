@@ -7,7 +7,7 @@ from penstock.cli.spark.pipelines import shown_state
 from penstock.pipelines.status_topic import LIVENESS_TIMEOUT_MS
 
 
-def test_a_stage_that_should_have_been_heard_of_is_silent() -> None:
+def test_overdue_stage_is_shown_as_silent() -> None:
     line = {"state": "running", "updated_ms": 1_000}
     assert shown_state(line, 1_000 + LIVENESS_TIMEOUT_MS) == "running"
     assert shown_state(line, 1_001 + LIVENESS_TIMEOUT_MS) == "silent (was running)"
@@ -15,6 +15,6 @@ def test_a_stage_that_should_have_been_heard_of_is_silent() -> None:
     assert shown_state(line, None) == "running"
 
 
-def test_a_file_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_pipeline_file_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "plan", "nowhere.py"]) == 1
     assert capsys.readouterr().err == "penstock: file not found: nowhere.py\n"

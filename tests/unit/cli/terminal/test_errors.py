@@ -1,4 +1,4 @@
-"""Which failures become a line, and what that line adds."""
+"""Failures that are explained in one line, and the next step they add."""
 
 import errno
 
@@ -7,13 +7,13 @@ from penstock.cli.terminal.errors import explain
 from penstock.client.errors import Unreachable
 
 
-def test_a_refusal_says_what_to_do_next() -> None:
+def test_refusal_has_a_next_step() -> None:
     refused = Refused(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'a' exists")
     assert explain(refused) == ("topic 'a' exists; choose another name, or use --if-not-exists")
     assert explain(Refused(ErrorCode.INVALID_CONFIG, "no such config")) == "no such config"
 
 
-def test_failures_of_ours_and_of_the_system_are_explained() -> None:
+def test_known_failures_are_explained() -> None:
     assert explain(Unreachable("cannot reach a:1")) == "cannot reach a:1"
     assert explain(PeerError("broken\n protocol")) == "broken protocol"
     assert explain(FileNotFoundError(errno.ENOENT, "No such file", "x.toml")) == (
@@ -25,7 +25,7 @@ def test_failures_of_ours_and_of_the_system_are_explained() -> None:
     assert "disk is full" in str(explain(OSError(errno.ENOSPC, "No space left")))
 
 
-def test_bugs_are_not_explained_away() -> None:
+def test_bugs_are_not_explained() -> None:
     assert explain(AssertionError("impossible")) is None
     assert explain(KeyError("x")) is None
     assert explain(TypeError("x")) is None

@@ -26,7 +26,7 @@ def record(message: str, *args: object, **more: object) -> logging.LogRecord:
     return made
 
 
-def test_a_line_says_when_what_and_where() -> None:
+def test_log_line_has_time_level_logger_and_fields() -> None:
     found = line(record("%s of %d", "two", 5, topic="orders", created=1_700_000_000.25))
     assert found == {
         "time": "2023-11-14T22:13:20.250Z",
@@ -38,7 +38,7 @@ def test_a_line_says_when_what_and_where() -> None:
     }
 
 
-def test_a_failure_comes_with_its_stack() -> None:
+def test_logged_failure_has_its_stack() -> None:
     try:
         raise KeyError("gone")
     except KeyError as error:
@@ -47,11 +47,11 @@ def test_a_failure_comes_with_its_stack() -> None:
     assert "test_logs.py" in str(found["stack"])
 
 
-def test_what_json_cannot_say_is_said_as_text() -> None:
+def test_values_unknown_to_json_become_text() -> None:
     assert line(record("x", where=object()))["where"].__class__ is str
 
 
-def test_the_current_span_is_named() -> None:
+def test_log_line_has_the_current_span() -> None:
     assert "trace_id" not in line(record("x"))
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("t")
     with tracer.start_as_current_span("work") as span:
@@ -66,7 +66,7 @@ def told(limit: LogRateLimit, at_s: float, words: str = "closing %s", **more: ob
     return made.getMessage() if limit.filter(made) else None
 
 
-def test_strangers_do_not_fill_the_log() -> None:
+def test_repeated_log_lines_are_suppressed_above_a_rate() -> None:
     limit = LogRateLimit(lines_max=3, window_s=10.0)
     for level in (logging.INFO, logging.ERROR):
         lines = [told(limit, 1.0 + at / 10, levelno=level) for at in range(10)]
@@ -78,19 +78,19 @@ def test_strangers_do_not_fill_the_log() -> None:
     assert told(limit, 11.6, levelno=logging.INFO) == "closing x"
 
 
-def test_stacks_are_told_of_less_often() -> None:
+def test_stack_traces_have_a_lower_limit() -> None:
     limit = LogRateLimit(lines_max=3, window_s=10.0, stacks_max=1)
     assert told(limit, 1.0, exc_info=(KeyError, KeyError(), None)) == "closing x"
     assert told(limit, 1.0, exc_info=(KeyError, KeyError(), None)) is None
 
 
-def test_kinds_are_bounded() -> None:
+def test_number_of_line_kinds_is_limited() -> None:
     limit = LogRateLimit(lines_max=3, window_s=10.0)
     passed = [told(limit, 1.0, f"{at} %s") for at in range(KINDS_MAX + 10)]
     assert len([one for one in passed if one]) == KINDS_MAX + 3
 
 
-def test_what_was_left_out_is_told_when_its_time_is_over(
+def test_suppressed_lines_are_counted_after_the_window(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     logger = logging.getLogger("penstock.test.limit")

@@ -18,7 +18,7 @@ from penstock.cli.terminal.output import (
 )
 
 
-def test_a_table_in_a_pipe_is_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_in_a_pipe_is_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["name", "count ", "flag"], [("a", 5, True), ("long [name]", 1234, None)])
     assert capsys.readouterr().out == (
         "NAME         COUNT  FLAG\na                5  yes\nlong [name]   1234  -\n"
@@ -39,7 +39,7 @@ class Pipe(io.RawIOBase):
         return min(len(data), 100)
 
 
-def test_a_pipe_that_takes_little_loses_nothing() -> None:
+def test_partial_writes_to_a_pipe_lose_nothing() -> None:
     pipe = Pipe()
     unbuffered = io.TextIOWrapper(cast("Any", pipe), encoding="utf-8", write_through=True)
     out = whole(unbuffered)
@@ -50,19 +50,19 @@ def test_a_pipe_that_takes_little_loses_nothing() -> None:
     assert pipe.taken.endswith(b"y" * 1000)
 
 
-def test_what_is_buffered_stays_as_it_is() -> None:
+def test_buffered_output_is_unchanged() -> None:
     out = io.TextIOWrapper(io.BytesIO())
     assert whole(out) is out
     text = io.StringIO()
     assert whole(text) is text
 
 
-def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_without_rows_has_its_header(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["name", "count "], [])
     assert capsys.readouterr().out == "NAME  COUNT\n"
 
 
-def test_what_comes_from_outside_breaks_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_external_text_breaks_no_row(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["key", "headers"], [("two\nlines", ["\x1b[2J", "\t"]), ("Größe\u3000✓", [])])
     assert capsys.readouterr().out == (
         "KEY         HEADERS\ntwo\\nlines  \\x1b[2J,\\t\nGröße\u3000✓\n"
@@ -72,14 +72,14 @@ def test_what_comes_from_outside_breaks_no_row(capsys: pytest.CaptureFixture[str
 HOSTILE = "a\x1b]0;title\x07\x9b2J\x7f\u202eé\n\tz"
 
 
-def test_a_terminal_is_not_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = harmless(HOSTILE.encode() + b"\x9b\xff").decode()
     assert shown == "a\\x1b]0;title\\x07\\x9b2J\\x7f\\u202eé\n\tz\\x9b\\xff"
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
 @pytest.mark.parametrize("format", [OutputFormat.json, OutputFormat.yaml])
-def test_documents_mean_the_same_on_a_terminal(
+def test_documents_are_equal_on_a_terminal_and_in_a_pipe(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     is_seen: bool,
@@ -96,11 +96,11 @@ def test_documents_mean_the_same_on_a_terminal(
     assert "é" in said
 
 
-def test_lines_can_be_kept_where_there_is_room_for_them() -> None:
+def test_line_breaks_are_kept_on_request() -> None:
     assert printable("a\n\tb\r\x07", "\n\t") == "a\n\tb\\r\\x07"
 
 
-def test_a_narrow_terminal_cuts_no_name(
+def test_narrow_terminal_truncates_no_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)

@@ -36,11 +36,11 @@ EMPTY = MESSAGE._replace(key=None, value=None, headers=(), timestamp=-1)
         ("é%k", "ék".encode()),
     ],
 )
-def test_each_field_is_replaced(template: str, expected: bytes) -> None:
+def test_each_template_field_is_replaced(template: str, expected: bytes) -> None:
     assert compile_template(template)(MESSAGE) == expected
 
 
-def test_a_terminal_obeys_the_template_and_not_the_message() -> None:
+def test_template_controls_the_terminal_and_the_message_does_not() -> None:
     hostile = MESSAGE._replace(key=b"\x1b[2J", value=b"\r\x9b\n", headers=(("h\x07", b"\x1b"),))
     template = "\\x1b[31m%k|%v|%v{json}|%h|%o"
     shown = compile_template(template, is_seen=True)(hostile)
@@ -54,7 +54,7 @@ def test_a_terminal_obeys_the_template_and_not_the_message() -> None:
     assert json.loads(seen) == json.loads(as_json(hostile))
 
 
-def test_null_is_empty_and_its_length_is_minus_one() -> None:
+def test_null_is_empty_with_length_minus_one() -> None:
     assert compile_template("[%k|%v{hex}|%K|%V|%h|%d]")(EMPTY) == b"[||-1|-1||]"
 
 
@@ -69,12 +69,12 @@ def test_null_is_empty_and_its_length_is_minus_one() -> None:
         ("%v{hex", "no closing brace"),
     ],
 )
-def test_mistakes_are_named(template: str, message: str) -> None:
+def test_template_errors_are_named(template: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         compile_template(template)
 
 
-def test_json_is_one_line_and_says_what_is_base64() -> None:
+def test_json_is_one_line_and_marks_base64() -> None:
     line = as_json(MESSAGE)
     assert line.count(b"\n") == 1
     row = json.loads(line)
@@ -84,12 +84,12 @@ def test_json_is_one_line_and_says_what_is_base64() -> None:
     assert json.loads(as_json(EMPTY))["value"] is None
 
 
-def test_a_value_may_be_left_out() -> None:
+def test_value_can_be_omitted() -> None:
     row = json.loads(as_json(MESSAGE, has_value=False))
     assert (row["key"], row["value_bytes"]) == ("k", 3)
     assert not {"value", "value_base64"} & set(row)
     assert json.loads(as_json(EMPTY, has_value=False))["value_bytes"] is None
 
 
-def test_a_time_no_calendar_has_is_shown_as_a_number() -> None:
+def test_time_outside_the_calendar_is_shown_as_a_number() -> None:
     assert show_time(10**17) == "100000000000000000"

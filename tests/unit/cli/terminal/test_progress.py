@@ -57,7 +57,7 @@ def test_slow_work_shows_a_bar_on_standard_error(
     assert capsys.readouterr().out == ""
 
 
-def test_work_of_unknown_size_shows_what_is_done(
+def test_work_of_unknown_size_shows_its_count(
     clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = terminal(monkeypatch)
@@ -71,7 +71,7 @@ def test_silent_progress_shows_nothing(clock: _Clock, monkeypatch: pytest.Monkey
     assert shown.getvalue() == ""
 
 
-def test_nothing_is_shown_where_standard_error_is_not_a_terminal(
+def test_progress_needs_a_terminal_on_standard_error(
     clock: _Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work(clock, 10, Progress("sending", 500))

@@ -25,23 +25,23 @@ HIDDEN = "hunter2secretvalue"
         f"-----BEGIN RSA PRIVATE KEY-----\n{HIDDEN}",
     ],
 )
-def test_a_secret_is_taken_out(text: str) -> None:
+def test_secret_is_redacted(text: str) -> None:
     cleaned = redact(text)
     assert HIDDEN not in cleaned
     assert REDACTED in cleaned
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_other_settings_are_unchanged() -> None:
     text = 'node-id = 2\ndata = "/var/lib/penstock"\nnum.partitions = 3\n[etcd]\nuser = "root"\n'
     assert redact(text) == text
 
 
-def test_long_words_take_no_long_time() -> None:
+def test_redaction_of_long_words_is_fast() -> None:
     text = "a" * 200_000
     assert redact(text) == text
 
 
-def test_settings_are_known_by_name() -> None:
+def test_secret_settings_are_recognized_by_name() -> None:
     assert is_secret("ssl.keystore.password")
     assert is_secret("sasl.jaas.config")
     assert not is_secret("num.partitions")

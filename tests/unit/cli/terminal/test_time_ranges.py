@@ -6,7 +6,7 @@ from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.time_ranges import parse_times
 
 
-def test_ranges_of_time() -> None:
+def test_time_ranges_are_parsed() -> None:
     assert parse_times("--time", None) == (None, None)
     start, end = parse_times("--time", "@2026-11-01:1d")
     assert start is not None
@@ -15,7 +15,7 @@ def test_ranges_of_time() -> None:
     assert parse_times("--at", "@:2026-11-01") == (None, start)
 
 
-def test_what_is_no_time_is_refused() -> None:
+def test_invalid_time_is_refused() -> None:
     for text in ("12", "@soon", "5-9"):
         with pytest.raises(UserError, match="--time"):
             parse_times("--time", text)

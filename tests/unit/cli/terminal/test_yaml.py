@@ -1,4 +1,4 @@
-"""What is written is what a reader of YAML reads."""
+"""YAML output equals what a YAML parser reads back."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_every_value_comes_back(value: Any) -> None:
+def test_every_value_round_trips(value: Any) -> None:
     assert yaml.safe_load(dumped(value)) == value
 
 
@@ -60,23 +60,23 @@ def test_every_value_comes_back(value: Any) -> None:
         "long " * 100,
     ],
 )
-def test_texts_that_look_like_something_else_stay_texts(text: str) -> None:
+def test_text_like_another_type_stays_text(text: str) -> None:
     for document in ({text: [text]}, {"last": text}, text):
         shown = dumped(document)
         assert yaml.safe_load(shown) == document
         assert shown.replace("\n", "").isprintable()
 
 
-def test_a_list_that_is_named_twice_is_written_twice() -> None:
+def test_list_used_twice_is_written_twice() -> None:
     again = ["a"]
     assert dumped({"one": again, "two": again}) == "one:\n  - a\ntwo:\n  - a\n"
 
 
-def test_keys_are_texts_as_in_json() -> None:
+def test_keys_are_text_as_in_json() -> None:
     assert yaml.safe_load(dumped({0: "a", None: (1, 2)})) == {"0": "a", "null": [1, 2]}
 
 
-def test_blocks_read_well() -> None:
+def test_blocks_are_indented() -> None:
     document = {"name": "orders", "partitions": [{"id": 0, "isr": [1, 2]}], "configs": {}}
     assert dumped(document) == (
         "name: orders\npartitions:\n  - id: 0\n    isr:\n      - 1\n      - 2\nconfigs: {}\n"

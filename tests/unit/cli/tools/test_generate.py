@@ -25,14 +25,14 @@ def test_all_dashboards_are_written_to_a_directory(
     assert len(capsys.readouterr().out.splitlines()) == len(DASHBOARDS)
 
 
-def test_without_a_name_or_a_directory_the_names_are_told(
+def test_generate_without_a_name_or_a_directory_lists_the_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main.run(["generate", "grafana"]) == 1
     assert "overview, topics, queues, cluster" in capsys.readouterr().err
 
 
-def test_alerts_take_thresholds(tmp_path: Path) -> None:
+def test_alert_thresholds_are_configurable(tmp_path: Path) -> None:
     path = tmp_path / "alerts.yml"
     assert main.run(["generate", "alerts", "--lag-records", "7", "-o", str(path)]) == 0
     (group,) = yaml.safe_load(path.read_text())["groups"]
@@ -51,13 +51,13 @@ def test_scrape_settings_name_every_node(capsys: pytest.CaptureFixture[str]) -> 
     assert job["static_configs"] == [{"targets": ["node:8080", "[::1]:80"]}]
 
 
-def test_scrape_settings_without_options_are_those_of_the_file(
+def test_scrape_settings_default_to_the_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main.run(["generate", "prometheus"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == read(SETTINGS)
 
 
-def test_a_target_must_be_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_target_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["generate", "prometheus", "-t", "http://node:8080"]) == 1
     assert "HOST:PORT" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def enqueue(url: str, *texts: str, topic: str = "orders") -> None:
     engine.dispose()
 
 
-def test_an_outbox_is_made_filled_and_relayed(
+def test_outbox_is_created_filled_and_relayed(
     broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["outbox", "init", "-d", url]) == 0
@@ -45,7 +45,7 @@ def test_an_outbox_is_made_filled_and_relayed(
     assert "sent" in capsys.readouterr().out
 
 
-def test_what_failed_is_shown_and_can_be_sent_again(
+def test_failed_messages_are_shown_and_sent_again(
     broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(["outbox", "init", "-d", url])
@@ -72,7 +72,7 @@ def test_what_failed_is_shown_and_can_be_sent_again(
         (["status", "-d", "postgresql://127.0.0.1:1/db"], "database error"),
     ],
 )
-def test_mistakes_are_answered_in_one_line(
+def test_outbox_errors_are_one_line(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["outbox", *(word.format(tmp=tmp_path) for word in arguments)]) == 1
@@ -81,7 +81,7 @@ def test_mistakes_are_answered_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_database_without_tables_is_told_to_the_relay(
+def test_relay_without_tables_names_the_init_command(
     broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["outbox", "relay", "--once", "-d", url, "-b", broker.bootstrap]) == 1

@@ -33,7 +33,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         sys.modules.pop(name, None)
 
 
-def test_a_worker_is_found_in_the_current_directory(module: str) -> None:
+def test_worker_is_found_in_the_current_directory(module: str) -> None:
     found = load(f"{module}:worker")
     assert isinstance(found, Worker)
     assert [task.topics for task in found.tasks] == [("jobs",)]
@@ -49,7 +49,7 @@ def test_a_worker_is_found_in_the_current_directory(module: str) -> None:
         ("shop_jobs:other", "is a int, not a penstock.Worker"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_worker_target_is_refused(
     module: str, target: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["worker", target]) == 1
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_said(
         ("def f(\n", "def f(", "SyntaxError: '(' was never closed (broken_jobs.py, line 1)"),
     ],
 )
-def test_a_module_that_does_not_load_shows_its_own_lines_only(
+def test_module_that_fails_to_load_shows_only_its_own_lines(
     module: str,
     tmp_path: Path,
     source: str,
@@ -85,8 +85,6 @@ def test_a_module_that_does_not_load_shows_its_own_lines_only(
     assert set(files) == {str(tmp_path / "broken_jobs.py")}, "none of ours"
 
 
-def test_a_broker_that_is_not_there_is_said(
-    module: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_absent_broker_is_reported(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["worker", f"{module}:worker", "--brokers", "127.0.0.1:1"]) == 1
     assert "cannot reach 127.0.0.1:1" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What changes a cluster is asked of the controller, and never twice without knowing."""
+"""Administration requests go to the controller, and are not repeated after an unknown outcome."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def created(name: str, code: ErrorCode = ErrorCode.NONE) -> CreateTopicsResponse
 
 
 @run_with(with_model)
-async def test_a_broker_that_is_not_the_controller_sends_us_on(
+async def test_broker_that_is_not_the_controller_redirects(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     answers = [ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
@@ -48,11 +48,11 @@ async def test_a_broker_that_is_not_the_controller_sends_us_on(
 
     broker.answers[CreateTopicsRequest] = create
     assert await Admin(cluster).create_topic("t") == topic_id("t")
-    assert broker.connections == 2  # The one to ask anybody, and the controller's.
+    assert broker.connections == 2  # The bootstrap connection, and the controller's.
 
 
 @run_with(with_model)
-async def test_many_topics_take_one_request_and_each_has_its_outcome(
+async def test_many_topics_take_one_request_with_an_outcome_each(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     codes = {"a": ErrorCode.NONE, "b": ErrorCode.INVALID_CONFIG, "c": ErrorCode.NOT_CONTROLLER}
@@ -79,7 +79,7 @@ async def test_many_topics_take_one_request_and_each_has_its_outcome(
 
 
 @run_with(with_model)
-async def test_topics_that_are_too_many_at_once_are_asked_for_again(
+async def test_topics_beyond_the_quota_are_requested_again(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     def create(request: CreateTopicsRequest) -> Any:
@@ -99,7 +99,7 @@ async def test_topics_that_are_too_many_at_once_are_asked_for_again(
 
 
 @run_with(with_model)
-async def test_a_creation_whose_outcome_is_unknown_is_not_repeated(
+async def test_creation_with_an_unknown_outcome_is_not_repeated(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.answers[CreateTopicsRequest] = lambda request: CLOSE
@@ -109,7 +109,7 @@ async def test_a_creation_whose_outcome_is_unknown_is_not_repeated(
 
 
 @run_with(with_model)
-async def test_a_created_topic_is_visible_when_the_call_returns(
+async def test_created_topic_is_visible_when_the_call_returns(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     def create(request: CreateTopicsRequest) -> Any:
@@ -122,7 +122,7 @@ async def test_a_created_topic_is_visible_when_the_call_returns(
 
 
 @run_with(with_model)
-async def test_deleting_what_is_not_there_says_so_and_forgets_what_was(
+async def test_deletion_of_an_unknown_topic_is_refused(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     def delete(request: DeleteTopicsRequest) -> Any:
@@ -142,7 +142,7 @@ async def test_deleting_what_is_not_there_says_so_and_forgets_what_was(
 
 
 @run_with(with_model)
-async def test_configs_come_sorted_with_where_they_are_from(
+async def test_configs_are_sorted_and_have_their_source(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     def describe(request: DescribeConfigsRequest) -> Any:

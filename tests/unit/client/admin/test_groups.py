@@ -110,7 +110,7 @@ def classic_member(member_id: str, metadata: bytes, assignment: bytes) -> Descri
 
 
 @run_with(with_model)
-async def test_a_consumer_group_is_described_with_what_moves(
+async def test_consumer_group_is_described_with_its_assignment(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Committing(broker)
@@ -133,7 +133,7 @@ async def test_a_consumer_group_is_described_with_what_moves(
 
 @pytest.mark.parametrize("knows_kip_848", [True, False])
 @run_with(with_model)
-async def test_a_classic_group_is_found_second_or_on_an_old_broker_first(
+async def test_classic_group_is_found_on_any_broker_version(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, knows_kip_848: bool
 ) -> None:
     Committing(broker)
@@ -165,7 +165,7 @@ async def test_a_classic_group_is_found_second_or_on_an_old_broker_first(
 
 @pytest.mark.parametrize("version", [5, 6])
 @run_with(with_model)
-async def test_a_missing_group_is_missing_in_every_version(
+async def test_unknown_group_is_refused_in_every_version(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, version: int
 ) -> None:
     Committing(broker)
@@ -180,7 +180,7 @@ async def test_a_missing_group_is_missing_in_every_version(
 
 
 @run_with(with_model)
-async def test_a_coordinator_that_moved_is_looked_up_again(
+async def test_moved_coordinator_is_looked_up_again(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Committing(broker)
@@ -191,7 +191,7 @@ async def test_a_coordinator_that_moved_is_looked_up_again(
 
 
 @run_with(with_model)
-async def test_a_flat_answer_of_an_old_broker_names_the_coordinator_too(
+async def test_coordinator_response_of_an_old_broker_is_understood(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Committing(broker)
@@ -203,7 +203,7 @@ async def test_a_flat_answer_of_an_old_broker_names_the_coordinator_too(
 
 
 @run_with(with_model)
-async def test_a_listing_is_sorted_and_waits_for_a_loading_coordinator(
+async def test_listing_is_sorted_and_waits_for_a_loading_coordinator(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
@@ -236,7 +236,7 @@ async def test_a_listing_is_sorted_and_waits_for_a_loading_coordinator(
     ],
 )
 @run_with(with_model)
-async def test_a_refused_deletion_says_why(
+async def test_refused_deletion_has_a_reason(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, code: ErrorCode, words: str
 ) -> None:
     Committing(broker)
@@ -249,7 +249,7 @@ async def test_a_refused_deletion_says_why(
 
 
 @run_with(with_model)
-async def test_a_deletion_whose_outcome_is_unknown_is_not_repeated(
+async def test_deletion_with_an_unknown_outcome_is_not_repeated(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Committing(broker)
@@ -275,7 +275,7 @@ def by_partition(lags: list[Lag]) -> dict[int, tuple[int | None, int | None]]:
 
 
 @run_with(with_model)
-async def test_the_age_is_that_of_the_record_at_the_committed_offset(
+async def test_lag_age_is_that_of_the_record_at_the_committed_offset(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     logs = broker.create("t", 5)
@@ -293,7 +293,7 @@ async def test_the_age_is_that_of_the_record_at_the_committed_offset(
 
 
 @run_with(with_model)
-async def test_reading_goes_on_past_what_is_no_data(
+async def test_lag_skips_offsets_without_data(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     logs = broker.create("t", 2)
@@ -317,7 +317,7 @@ async def test_reading_goes_on_past_what_is_no_data(
 
 
 @run_with(with_model)
-async def test_what_was_deleted_before_it_was_read_counts_but_the_first_left_gives_the_age(
+async def test_deleted_unread_records_count_and_the_first_left_gives_the_age(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -329,7 +329,7 @@ async def test_what_was_deleted_before_it_was_read_counts_but_the_first_left_giv
 
 
 @run_with(with_model)
-async def test_large_batches_in_many_partitions_are_all_reached(
+async def test_large_batches_in_many_partitions_are_all_read(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     logs = broker.create("t", 20)
@@ -342,7 +342,7 @@ async def test_large_batches_in_many_partitions_are_all_reached(
 
 
 @run_with(with_model)
-async def test_a_topic_that_is_gone_and_a_commit_beyond_the_end_have_no_lag(
+async def test_deleted_topic_and_commit_beyond_the_end_have_no_lag(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t")

@@ -21,7 +21,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @run_with(on_cluster)
-async def test_a_queue_is_known_once_somebody_has_a_position(desk: Desk) -> None:
+async def test_queue_is_listed_once_a_group_has_a_position(desk: Desk) -> None:
     await desk.admin.create_topic("t", 2, 1)
     await desk.produce("t", [b"a", b"b"], partition=1)
     assert await list_queues(desk.cluster) == {}
@@ -34,7 +34,7 @@ async def test_a_queue_is_known_once_somebody_has_a_position(desk: Desk) -> None
 
 
 @run_with(on_cluster)
-async def test_runs_come_page_by_page(desk: Desk) -> None:
+async def test_unfinished_ranges_are_paged(desk: Desk) -> None:
     count = 2 * RUNS_AT_ONCE + 400
     await desk.admin.create_topic("t", 1, 1)
     await desk.produce("t", [b"x"] * (count + 1))
@@ -45,11 +45,11 @@ async def test_runs_come_page_by_page(desk: Desk) -> None:
 
 
 @run_with(on_cluster)
-async def test_what_cannot_be_is_refused(desk: Desk) -> None:
+async def test_invalid_queue_changes_are_refused(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.produce("t", [b"a"])
     with pytest.raises(Refused) as refused:
-        await finish(desk.cluster, "nobody", {T0: [(0, 0)]})
+        await finish(desk.cluster, "unknown", {T0: [(0, 0)]})
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(Refused) as refused:
         await finish(desk.cluster, DEAD_LETTERS, {T0: [(0, 5)]})

@@ -30,7 +30,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 @run_with(with_model)
-async def test_each_move_has_its_own_answer(
+async def test_each_reassignment_has_its_own_result(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     asked: list[AlterPartitionReassignmentsRequest] = []
@@ -72,7 +72,7 @@ async def test_each_move_has_its_own_answer(
 
 
 @run_with(with_model)
-async def test_moves_under_way_are_listed(
+async def test_ongoing_reassignments_are_listed(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     row = OngoingPartitionReassignment(
@@ -90,7 +90,7 @@ async def test_moves_under_way_are_listed(
 
 @pytest.mark.parametrize(("unclean", "kind"), [(False, PREFERRED), (True, UNCLEAN)])
 @run_with(with_model)
-async def test_elections_are_asked_for_by_kind(
+async def test_elections_are_requested_by_type(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, unclean: bool, kind: int
 ) -> None:
     def answer(request: ElectLeadersRequest) -> Any:
@@ -122,7 +122,7 @@ async def test_elections_are_asked_for_by_kind(
 
 
 @run_with(with_model)
-async def test_a_refusal_of_the_whole_request_is_raised(
+async def test_refusal_of_the_whole_request_is_raised(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.answers[ElectLeadersRequest] = lambda request: ElectLeadersResponse(

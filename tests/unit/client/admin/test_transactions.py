@@ -1,4 +1,4 @@
-"""Transactions are found, told apart from hanging ones, and ended without being torn."""
+"""Transactions are listed, distinguished from hanging ones, and aborted completely."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -135,7 +135,7 @@ async def test_transactions_are_listed_by_id_with_their_coordinator(
 
 
 @run_with(with_model)
-async def test_a_broker_that_cannot_filter_by_age_is_not_asked_to(
+async def test_broker_without_the_duration_filter_is_refused(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Transacting(broker, {"a": (1, [])})
@@ -147,7 +147,7 @@ async def test_a_broker_that_cannot_filter_by_age_is_not_asked_to(
 
 
 @run_with(with_model)
-async def test_a_transaction_is_described_and_a_missing_one_is_missing(
+async def test_transaction_is_described_and_an_unknown_one_refused(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Transacting(broker, {"a": (7, [1, 0]), "idle": (8, [])})
@@ -161,7 +161,7 @@ async def test_a_transaction_is_described_and_a_missing_one_is_missing(
 
 
 @run_with(with_model)
-async def test_only_what_no_coordinator_will_end_hangs(
+async def test_only_transactions_without_a_coordinator_are_hanging(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     # Producer 7 is known with partition 0 only, 8 is not known, 9 has nothing open.
@@ -181,7 +181,7 @@ async def test_only_what_no_coordinator_will_end_hangs(
 
 
 @run_with(with_model)
-async def test_fencing_waits_until_the_abort_is_done(
+async def test_fencing_waits_until_the_abort_is_complete(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Transacting(broker, {"a": (7, [0])})
@@ -198,7 +198,7 @@ async def test_fencing_waits_until_the_abort_is_done(
 
 
 @run_with(with_model)
-async def test_an_abort_marker_carries_what_the_partition_knows(
+async def test_abort_marker_has_the_producer_state_of_the_partition(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Transacting(broker, {}, {0: [(7, 40)]})
@@ -214,7 +214,7 @@ async def test_an_abort_marker_carries_what_the_partition_knows(
 
 
 @run_with(with_model)
-async def test_a_refused_marker_is_said_and_a_lost_one_is_not_sent_again(
+async def test_refused_marker_is_reported_and_a_lost_one_not_repeated(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     Transacting(broker, {}, {0: [(7, 40)]})

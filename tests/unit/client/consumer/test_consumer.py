@@ -34,7 +34,7 @@ async def read_until(consumer: Consumer, count: int) -> list[int]:
 
 
 @run_with(with_model)
-async def test_every_record_comes_once_and_in_order(
+async def test_every_record_is_returned_once_and_in_order(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -49,7 +49,7 @@ async def test_every_record_comes_once_and_in_order(
 
 
 @run_with(with_model)
-async def test_a_position_inside_a_batch_skips_what_lies_before(
+async def test_position_inside_a_batch_skips_earlier_records(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -61,7 +61,7 @@ async def test_a_position_inside_a_batch_skips_what_lies_before(
 
 
 @run_with(with_model)
-async def test_nothing_to_read_is_an_empty_answer_in_time(
+async def test_poll_without_records_ends_in_time(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t")
@@ -74,7 +74,7 @@ async def test_nothing_to_read_is_an_empty_answer_in_time(
 
 
 @run_with(with_model)
-async def test_a_long_poll_costs_few_requests(
+async def test_long_poll_takes_few_requests(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t")
@@ -86,7 +86,7 @@ async def test_a_long_poll_costs_few_requests(
 
 
 @run_with(with_model)
-async def test_lost_connections_are_healed_without_loss_or_repetition(
+async def test_lost_connections_cause_no_loss_and_no_repetition(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     logs = broker.create("t", 2)
@@ -112,7 +112,7 @@ async def test_lost_connections_are_healed_without_loss_or_repetition(
 
 
 @run_with(with_model)
-async def test_what_was_asked_before_a_seek_is_not_returned_after_it(
+async def test_records_fetched_before_a_seek_are_not_returned_after_it(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -129,7 +129,7 @@ async def test_what_was_asked_before_a_seek_is_not_returned_after_it(
 
 @pytest.mark.parametrize(("reset", "first"), [(EARLIEST, 6), (LATEST, 12)])
 @run_with(with_model)
-async def test_a_position_out_of_range_is_reset_as_configured(
+async def test_out_of_range_position_is_reset_as_configured(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, reset: int, first: int
 ) -> None:
     (log,) = broker.create("t")
@@ -144,7 +144,7 @@ async def test_a_position_out_of_range_is_reset_as_configured(
 
 
 @run_with(with_model)
-async def test_a_position_out_of_range_without_reset_names_the_range(
+async def test_out_of_range_position_without_a_reset_names_the_range(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -158,7 +158,7 @@ async def test_a_position_out_of_range_without_reset_names_the_range(
 
 
 @run_with(with_model)
-async def test_a_topic_deleted_while_it_is_read_ends_in_an_error(
+async def test_topic_deleted_during_reads_is_an_error(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t")
@@ -173,7 +173,7 @@ async def test_a_topic_deleted_while_it_is_read_ends_in_an_error(
 
 
 @run_with(with_model)
-async def test_a_broker_gone_for_a_while_is_waited_for(
+async def test_temporarily_unavailable_broker_is_waited_for(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -192,7 +192,7 @@ async def test_a_broker_gone_for_a_while_is_waited_for(
 
 
 @run_with(with_model)
-async def test_a_broker_that_stays_away_is_given_up(
+async def test_unavailable_broker_ends_in_an_error(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t")
@@ -209,7 +209,7 @@ async def test_a_broker_that_stays_away_is_given_up(
 
 
 @run_with(with_model)
-async def test_a_partition_may_be_given_back_while_the_next_fetch_begins(
+async def test_partition_may_be_revoked_during_a_fetch(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     one = TopicPartition("t", 1)
@@ -226,7 +226,7 @@ async def test_a_partition_may_be_given_back_while_the_next_fetch_begins(
 
 
 @run_with(with_model)
-async def test_what_two_leaders_were_asked_for_comes_once(
+async def test_records_fetched_from_two_leaders_are_returned_once(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     """An election lies between the two questions, and both were answered in the same moment."""

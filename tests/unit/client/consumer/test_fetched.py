@@ -1,4 +1,4 @@
-"""What counts as data in fetched bytes: not control batches, not aborted transactions."""
+"""Data in fetched bytes: control batches and aborted transactions are skipped."""
 
 import pytest
 
@@ -51,13 +51,13 @@ def values(part: Fetched) -> list[bytes | None]:
     return [message.value for message in part.messages()]
 
 
-def test_control_batches_move_the_position_but_are_not_data() -> None:
+def test_control_batches_move_the_position_without_data() -> None:
     part = fetched(data(0, 7, b"a"), marker(1, 7, committed=True))
     assert values(part) == [b"a"]
     assert part.next_offset == 2
 
 
-def test_aborted_batches_are_left_out_and_others_between_them_are_not() -> None:
+def test_aborted_batches_are_skipped() -> None:
     part = fetched(
         data(0, 7, b"aborted"),
         data(1, 8, b"committed"),
@@ -73,7 +73,7 @@ def test_aborted_batches_are_left_out_and_others_between_them_are_not() -> None:
     assert part.next_offset == 8
 
 
-def test_a_producer_may_abort_twice() -> None:
+def test_producer_may_abort_twice() -> None:
     part = fetched(
         data(0, 7, b"x"),
         marker(1, 7, committed=False),
@@ -86,14 +86,14 @@ def test_a_producer_may_abort_twice() -> None:
     assert values(part) == [b"good"]
 
 
-def test_a_batch_cut_short_is_left_for_the_next_fetch() -> None:
+def test_truncated_batch_is_left_for_the_next_fetch() -> None:
     whole = data(0, -1, b"a", b"b")
     part = fetched(whole, data(2, -1, b"c")[:-3])
     assert values(part) == [b"a", b"b"]
     assert part.next_offset == 2
 
 
-def test_a_batch_with_a_wrong_checksum_is_never_delivered() -> None:
+def test_batch_with_a_wrong_checksum_is_never_returned() -> None:
     broken = data(0, -1, b"precious")
     broken[-3] ^= 1
     with pytest.raises(Refused) as caught:
@@ -101,7 +101,7 @@ def test_a_batch_with_a_wrong_checksum_is_never_delivered() -> None:
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_batch_that_holds_no_records_says_where_it_is_and_where_to_read_on() -> None:
+def test_undecodable_batch_names_its_offsets_and_the_next_one() -> None:
     junk = bytearray(unreadable(Codec.NONE))
     stamp(junk, 1, 0)
     part = fetched(data(0, -1, b"a"), junk)

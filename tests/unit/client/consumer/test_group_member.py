@@ -16,7 +16,7 @@ from tests.unit.app.simulated import Sim, on_broker
 
 
 class Holder:
-    """Keeps what its member is told."""
+    """Records the assignments of its member."""
 
     def __init__(self, cluster: Cluster, group: str = "g") -> None:
         self.held: set[TopicPartition] = set()
@@ -65,7 +65,7 @@ async def test_members_share_partitions_and_hand_them_over(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_only_members_commit_and_only_under_their_epoch(sim: Sim) -> None:
+async def test_only_members_commit_under_their_epoch(sim: Sim) -> None:
     cluster = await new_cluster(sim, 1)
     await Admin(cluster).create_topic("log", 1)
     holder = Holder(cluster)
@@ -83,7 +83,7 @@ async def test_only_members_commit_and_only_under_their_epoch(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_a_member_that_was_away_too_long_has_lost_everything_and_joins_again(
+async def test_member_that_was_away_too_long_rejoins_without_partitions(
     sim: Sim,
 ) -> None:
     cluster = await new_cluster(sim, 1)

@@ -1,4 +1,4 @@
-"""Records are counted, not offsets: markers and aborted records are none."""
+"""Counts of records, not offsets: markers and aborted records are not counted."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ async def prepare(desk: Desk) -> None:
 
 
 @run_with(on_cluster)
-async def test_markers_of_transactions_are_no_records(desk: Desk) -> None:
+async def test_transaction_markers_are_not_counted(desk: Desk) -> None:
     await prepare(desk)
     whole = offsets_of(OffsetSpan(0, 15))
     counted = await count_records(desk.cluster, {T0: whole, COPY0: whole})
@@ -41,7 +41,7 @@ async def test_markers_of_transactions_are_no_records(desk: Desk) -> None:
 
 
 @run_with(on_cluster)
-async def test_parts_of_batches_are_counted_by_their_records(desk: Desk) -> None:
+async def test_partial_batches_are_counted_by_their_records(desk: Desk) -> None:
     await prepare(desk)
     wanted = IntervalSet()
     for first, last in ((1, 1), (4, 6), (9, 40)):
@@ -50,7 +50,7 @@ async def test_parts_of_batches_are_counted_by_their_records(desk: Desk) -> None
     assert (await count_records(desk.cluster, {T0: IntervalSet()})).total == 0
 
 
-def test_a_large_range_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_range_is_estimated_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_counts, "OFFSETS_MAX", 9)
 
     async def scene(desk: Desk) -> None:
@@ -62,7 +62,7 @@ def test_a_large_range_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @run_with(on_cluster)
-async def test_what_was_compressed_is_opened_by_workers(desk: Desk) -> None:
+async def test_compressed_batches_are_decompressed_by_workers(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.produce("t", [b"%d" % number for number in range(10)], codec=Codec.ZSTD)
     wanted = IntervalSet()
@@ -73,7 +73,7 @@ async def test_what_was_compressed_is_opened_by_workers(desk: Desk) -> None:
     assert record_counts.__name__ in workers.modules
 
 
-def test_unread_counts_from_the_position_or_the_start() -> None:
+def test_unread_records_count_from_the_position_or_the_start() -> None:
     async def counted(bootstrap: str) -> list[int]:
         async with Cluster(SystemRandom(), parse_brokers(bootstrap)) as cluster:
             before = await count_unread(cluster, "g", ["t"])

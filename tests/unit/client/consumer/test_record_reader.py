@@ -31,7 +31,7 @@ async def offsets(desk: Desk, wanted: IntervalSet) -> list[int]:
 
 
 @run_with(on_cluster)
-async def test_only_what_was_asked_for_and_is_there_is_read(desk: Desk) -> None:
+async def test_only_requested_existing_offsets_are_read(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.produce("t", [b"%d" % number for number in range(50)])
     await desk.admin.delete_records({T0: 5})
@@ -50,7 +50,7 @@ async def test_only_what_was_asked_for_and_is_there_is_read(desk: Desk) -> None:
     ],
 )
 @run_with(on_cluster)
-async def test_what_takes_long_to_open_is_opened_by_workers(
+async def test_large_batches_are_decompressed_by_workers(
     desk: Desk, *, codec: Codec, size: int, is_by_workers: bool
 ) -> None:
     await desk.admin.create_topic("t", 1, 1)
@@ -61,7 +61,7 @@ async def test_what_takes_long_to_open_is_opened_by_workers(
     assert (record_reader.__name__ in workers.modules) is is_by_workers
 
 
-def test_what_unpacks_to_much_comes_in_pieces_and_in_order(
+def test_large_decompressed_batches_arrive_in_ordered_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(record_reader, "PIECE_RECORDS", 10)
@@ -89,7 +89,7 @@ def test_what_unpacks_to_much_comes_in_pieces_and_in_order(
 
 @pytest.mark.parametrize("workers", [None, WatchedWorkers()])
 @run_with(on_cluster)
-async def test_what_cannot_be_opened_is_refused_when_it_is_reached(
+async def test_corrupt_batch_is_refused_when_it_is_reached(
     desk: Desk, *, workers: WatchedWorkers | None
 ) -> None:
     await desk.admin.create_topic("t", 1, 1)

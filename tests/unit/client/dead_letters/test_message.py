@@ -1,4 +1,4 @@
-"""Reading letters from messages, and choosing among them."""
+"""Dead letters decoded from messages, and filters."""
 
 import pytest
 
@@ -20,28 +20,28 @@ def message_of(record: Record, partition: int = 0, offset: int = 7) -> FetchedRe
     return FetchedRecord("t.dlq", partition, offset, record.timestamp, *record[2:])
 
 
-def buried() -> DeadLetterMessage:
+def dead_letter_message() -> DeadLetterMessage:
     record = Record(0, 1_000, b"k", b"payload", (("colour", b"red"), (REDRIVES, b"2")))
     dead = DeadLetter(42, DeliveryFailure(5, 0, 2_000, 3_000, "Timeout", "the bank did not answer"))
     copy = written.dead_letter_record(written.RecordSource("t", 3, "workers"), dead, record, 4_000)
     return dead_letter_of(message_of(copy))
 
 
-def test_a_letter_is_read_as_it_was_written() -> None:
-    letter = buried()
-    assert letter.source == RecordOrigin("t", 3, 42)
-    assert (letter.key, letter.payload, letter.timestamp_ms) == (b"k", b"payload", 4_000)
-    assert (letter.group, letter.attempts, letter.redrives) == ("workers", 5, 2)
-    assert (letter.error_class, letter.error_message) == ("Timeout", "the bank did not answer")
-    assert (letter.first_failure_ms, letter.last_failure_ms) == (2_000, 3_000)
-    assert letter.source_timestamp_ms == 1_000
-    assert letter.own_headers == (("colour", b"red"), (REDRIVES, b"2"))
-    assert letter.id == "0:7"
+def test_dead_letter_round_trips() -> None:
+    message = dead_letter_message()
+    assert message.source == RecordOrigin("t", 3, 42)
+    assert (message.key, message.payload, message.timestamp_ms) == (b"k", b"payload", 4_000)
+    assert (message.group, message.attempts, message.redrives) == ("workers", 5, 2)
+    assert (message.error_class, message.error_message) == ("Timeout", "the bank did not answer")
+    assert (message.first_failure_ms, message.last_failure_ms) == (2_000, 3_000)
+    assert message.source_timestamp_ms == 1_000
+    assert message.own_headers == (("colour", b"red"), (REDRIVES, b"2"))
+    assert message.id == "0:7"
 
 
-def test_a_message_of_another_hand_is_a_letter_of_unknown_origin() -> None:
-    letter = dead_letter_of(message_of(Record(0, 9, b"k", None, (("penstock-dlq-offset", b"x"),))))
-    assert (letter.source, letter.attempts, letter.last_failure_ms) == (None, 0, -1)
+def test_foreign_message_is_a_dead_letter_of_unknown_origin() -> None:
+    message = dead_letter_of(message_of(Record(0, 9, b"k", None, (("penstock-dlq-offset", b"x"),))))
+    assert (message.source, message.attempts, message.last_failure_ms) == (None, 0, -1)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_message_of_another_hand_is_a_letter_of_unknown_origin() -> None:
         (DeadLetterFilter(source_offsets=(40, 42)), False),
         (DeadLetterFilter(source_offsets=(42, None)), True),
         (DeadLetterFilter(group="workers"), True),
-        (DeadLetterFilter(group="others"), False),
+        (DeadLetterFilter(group="other"), False),
         (DeadLetterFilter(redrives_max=1), False),
         (DeadLetterFilter(redrives_max=2), True),
         (DeadLetterFilter(ids=frozenset({(0, 7), (1, 1)})), True),
@@ -74,19 +74,19 @@ def test_a_message_of_another_hand_is_a_letter_of_unknown_origin() -> None:
         (DeadLetterFilter(error_class="Timeout", key=b"other"), False),
     ],
 )
-def test_a_filter_means_letters_that_agree_with_all_of_it(
+def test_filter_matches_dead_letters_that_meet_every_condition(
     chosen: DeadLetterFilter, is_meant: bool
 ) -> None:
-    assert chosen.matches(buried()) is is_meant
+    assert chosen.matches(dead_letter_message()) is is_meant
 
 
-def test_a_letter_of_unknown_origin_comes_from_nowhere_in_particular() -> None:
-    letter = dead_letter_of(message_of(Record(0, 9, None, b"v", ())))
-    assert DeadLetterFilter().matches(letter)
-    assert not DeadLetterFilter(source_offsets=(0, None)).matches(letter)
+def test_dead_letter_of_unknown_origin_matches_no_source_filter() -> None:
+    message = dead_letter_of(message_of(Record(0, 9, None, b"v", ())))
+    assert DeadLetterFilter().matches(message)
+    assert not DeadLetterFilter(source_offsets=(0, None)).matches(message)
 
 
-def test_a_filter_describes_only_what_it_asks_for() -> None:
+def test_filter_describes_only_its_conditions() -> None:
     assert DeadLetterFilter().described() == {}
     chosen = DeadLetterFilter(
         ids=frozenset({(1, 5), (0, 9)}), key=b"k", header=("h", b"v"), redrives_max=0

@@ -1,4 +1,4 @@
-"""The note beside a position that says which letters a transaction has settled."""
+"""Settled offsets: commit metadata that says which dead letters a transaction has settled."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,24 +15,22 @@ def offsets_of(runs: list[tuple[int, int]]) -> list[int]:
 
 
 @given(sorted_offsets)
-def test_what_is_noted_is_read_again(offsets: list[int]) -> None:
+def test_settled_offsets_round_trip(offsets: list[int]) -> None:
     note = encode_settled_offsets(TOPIC_ID, offsets)
     assert offsets_of(decode_settled_offsets(Committed(0, metadata=note), TOPIC_ID)) == offsets
 
 
-def test_a_note_about_another_topic_by_the_same_name_says_nothing() -> None:
+def test_settled_offsets_of_a_recreated_topic_are_ignored() -> None:
     note = encode_settled_offsets(TOPIC_ID, [1, 2, 3])
     assert decode_settled_offsets(Committed(4, metadata=note), OTHER_ID) == []
 
 
-def test_positions_without_a_note_say_nothing() -> None:
+def test_position_without_settled_offsets_decodes_to_none() -> None:
     assert decode_settled_offsets(None, TOPIC_ID) == []
     assert decode_settled_offsets(Committed(4), TOPIC_ID) == []
-    assert (
-        decode_settled_offsets(Committed(4, metadata="somebody's own words here"), TOPIC_ID) == []
-    )
+    assert decode_settled_offsets(Committed(4, metadata="text of another client"), TOPIC_ID) == []
 
 
-def test_a_note_that_a_broker_would_refuse_is_not_made() -> None:
+def test_oversized_settled_offsets_are_not_encoded() -> None:
     assert encode_settled_offsets(TOPIC_ID, range(1_900)) is not None
     assert encode_settled_offsets(TOPIC_ID, [number << 30 for number in range(1_000)]) is None

@@ -1,4 +1,4 @@
-"""What a letter becomes when it is sent back, and where it goes; crashes are in tests/sim."""
+"""Redriven copies of dead letters, and their targets; crashes are in tests/sim."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ from penstock.state.queues import delivery_headers
 from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, on_cluster
 
-LETTER = DeadLetterMessage(
+DEAD_LETTER = DeadLetterMessage(
     topic="t.dlq",
     partition=1,
     offset=7,
@@ -65,13 +65,13 @@ async def bury(desk: Desk, count: int, topic: str = "t", error: str = "Timeout")
 
 
 async def redrive(desk: Desk, **asked: object) -> Redriver:
-    errand = RedriveRequest("t.dlq", "run", "me", **asked)  # type: ignore[arg-type]
-    redriver = Redriver(desk.cluster, desk.clock, errand)
+    request = RedriveRequest("t.dlq", "run", "me", **asked)  # type: ignore[arg-type]
+    redriver = Redriver(desk.cluster, desk.clock, request)
     await redriver.run()
     return redriver
 
 
-def test_a_copy_says_where_it_has_been_and_heeds_nothing_old() -> None:
+def test_redriven_copy_counts_redrives_and_drops_old_delivery_headers() -> None:
     old = (
         delivery_headers.DELAY_MS,
         delivery_headers.DELIVER_AT,
@@ -79,10 +79,11 @@ def test_a_copy_says_where_it_has_been_and_heeds_nothing_old() -> None:
         delivery_headers.TTL_MS,
         delivery_headers.DEDUP_ID,
     )
-    letter = replace(
-        LETTER, own_headers=(*((name, b"1") for name in old), *LETTER.own_headers, (REDRIVES, b"2"))
+    dead_letter = replace(
+        DEAD_LETTER,
+        own_headers=(*((name, b"1") for name in old), *DEAD_LETTER.own_headers, (REDRIVES, b"2")),
     )
-    record = redriven_record(letter, 9_000)
+    record = redriven_record(dead_letter, 9_000)
     assert (record.key, record.value, record.timestamp) == (b"k", b"v", 9_000)
     assert record.headers == (
         ("colour", b"red"),
@@ -92,37 +93,37 @@ def test_a_copy_says_where_it_has_been_and_heeds_nothing_old() -> None:
     )
 
 
-def test_a_letter_whose_record_was_lost_is_hollow() -> None:
-    assert not is_record_lost(LETTER)
-    assert is_record_lost(replace(LETTER, key=None, payload=None, source_timestamp_ms=-1))
-    assert not is_record_lost(replace(LETTER, key=None, payload=None))
+def test_dead_letter_of_a_lost_record_is_recognized() -> None:
+    assert not is_record_lost(DEAD_LETTER)
+    assert is_record_lost(replace(DEAD_LETTER, key=None, payload=None, source_timestamp_ms=-1))
+    assert not is_record_lost(replace(DEAD_LETTER, key=None, payload=None))
 
 
-def test_the_largest_transaction_fits_in_its_note() -> None:
+def test_settled_offsets_of_the_largest_transaction_fit() -> None:
     far = [(1 << 62) + number * (OFFSET_GAP_MAX - 1) for number in range(MESSAGES_MAX)]
     assert encode_settled_offsets(b"\xff" * 16, far) is not None
 
 
 @run_with(on_cluster)
-async def test_a_letter_goes_back_to_its_partition_or_by_its_key(desk: Desk) -> None:
+async def test_dead_letter_returns_to_its_partition_or_by_key(desk: Desk) -> None:
     await desk.admin.create_topic("t", 3, 1)
     await desk.admin.create_topic("other", 3, 1)
     cluster = desk.cluster
-    assert await target_partition(cluster, LETTER, None) == TopicPartition("t", 1)
-    assert await target_partition(cluster, LETTER, "t") == TopicPartition("t", 1)
-    by_key = await target_partition(cluster, LETTER, "other")
-    shrunk = replace(LETTER, source=RecordOrigin("t", 9, 42))
+    assert await target_partition(cluster, DEAD_LETTER, None) == TopicPartition("t", 1)
+    assert await target_partition(cluster, DEAD_LETTER, "t") == TopicPartition("t", 1)
+    by_key = await target_partition(cluster, DEAD_LETTER, "other")
+    shrunk = replace(DEAD_LETTER, source=RecordOrigin("t", 9, 42))
     assert (await target_partition(cluster, shrunk, None)).partition == by_key.partition
-    bare = replace(LETTER, key=None)
+    bare = replace(DEAD_LETTER, key=None)
     assert await target_partition(cluster, bare, "other") == TopicPartition("other", 1)
-    unknown = replace(LETTER, source=None)
+    unknown = replace(DEAD_LETTER, source=None)
     with pytest.raises(Refused, match="1:7 does not name its source"):
         await target_partition(cluster, unknown, None)
     assert (await target_partition(cluster, unknown, "other")).topic == "other"
 
 
 @run_with(on_cluster)
-async def test_letters_are_sent_with_the_time_of_now_or_their_own(desk: Desk) -> None:
+async def test_redriven_timestamp_is_now_or_the_original(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("t.dlq", 1, 1)
     await bury(desk, 2)
@@ -135,16 +136,16 @@ async def test_letters_are_sent_with_the_time_of_now_or_their_own(desk: Desk) ->
 
 
 @run_with(on_cluster)
-async def test_a_limit_a_purge_and_a_revision_are_kept_to_and_recorded(desk: Desk) -> None:
+async def test_redrive_limit_purge_and_revision_are_applied_and_recorded(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("t.dlq", 1, 1)
     await bury(desk, 6)
     told: list[int] = []
-    errand = RedriveRequest("t.dlq", "one", "me", limit=2)
-    redriver = Redriver(desk.cluster, desk.clock, errand, told.append)
+    request = RedriveRequest("t.dlq", "one", "me", limit=2)
+    redriver = Redriver(desk.cluster, desk.clock, request, told.append)
     assert (await redriver.run()).targets == {TopicPartition("t", 0): 2}
     assert told == [2]
-    await redrive(desk, limit=1, revise=lambda letter: replace(letter, payload=b"new"))
+    await redrive(desk, limit=1, revise=lambda dead_letter: replace(dead_letter, payload=b"new"))
     await redrive(desk, purges=True, chosen=DeadLetterFilter(ids=frozenset({(0, 5)})))
     assert [m.value for m in await desk.read("t")] == [b"0", b"1", b"new"]
     assert (await describe_dead_letter_topic(desk.cluster, "t.dlq")).messages == 2
@@ -159,7 +160,7 @@ async def test_a_limit_a_purge_and_a_revision_are_kept_to_and_recorded(desk: Des
 
 
 @run_with(on_cluster)
-async def test_hollow_letters_are_left_and_counted(desk: Desk) -> None:
+async def test_dead_letters_of_lost_records_are_skipped_and_counted(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("t.dlq", 1, 1)
     gone = ((headers.TOPIC, b"t"), (headers.OFFSET, b"3"), (headers.TIMESTAMP, b"-1"))
@@ -171,7 +172,7 @@ async def test_hollow_letters_are_left_and_counted(desk: Desk) -> None:
 
 @pytest.mark.parametrize("may_see", [True, False])
 @run_with(on_cluster)
-async def test_a_letter_that_is_too_large_is_reported_and_all_others_go(
+async def test_oversized_dead_letter_is_reported_and_the_rest_redriven(
     desk: Desk, *, may_see: bool
 ) -> None:
     """Headers added on the way can make a record too large that was just small enough."""
@@ -185,8 +186,8 @@ async def test_a_letter_that_is_too_large_is_reported_and_all_others_go(
     compressible = b"z" * 5_000
     sent = [*small[:4], large, *small[4:], compressible]
     await desk.produce("t.dlq", sent, headers=told)
-    errand = RedriveRequest("t.dlq", "run", "me")
-    redriver = Redriver(desk.cluster, desk.clock, errand)
+    request = RedriveRequest("t.dlq", "run", "me")
+    redriver = Redriver(desk.cluster, desk.clock, request)
     if not may_see:
         redriver._limits["t"] = None
     report = await redriver.run()
@@ -202,7 +203,7 @@ async def test_a_letter_that_is_too_large_is_reported_and_all_others_go(
 
 
 @run_with(on_cluster)
-async def test_topics_that_must_not_be_written_to_are_not(desk: Desk) -> None:
+async def test_invalid_redrive_targets_are_refused(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("t.dlq", 1, 1)
     await bury(desk, 1)

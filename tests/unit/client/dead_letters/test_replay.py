@@ -28,7 +28,7 @@ async def prepare(desk: Desk, count: int) -> None:
 
 
 @run_with(on_cluster)
-async def test_only_what_one_group_has_finished_is_offered_again(desk: Desk) -> None:
+async def test_replay_offers_records_of_one_group_only(desk: Desk) -> None:
     await prepare(desk, 10)
     assert sorted(await list_queues(desk.cluster, ["t"])) == [("t", "g"), ("t", "other")]
     for group in ("g", "other"):
@@ -42,7 +42,7 @@ async def test_only_what_one_group_has_finished_is_offered_again(desk: Desk) -> 
 
 
 @run_with(on_cluster)
-async def test_a_copy_keeps_everything_and_leaves_nothing_behind(desk: Desk) -> None:
+async def test_copy_keeps_all_fields_and_adds_no_group(desk: Desk) -> None:
     await desk.admin.create_topic("t", 2, 1)
     await desk.admin.create_topic("same", 2, 1)
     await desk.admin.create_topic("more", 5, 1)

@@ -17,11 +17,11 @@ JAVA_VECTORS = {
 
 
 @pytest.mark.parametrize(("key", "expected"), JAVA_VECTORS.items())
-def test_murmur2_is_javas(key: bytes, expected: int) -> None:
+def test_murmur2_equals_that_of_java(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected & 0xFFFFFFFF
 
 
-def test_a_key_has_one_partition_of_those_there_are() -> None:
+def test_key_maps_to_one_existing_partition() -> None:
     assert partition_for_key(b"21", 1) == 0
     places = {partition_for_key(str(n).encode(), 7) for n in range(200)}
     assert places == set(range(7))
@@ -31,7 +31,7 @@ def test_every_tail_length_is_hashed() -> None:
     assert len({murmur2(b"x" * n) for n in range(9)}) == 9
 
 
-def test_the_choice_sticks_until_it_is_moved() -> None:
+def test_sticky_partition_stays_until_it_is_moved() -> None:
     choice = StickyChoice(SimRandom(1), [0, 1, 2])
     first = choice.partition
     assert choice.partition == first
@@ -42,14 +42,14 @@ def test_the_choice_sticks_until_it_is_moved() -> None:
         assert choice.partition in (0, 1, 2)
 
 
-def test_a_partition_without_leader_is_left() -> None:
+def test_partition_without_a_leader_is_not_chosen() -> None:
     choice = StickyChoice(SimRandom(1), [0, 1, 2])
     gone = choice.partition
     choice.set_candidates([p for p in (0, 1, 2) if p != gone])
     assert choice.partition != gone
 
 
-def test_one_partition_is_choice_enough() -> None:
+def test_single_partition_can_be_chosen() -> None:
     choice = StickyChoice(SimRandom(1), [4])
     choice.move()
     assert choice.partition == 4

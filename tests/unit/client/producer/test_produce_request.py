@@ -14,7 +14,7 @@ A, B = TopicId(b"a" * 16), TopicId(b"b" * 16)
 IDS = {"a": A, "b": B}
 
 
-def test_batches_are_grouped_by_topic_in_their_order() -> None:
+def test_batches_are_grouped_by_topic_in_order() -> None:
     places = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
     request = produce_request(
         [(where, memoryview(str(where).encode())) for where in places],
@@ -36,7 +36,7 @@ def test_batches_are_grouped_by_topic_in_their_order() -> None:
     assert [topic.name for topic in request.topic_data] == ["b", "a"]
 
 
-def test_answers_are_found_by_name_or_by_id() -> None:
+def test_responses_are_found_by_name_or_id() -> None:
     row = PartitionProduceResponse(0, ErrorCode.NONE, 5)
     by_name = ProduceResponse(responses=[TopicProduceResponse("a", NO_TOPIC_ID, [row])])
     assert produced_rows(by_name) == {TopicPartition("a", 0): row}

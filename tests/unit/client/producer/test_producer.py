@@ -35,7 +35,7 @@ def numbers(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @run_with(with_model)
-async def test_records_arrive_whole(
+async def test_records_arrive_complete(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster, *, codec: Codec
 ) -> None:
     (log,) = broker.create("t")
@@ -53,7 +53,7 @@ async def test_records_arrive_whole(
 
 
 @run_with(with_model)
-async def test_lingering_makes_one_batch_of_many_records(
+async def test_lingering_combines_records_into_one_batch(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -66,7 +66,7 @@ async def test_lingering_makes_one_batch_of_many_records(
 
 
 @run_with(with_model)
-async def test_keys_choose_the_partition_and_a_named_partition_wins(
+async def test_keys_choose_the_partition_unless_one_is_given(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t", 5)
@@ -81,7 +81,7 @@ async def test_keys_choose_the_partition_and_a_named_partition_wins(
 
 
 @run_with(with_model)
-async def test_records_without_key_spread_over_the_partitions(
+async def test_records_without_a_key_spread_over_partitions(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     logs = broker.create("t", 4)
@@ -93,7 +93,7 @@ async def test_records_without_key_spread_over_the_partitions(
 
 
 @run_with(with_model)
-async def test_a_full_buffer_makes_send_wait_and_offer_refuse(
+async def test_full_buffer_blocks_send_and_refuses_offer(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -112,7 +112,7 @@ async def test_a_full_buffer_makes_send_wait_and_offer_refuse(
 
 
 @run_with(with_model)
-async def test_a_lost_reply_is_asked_for_again_and_written_once(
+async def test_lost_reply_is_retried_and_written_once(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -131,7 +131,7 @@ async def test_a_lost_reply_is_asked_for_again_and_written_once(
 
 
 @run_with(with_model)
-async def test_a_refusal_that_will_pass_is_retried_with_growing_pauses(
+async def test_transient_refusal_is_retried_with_backoff(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -153,7 +153,7 @@ async def test_a_refusal_that_will_pass_is_retried_with_growing_pauses(
 
 
 @run_with(with_model)
-async def test_a_refusal_that_will_not_pass_fails_the_record_and_spares_the_next(
+async def test_permanent_refusal_fails_only_its_record(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -173,7 +173,7 @@ async def test_a_refusal_that_will_not_pass_fails_the_record_and_spares_the_next
 
 
 @run_with(with_model)
-async def test_a_broker_that_stays_away_ends_in_a_delivery_timeout_that_says_why(
+async def test_unavailable_broker_ends_in_a_delivery_timeout_with_the_reason(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t")
@@ -189,7 +189,7 @@ async def test_a_broker_that_stays_away_ends_in_a_delivery_timeout_that_says_why
 
 
 @run_with(with_model)
-async def test_a_broker_that_comes_back_gets_everything(
+async def test_returning_broker_gets_all_records(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -206,7 +206,7 @@ async def test_a_broker_that_comes_back_gets_everything(
 
 
 @run_with(with_model)
-async def test_a_batch_larger_than_the_topic_allows_is_split_and_kept_in_order(
+async def test_oversized_batch_is_split_and_kept_in_order(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -219,7 +219,7 @@ async def test_a_batch_larger_than_the_topic_allows_is_split_and_kept_in_order(
 
 
 @run_with(with_model)
-async def test_without_acks_nothing_is_awaited(
+async def test_acks_0_waits_for_no_reply(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -231,7 +231,7 @@ async def test_without_acks_nothing_is_awaited(
 
 
 @run_with(with_model, request_timeout_ms=3000)
-async def test_a_silent_broker_costs_one_timeout_then_a_retry(
+async def test_silent_broker_costs_one_timeout_and_a_retry(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     (log,) = broker.create("t")
@@ -248,7 +248,7 @@ async def test_a_silent_broker_costs_one_timeout_then_a_retry(
 
 
 @run_with(with_model)
-async def test_closing_without_draining_fails_what_is_left(
+async def test_close_without_drain_fails_pending_records(
     loop: SimLoop, broker: ModelBroker, cluster: Cluster
 ) -> None:
     broker.create("t")
@@ -262,7 +262,7 @@ async def test_closing_without_draining_fails_what_is_left(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_everything_arrives_once_and_in_order_whatever_the_network_does(seed: int) -> None:
+def test_records_arrive_once_and_in_order_under_network_faults(seed: int) -> None:
     async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
         logs = broker.create("t", 3)
         faults = 0
@@ -277,7 +277,7 @@ def test_everything_arrives_once_and_in_order_whatever_the_network_does(seed: in
                 return CLOSE  # Not written.
             if luck < 0.85:
                 broker.produce(request)
-                return CLOSE  # Written, but nobody knows.
+                return CLOSE  # Written, but not acknowledged.
             if luck < 0.88:
                 broker.produce(request)
                 return HANG

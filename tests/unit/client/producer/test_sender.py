@@ -32,10 +32,10 @@ def on_a_loop(test: Callable[[], None]) -> Callable[[], None]:
     return wrapped
 
 
-def make_lane(
+def make_queue(
     *, is_idempotent: bool = True, linger_s: float = 0.0, batch_bytes: int = 1
 ) -> PartitionQueue:
-    """A queue whose every record is a batch of its own, unless told otherwise."""
+    """A queue whose every record is its own batch, unless the test sets other options."""
     queue = PartitionQueue(
         WHERE,
         is_idempotent=is_idempotent,
@@ -75,8 +75,8 @@ def outcome(batch: Batch) -> object:
 
 
 @on_a_loop
-def test_batches_are_numbered_in_order_and_five_may_be_in_flight() -> None:
-    queue = make_lane()
+def test_batches_are_numbered_in_order_with_five_in_flight() -> None:
+    queue = make_queue()
     add(queue, 7)
     taken = take(queue, 5)
     assert [batch.sequence for batch in taken] == [0, 1, 2, 3, 4]
@@ -86,8 +86,8 @@ def test_batches_are_numbered_in_order_and_five_may_be_in_flight() -> None:
 
 
 @on_a_loop
-def test_until_the_broker_knows_the_producer_only_one_is_in_flight() -> None:
-    queue = make_lane()
+def test_one_batch_is_in_flight_until_the_broker_knows_the_producer() -> None:
+    queue = make_queue()
     queue._drop_identity()
     queue.set_identity(ProducerIdentity(8, 0))
     add(queue, 3)
@@ -98,16 +98,16 @@ def test_until_the_broker_knows_the_producer_only_one_is_in_flight() -> None:
 
 
 @on_a_loop
-def test_sequences_wrap_as_kafkas_do() -> None:
-    queue = make_lane()
+def test_sequences_wrap_as_in_kafka() -> None:
+    queue = make_queue()
     queue.sequence = 0x7FFFFFFF
     add(queue, 2)
     assert [batch.sequence for batch in take(queue, 2)] == [0x7FFFFFFF, 0]
 
 
 @on_a_loop
-def test_without_idempotence_only_one_is_in_flight() -> None:
-    queue = make_lane(is_idempotent=False)
+def test_one_batch_is_in_flight_without_idempotence() -> None:
+    queue = make_queue(is_idempotent=False)
     add(queue, 2)
     (first,) = take(queue, 1)
     assert first.sequence == -1
@@ -115,8 +115,8 @@ def test_without_idempotence_only_one_is_in_flight() -> None:
 
 
 @on_a_loop
-def test_a_batch_lingers_until_it_is_full_or_flushed() -> None:
-    queue = make_lane(linger_s=1.0, batch_bytes=1000)
+def test_batch_lingers_until_it_is_full_or_flushed() -> None:
+    queue = make_queue(linger_s=1.0, batch_bytes=1000)
     add(queue, 1, at=10.0)
     assert queue.due_at() == 11.0
     assert queue.take(1, 10.5) is None
@@ -129,8 +129,8 @@ def test_a_batch_lingers_until_it_is_full_or_flushed() -> None:
 
 
 @on_a_loop
-def test_what_fails_for_now_goes_again_in_order_with_its_numbers() -> None:
-    queue = make_lane()
+def test_failed_batches_are_retried_in_order_with_their_sequences() -> None:
+    queue = make_queue()
     add(queue, 3)
     first, second, third = take(queue, 3)
     fail(queue, second, LOST, retry_at=5.0)
@@ -148,8 +148,8 @@ def test_what_fails_for_now_goes_again_in_order_with_its_numbers() -> None:
 
 
 @on_a_loop
-def test_out_of_order_is_no_verdict_while_an_earlier_batch_is_open() -> None:
-    queue = make_lane()
+def test_out_of_order_is_retried_while_an_earlier_batch_is_pending() -> None:
+    queue = make_queue()
     add(queue, 2)
     first, second = take(queue, 2)
     fail(queue, second, refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
@@ -160,13 +160,13 @@ def test_out_of_order_is_no_verdict_while_an_earlier_batch_is_open() -> None:
 
 
 @on_a_loop
-def test_a_hole_in_the_numbers_asks_for_a_new_identity() -> None:
-    queue = make_lane()
+def test_sequence_gap_requests_a_new_identity() -> None:
+    queue = make_queue()
     add(queue, 3)
     first, second, third = take(queue, 3)
     fail(queue, first, refused(ErrorCode.INVALID_RECORD))
     assert isinstance(outcome(first), Refused)
-    assert not queue.needs_identity  # Not while the others are in flight under the old one.
+    assert not queue.needs_identity  # Not while the rest are in flight under the old one.
     for batch in (second, third):
         fail(queue, batch, refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
     assert queue.needs_identity
@@ -183,8 +183,8 @@ def test_a_hole_in_the_numbers_asks_for_a_new_identity() -> None:
 
 
 @on_a_loop
-def test_what_may_be_written_already_never_takes_a_new_number() -> None:
-    queue = make_lane()
+def test_possibly_written_batch_never_gets_a_new_sequence() -> None:
+    queue = make_queue()
     add(queue, 2)
     first, second = take(queue, 2)
     fail(queue, second, LOST)
@@ -195,8 +195,8 @@ def test_what_may_be_written_already_never_takes_a_new_number() -> None:
 
 
 @on_a_loop
-def test_a_broker_that_forgot_the_producer_gets_a_new_identity() -> None:
-    queue = make_lane()
+def test_unknown_producer_gets_a_new_identity() -> None:
+    queue = make_queue()
     add(queue, 1)
     (batch,) = take(queue, 1)
     fail(queue, batch, refused(ErrorCode.UNKNOWN_PRODUCER_ID))
@@ -206,8 +206,8 @@ def test_a_broker_that_forgot_the_producer_gets_a_new_identity() -> None:
 
 
 @on_a_loop
-def test_an_identity_with_a_hole_is_not_taken_back() -> None:
-    queue = make_lane()
+def test_identity_with_a_gap_is_not_reused() -> None:
+    queue = make_queue()
     add(queue, 1)
     (batch,) = take(queue, 1)
     fail(queue, batch, refused(ErrorCode.UNKNOWN_PRODUCER_ID))
@@ -216,8 +216,8 @@ def test_an_identity_with_a_hole_is_not_taken_back() -> None:
 
 
 @on_a_loop
-def test_a_batch_that_is_too_large_goes_in_halves() -> None:
-    queue = make_lane(batch_bytes=10_000)
+def test_oversized_batch_is_split() -> None:
+    queue = make_queue(batch_bytes=10_000)
     add(queue, 5)
     (whole,) = take(queue, 1, 1.0)
     add(queue, 1, at=1.0)
@@ -237,8 +237,8 @@ def test_a_batch_that_is_too_large_goes_in_halves() -> None:
 
 
 @on_a_loop
-def test_one_record_that_is_too_large_fails() -> None:
-    queue = make_lane()
+def test_oversized_record_fails() -> None:
+    queue = make_queue()
     add(queue, 1)
     (batch,) = take(queue, 1)
     fail(queue, batch, refused(ErrorCode.MESSAGE_TOO_LARGE))
@@ -247,8 +247,8 @@ def test_one_record_that_is_too_large_fails() -> None:
 
 
 @on_a_loop
-def test_time_is_up_for_what_waits_but_not_for_what_is_in_flight() -> None:
-    queue = make_lane()
+def test_timeout_applies_to_waiting_batches_not_to_those_in_flight() -> None:
+    queue = make_queue()
     add(queue, 2)
     (first,) = take(queue, 1)
     second = queue.batches[1]
@@ -264,8 +264,8 @@ def test_time_is_up_for_what_waits_but_not_for_what_is_in_flight() -> None:
 
 
 @on_a_loop
-def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
-    queue = make_lane()
+def test_new_leader_gets_nothing_while_the_old_one_owes_a_reply() -> None:
+    queue = make_queue()
     add(queue, 2)
     (first,) = take(queue, 1)
     assert queue.take(2, 0.0) is None
@@ -274,8 +274,8 @@ def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
 
 
 @run_with(in_new_loop)
-async def test_deliveries_follow_the_halves() -> None:
-    queue = make_lane(batch_bytes=10_000)
+async def test_deliveries_follow_a_split_batch() -> None:
+    queue = make_queue(batch_bytes=10_000)
     record = Record(0, 5, None, b"x")
     deliveries = [queue.add(record, record_bytes(record), 0.0) for _ in range(3)]
     waiting = asyncio.gather(*(asyncio.ensure_future(_await(d)) for d in deliveries))

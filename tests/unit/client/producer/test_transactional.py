@@ -26,7 +26,7 @@ async def prepare(desk: Desk) -> TransactionalWriter:
 
 
 @run_with(on_cluster)
-async def test_records_and_positions_count_together(desk: Desk) -> None:
+async def test_records_and_offsets_commit_together(desk: Desk) -> None:
     writer = await prepare(desk)
     await writer.begin()
     for turn in range(3):
@@ -41,7 +41,7 @@ async def test_records_and_positions_count_together(desk: Desk) -> None:
 
 
 @run_with(on_cluster)
-async def test_who_begins_later_takes_over_and_the_earlier_one_cannot_come_back(desk: Desk) -> None:
+async def test_later_producer_fences_the_earlier_one(desk: Desk) -> None:
     first = await prepare(desk)
     await first.begin()
     await first.write({T0: records(b"first")}, "g", {})
@@ -58,7 +58,7 @@ async def test_who_begins_later_takes_over_and_the_earlier_one_cannot_come_back(
 
 
 @run_with(on_cluster)
-async def test_what_was_refused_half_way_does_not_count(desk: Desk) -> None:
+async def test_failed_transaction_does_not_commit(desk: Desk) -> None:
     writer = await prepare(desk)
     await writer.begin()
     beyond = TopicPartition("t", 9)
@@ -80,5 +80,5 @@ async def test_what_was_refused_half_way_does_not_count(desk: Desk) -> None:
         (ConnectionLost("gone"), True),
     ],
 )
-def test_what_is_worth_another_try(error: Exception, is_worth_it: bool) -> None:
+def test_transient_errors_are_retriable(error: Exception, is_worth_it: bool) -> None:
     assert is_retriable(error) is is_worth_it

@@ -1,4 +1,4 @@
-"""Verdicts on their way: groups, halves and runs."""
+"""Pending acknowledgements: groups, halves and ranges."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def offsets(group: list[Ack]) -> list[int]:
     return [ack.offset for ack in group]
 
 
-def test_verdicts_given_together_travel_together_in_order() -> None:
+def test_acknowledgements_are_sent_together_in_order() -> None:
     acks = PendingAcks()
     assert not acks
     for offset in (3, 1, 2):
@@ -34,7 +34,7 @@ def test_verdicts_given_together_travel_together_in_order() -> None:
     assert not acks
 
 
-def test_what_did_not_arrive_goes_first_and_alone() -> None:
+def test_unsent_acknowledgements_go_first_and_alone() -> None:
     acks = PendingAcks()
     acks.add(accept(1))
     first = acks.take()
@@ -45,7 +45,7 @@ def test_what_did_not_arrive_goes_first_and_alone() -> None:
     assert offsets(acks.take()) == [2, 3]
 
 
-def test_a_refused_group_is_halved_until_the_culprit_is_alone() -> None:
+def test_refused_group_is_halved_until_one_remains() -> None:
     acks = PendingAcks()
     for offset in range(8):
         acks.add(accept(offset))
@@ -63,7 +63,7 @@ def test_a_refused_group_is_halved_until_the_culprit_is_alone() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_verdict_overtakes_a_renewal_of_its_record() -> None:
+async def test_acknowledgement_replaces_a_renewal_of_its_record() -> None:
     done = asyncio.get_running_loop().create_future()
     acks = PendingAcks()
     acks.add(Ack(1, AcknowledgementType.RENEW, done=done))
@@ -73,7 +73,7 @@ async def test_a_verdict_overtakes_a_renewal_of_its_record() -> None:
     assert done.result() is None
 
 
-def test_neighbours_with_the_same_verdict_are_one_run() -> None:
+def test_neighbouring_equal_acknowledgements_are_one_range() -> None:
     delayed = AckOptions(delay_ms=5)
     acks = [
         accept(1),
@@ -98,11 +98,11 @@ def test_neighbours_with_the_same_verdict_are_one_run() -> None:
 
 
 @run_with(in_new_loop)
-async def test_whoever_waits_is_told_once() -> None:
+async def test_waiter_is_notified_once() -> None:
     done = asyncio.get_running_loop().create_future()
     ack = Ack(1, AcknowledgementType.ACCEPT, done=done)
     ack.fail(Refused(ErrorCode.INVALID_RECORD_STATE, "gone"))
     ack.succeed()
     with pytest.raises(Refused, match="gone"):
         await done
-    accept(1).fail(Refused(ErrorCode.INVALID_RECORD_STATE, "nobody asks"))
+    accept(1).fail(Refused(ErrorCode.INVALID_RECORD_STATE, "no waiter"))

@@ -79,7 +79,9 @@ async def test_records_of_all_partitions_and_nodes_are_received_once(
 
 
 @run_with(on_jobs, count=30, partitions=3, nodes=3)
-async def test_verdicts_and_fetches_move_to_the_new_leader(sim: Sim, cluster: Cluster) -> None:
+async def test_acknowledgements_and_fetches_move_to_the_new_leader(
+    sim: Sim, cluster: Cluster
+) -> None:
     async with new_consumer(sim) as consumer:
         leases: list[HeldLease] = []
         while len(leases) < 6:
@@ -97,13 +99,13 @@ async def test_verdicts_and_fetches_move_to_the_new_leader(sim: Sim, cluster: Cl
             if outcome is not None
         }
         rest = values(await drain(consumer, 30))
-        # What was not taken comes again, and all that was never seen, whoever leads it now.
+        # Records that were never taken or never seen are delivered again, whichever node leads now.
         assert set(rest) >= set(range(30)) - set(values(leases)) | lost
         assert {*rest, *values(leases)} == set(range(30))
 
 
 @run_with(on_jobs, count=40, partitions=2)
-async def test_no_more_is_held_than_allowed(sim: Sim, cluster: Cluster) -> None:
+async def test_held_records_are_limited(sim: Sim, cluster: Cluster) -> None:
     config = ShareConfig(prefetch=50, held_max=8)
     async with new_consumer(sim, config) as consumer:
         taken: list[HeldLease] = []
@@ -117,7 +119,7 @@ async def test_no_more_is_held_than_allowed(sim: Sim, cluster: Cluster) -> None:
 
 
 @run_with(on_jobs, count=1)
-async def test_a_wait_of_nothing_still_asks_once(sim: Sim, cluster: Cluster) -> None:
+async def test_receive_without_a_wait_still_asks_once(sim: Sim, cluster: Cluster) -> None:
     async with new_consumer(sim) as consumer:
         before = sim.loop.time()
         (lease,) = await consumer.receive(10, 0)
@@ -127,7 +129,7 @@ async def test_a_wait_of_nothing_still_asks_once(sim: Sim, cluster: Cluster) -> 
 
 
 @run_with(on_jobs, count=5)
-async def test_a_member_that_the_group_forgot_joins_again(sim: Sim, cluster: Cluster) -> None:
+async def test_member_unknown_to_the_group_rejoins(sim: Sim, cluster: Cluster) -> None:
     async with new_consumer(sim) as consumer:
         assert len(await consumer.receive(1, 5_000)) == 1
         await sim.cluster.hosts[1].stop()
@@ -137,7 +139,7 @@ async def test_a_member_that_the_group_forgot_joins_again(sim: Sim, cluster: Clu
 
 
 @run_with(on_jobs, count=1)
-async def test_a_closed_consumer_takes_no_verdicts(sim: Sim, cluster: Cluster) -> None:
+async def test_closed_consumer_refuses_acknowledgements(sim: Sim, cluster: Cluster) -> None:
     consumer = new_consumer(sim)
     await consumer.start()
     (lease,) = await consumer.receive(1, 5_000)
@@ -151,7 +153,7 @@ async def test_a_closed_consumer_takes_no_verdicts(sim: Sim, cluster: Cluster) -
 
 
 @run_with(on_jobs, count=1)
-async def test_nothing_is_leased_before_somebody_asks(sim: Sim, cluster: Cluster) -> None:
+async def test_no_record_is_leased_before_a_receive(sim: Sim, cluster: Cluster) -> None:
     async with new_consumer(sim) as idle, new_consumer(sim, seed=8) as busy:
         (lease,) = await busy.receive(1, 500)
         assert lease.delivery_count == 1
@@ -160,7 +162,7 @@ async def test_nothing_is_leased_before_somebody_asks(sim: Sim, cluster: Cluster
 
 @pytest.mark.parametrize("delay_ms", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55])
 @run_with(on_jobs, count=1)
-async def test_who_closes_at_once_leaves_no_lease_behind(
+async def test_consumer_closed_at_once_leaves_no_lease(
     sim: Sim, cluster: Cluster, *, delay_ms: int
 ) -> None:
     hasty = new_consumer(sim)

@@ -28,7 +28,7 @@ def acquired(first: int, last: int, count: int = 1) -> AcquiredRecords:
     return AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
 
 
-def test_only_what_was_acquired_is_ours() -> None:
+def test_only_acquired_records_are_returned() -> None:
     view = memoryview(batch(10, 5) + batch(15, 5))
     found = read_acquired(WHERE, view, [acquired(12, 13), acquired(16, 16, 3)], 100.0, 30.0)
     assert [(one.message.offset, one.delivery_count) for one in found.leases] == [
@@ -48,14 +48,14 @@ def test_acquired_offsets_without_a_record_are_gaps() -> None:
     assert found.gaps == [8, 9, 12, 13, 14]
 
 
-def test_a_batch_that_is_not_intact_is_not_believed() -> None:
+def test_corrupt_batch_is_refused() -> None:
     broken = bytearray(batch(10, 2))
     broken[-1] ^= 1
     with pytest.raises((PeerError, Refused)):
         read_acquired(WHERE, memoryview(broken), [acquired(10, 11)], 0.0, 30.0)
 
 
-def test_a_range_beyond_belief_allocates_nothing() -> None:
+def test_impossible_range_allocates_nothing() -> None:
     with pytest.raises(PeerError, match="more than"):
         read_acquired(WHERE, memoryview(b""), [acquired(0, RECORDS_MAX)], 0.0, 30.0)
 
@@ -78,7 +78,7 @@ def holding(*numbers: int) -> HeldRecords:
     return holdings
 
 
-def test_records_are_handed_out_in_order_and_counted_until_settled() -> None:
+def test_records_are_taken_in_order_and_counted_until_settled() -> None:
     holdings = holding(1, 2, 3)
     taken = holdings.take(2, 0.0, 100.0)
     assert offsets(taken) == [1, 2]
@@ -91,13 +91,13 @@ def test_records_are_handed_out_in_order_and_counted_until_settled() -> None:
     assert len(holdings) == 1
 
 
-def test_what_ran_out_while_nobody_asked_is_not_handed_out() -> None:
+def test_expired_records_are_not_returned() -> None:
     holdings = holding(1)
     holdings.add([lease(2, now=20.0)])
     assert offsets(holdings.take(5, LOCK_S, 100.0)) == [2]
 
 
-def test_leases_are_renewed_at_half_time_until_their_time_is_up() -> None:
+def test_leases_are_renewed_at_half_time_until_the_limit() -> None:
     holdings = holding(1, 2)
     (taken,) = holdings.take(1, 0.0, 20.0)
     assert holdings.due(14.0) == []
@@ -108,7 +108,7 @@ def test_leases_are_renewed_at_half_time_until_their_time_is_up() -> None:
     assert holdings.due(20.0) == []
 
 
-def test_what_nobody_takes_goes_back_at_half_its_lease() -> None:
+def test_unclaimed_records_are_released_at_half_their_lease() -> None:
     holdings = holding(1)
     holdings.add([lease(2, now=10.0)])
     assert holdings.remove_stale(LOCK_S / 2, 0.0, is_ahead=True) == []
@@ -116,7 +116,7 @@ def test_what_nobody_takes_goes_back_at_half_its_lease() -> None:
     assert holdings.waiting == 1
 
 
-def test_what_nobody_asks_for_goes_back_sooner() -> None:
+def test_records_without_a_pending_receive_are_released_sooner() -> None:
     holdings = holding(1)
     assert holdings.remove_stale(10.0, UNCLAIMED_MAX_S, is_ahead=False) == []
     assert offsets(holdings.remove_stale(10.0, UNCLAIMED_MAX_S + 0.1, is_ahead=False)) == [1]
@@ -128,7 +128,7 @@ def test_what_nobody_asks_for_goes_back_sooner() -> None:
     assert holdings.remove_stale(0.5, 100.0, is_ahead=False) == []
 
 
-def test_a_record_that_comes_again_ends_its_earlier_delivery() -> None:
+def test_redelivered_record_ends_its_earlier_delivery() -> None:
     holdings = holding(1)
     (earlier,) = holdings.take(1, 0.0, 100.0)
     again = lease(1, now=40.0)
@@ -139,7 +139,7 @@ def test_a_record_that_comes_again_ends_its_earlier_delivery() -> None:
     assert holdings.due(60.0) == [again]
 
 
-def test_all_that_waits_can_be_taken_out() -> None:
+def test_waiting_records_can_be_removed() -> None:
     holdings = holding(1, 2, 3)
     holdings.take(1, 0.0, 1.0)
     assert offsets(holdings.remove_waiting()) == [2, 3]

@@ -40,11 +40,11 @@ def lease(offset: int = 0, deadline: float = 10.0) -> HeldLease:
 
 def ack(
     offset: int = 0,
-    verdict: AcknowledgementType = AcknowledgementType.ACCEPT,
+    kind: AcknowledgementType = AcknowledgementType.ACCEPT,
     deadline: float = 10.0,
 ) -> Ack:
     done = asyncio.get_running_loop().create_future()
-    return Ack(offset, verdict, lease=lease(offset, deadline), done=done)
+    return Ack(offset, kind, lease=lease(offset, deadline), done=done)
 
 
 def assigned(*indexes: int, leaders: tuple[int, ...] = (1, 2)) -> SharePartitions:
@@ -60,7 +60,7 @@ def add(partitions: SharePartitions, ack: Ack) -> None:
     found.acks.add(ack)
 
 
-def test_partitions_are_read_where_they_are_led() -> None:
+def test_partitions_are_fetched_from_their_leaders() -> None:
     partitions = assigned(0, 1)
     assert partitions.route(metadata(1, 2)) == ({1: {(TOPIC, 0)}, 2: {(TOPIC, 1)}}, False)
     assert partitions.route(metadata(2, 2)) == ({2: {(TOPIC, 0), (TOPIC, 1)}}, False)
@@ -70,7 +70,7 @@ def test_partitions_are_read_where_they_are_led() -> None:
 
 
 @run_with(in_new_loop)
-async def test_what_is_no_longer_assigned_is_kept_while_there_is_something_to_say() -> None:
+async def test_revoked_partition_is_kept_while_it_has_acknowledgements() -> None:
     partitions = assigned(0, 1)
     add(partitions, ack())
     partitions.assign([(TOPIC, 1)], NAMES)
@@ -81,7 +81,7 @@ async def test_what_is_no_longer_assigned_is_kept_while_there_is_something_to_sa
 
 
 @run_with(in_new_loop)
-async def test_verdicts_follow_the_leader() -> None:
+async def test_acknowledgements_follow_the_leader() -> None:
     partitions = assigned(0)
     one = ack()
     outcome = partitions.handle_ack_reply(
@@ -95,7 +95,7 @@ async def test_verdicts_follow_the_leader() -> None:
 
 
 @run_with(in_new_loop)
-async def test_verdicts_whose_lease_is_over_are_not_tried_again() -> None:
+async def test_acknowledgements_of_expired_leases_are_not_retried() -> None:
     partitions = assigned(0)
     alive, late = ack(0, deadline=10.0), ack(1, deadline=0.5)
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -105,7 +105,7 @@ async def test_verdicts_whose_lease_is_over_are_not_tried_again() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_renewed_lease_begins_anew() -> None:
+async def test_renewed_lease_starts_over() -> None:
     partitions = assigned(0)
     one, other = ack(0, AcknowledgementType.RENEW), ack(1, AcknowledgementType.RENEW)
     other.options = AckOptions(lock_ms=60_000)
@@ -116,7 +116,7 @@ async def test_a_renewed_lease_begins_anew() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_group_that_forbids_renewal_spoils_no_other_verdict() -> None:
+async def test_refused_renewal_affects_no_other_acknowledgement() -> None:
     partitions = assigned(0)
     renewal, accept = ack(0, AcknowledgementType.RENEW), ack(1)
     outcome = partitions.handle_ack_reply(
@@ -130,7 +130,7 @@ async def test_a_group_that_forbids_renewal_spoils_no_other_verdict() -> None:
 
 
 @run_with(in_new_loop)
-async def test_a_record_that_is_not_ours_is_lost_alone() -> None:
+async def test_only_the_unheld_record_of_a_group_is_lost() -> None:
     partitions = assigned(0)
     group = [ack(0), ack(1)]
     code = ErrorCode.INVALID_RECORD_STATE
@@ -141,7 +141,7 @@ async def test_a_record_that_is_not_ours_is_lost_alone() -> None:
     assert partitions.take_acks(1) == {PLACE: group[1:]}
 
 
-def test_requests_are_put_together_by_topic() -> None:
+def test_requests_are_grouped_by_topic() -> None:
     other = TopicId(b"u" * 16)
     rows = fetch_topics(
         {(TOPIC, 1): [], (other, 0): [], (TOPIC, 0): [Ack(4, AcknowledgementType.GAP)]}

@@ -34,7 +34,7 @@ async def test_quotas_are_set_changed_and_removed_one_by_one(node: Node) -> None
 
 
 @run_with(on_node)
-async def test_trying_out_changes_nothing(node: Node) -> None:
+async def test_validation_only_changes_no_quotas(node: Node) -> None:
     ctx = node.ctx
     wanted = {"producer_byte_rate": 1.0}
     assert await quotas.alter(ctx.admin.store, ctx.image, ALICE, wanted, validate_only=True) == 0
@@ -60,7 +60,7 @@ async def test_trying_out_changes_nothing(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_what_makes_no_sense_is_refused(
+async def test_invalid_quotas_are_refused(
     node: Node, *, entity: Entity, name: str, value: float
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -69,7 +69,7 @@ async def test_what_makes_no_sense_is_refused(
     assert refused.value.message
 
 
-def test_there_are_not_more_entities_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quota_entities_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "ENTITIES_MAX", 1)
 
     async def test(node: Node) -> None:
@@ -95,7 +95,9 @@ def test_there_are_not_more_entities_than_a_bound(monkeypatch: pytest.MonkeyPatc
     ],
 )
 @run_with(on_node)
-async def test_filters_find_what_kafkas_do(node: Node, *, wanted: EntityFilter, found: int) -> None:
+async def test_quota_filters_match_as_in_kafka(
+    node: Node, *, wanted: EntityFilter, found: int
+) -> None:
     entities = [ALICE, Entity("alice", "app"), Entity(DEFAULT), Entity(None, "app")]
 
     for entity in entities:

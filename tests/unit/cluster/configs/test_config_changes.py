@@ -31,7 +31,7 @@ def refused_by(work: Callable[[], object]) -> Refused:
     return refused.value
 
 
-def test_each_alteration_touches_only_its_name() -> None:
+def test_alteration_changes_only_its_own_config() -> None:
     edit = altering(
         Scope.TOPIC,
         [set_("retention.ms", "5"), Alteration("segment.ms", Op.DELETE, None)],
@@ -41,7 +41,7 @@ def test_each_alteration_touches_only_its_name() -> None:
     assert present == {"segment.ms": "7", "retention.bytes": "9"}
 
 
-def test_replacing_leaves_nothing_else() -> None:
+def test_replacement_removes_all_other_configs() -> None:
     assert replacing(Scope.TOPIC, {"retention.ms": "5"})({"segment.ms": "7"}) == {
         "retention.ms": "5"
     }
@@ -58,13 +58,15 @@ def test_replacing_leaves_nothing_else() -> None:
         ({"cleanup.policy": "compact"}, Op.SUBTRACT, "compact", ""),
     ],
 )
-def test_lists_grow_and_shrink(present: dict[str, str], op: Op, value: str, result: str) -> None:
+def test_list_configs_are_appended_to_and_subtracted_from(
+    present: dict[str, str], op: Op, value: str, result: str
+) -> None:
     edit = altering(Scope.TOPIC, [Alteration("cleanup.policy", op, value)])
     assert edit(present) == {"cleanup.policy": result}
 
 
 @pytest.mark.parametrize("op", [Op.APPEND, Op.SUBTRACT])
-def test_only_lists_grow_and_shrink(op: Op) -> None:
+def test_append_and_subtract_are_refused_for_configs_that_are_not_lists(op: Op) -> None:
     edit = altering(Scope.TOPIC, [Alteration("retention.ms", op, "5")])
     refused = refused_by(lambda: edit({}))
     assert refused.code is ErrorCode.INVALID_CONFIG
@@ -73,7 +75,7 @@ def test_only_lists_grow_and_shrink(op: Op) -> None:
     assert refused_by(lambda: unknown({})).code is ErrorCode.INVALID_CONFIG
 
 
-def test_a_name_twice_is_refused() -> None:
+def test_repeated_config_name_is_refused() -> None:
     refused = refused_by(
         lambda: altering(Scope.TOPIC, [set_("retention.ms", "1"), set_("retention.ms", "2")])
     )
@@ -81,7 +83,7 @@ def test_a_name_twice_is_refused() -> None:
     assert "retention.ms" in str(refused)
 
 
-def test_a_value_must_be_given_unless_it_is_deleted() -> None:
+def test_missing_value_is_refused_unless_deleting() -> None:
     refused = refused_by(lambda: altering(Scope.TOPIC, [set_("retention.ms", None)]))
     assert refused.code is ErrorCode.INVALID_REQUEST
     refused = refused_by(lambda: replacing(Scope.TOPIC, {"retention.ms": None}))
@@ -99,14 +101,14 @@ def test_a_value_must_be_given_unless_it_is_deleted() -> None:
         (Scope.GROUP, "share.session.timeout", "3", ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_what_may_not_be_set_is_refused(
+def test_invalid_config_changes_are_refused(
     scope: Scope, name: str, value: str, code: ErrorCode
 ) -> None:
     assert refused_by(lambda: altering(scope, [set_(name, value)])({})).code is code
     assert refused_by(lambda: replacing(scope, {name: value})({})).code is code
 
 
-def test_what_has_no_effect_may_be_set_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_config_without_effect_is_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     edit = altering(Scope.BROKER, [set_("alter.log.dirs.replication.quota.window.num", "9")])
     assert edit({}) == {"alter.log.dirs.replication.quota.window.num": "9"}
     assert "without effect here: alter.log.dirs.replication.quota.window.num" in caplog.messages
@@ -120,19 +122,19 @@ def test_what_has_no_effect_may_be_set_with_a_warning(caplog: pytest.LogCaptureF
     )
 
 
-def test_what_is_read_only_cannot_be_deleted_either() -> None:
+def test_read_only_config_cannot_be_deleted() -> None:
     edit = altering(Scope.BROKER, [Alteration("num.partitions", Op.DELETE, None)])
     refused = refused_by(lambda: edit({}))
     assert refused.code is ErrorCode.INVALID_REQUEST
     assert str(refused) == "Cannot update these configs dynamically: num.partitions"
 
 
-def test_an_unknown_name_cannot_be_deleted() -> None:
+def test_unknown_config_cannot_be_deleted() -> None:
     edit = altering(Scope.TOPIC, [Alteration("nonsense", Op.DELETE, None)])
     assert refused_by(lambda: edit({})).code is ErrorCode.INVALID_CONFIG
 
 
-def test_the_whole_must_make_sense_not_only_the_change() -> None:
+def test_combined_configs_are_validated_not_only_the_change() -> None:
     edit = altering(Scope.TOPIC, [set_("min.compaction.lag.ms", "9")])
     assert refused_by(lambda: edit({"max.compaction.lag.ms": "5"})).code is ErrorCode.INVALID_CONFIG
 
@@ -161,13 +163,13 @@ def test_the_whole_must_make_sense_not_only_the_change() -> None:
         ),
     ],
 )
-def test_a_group_stays_within_the_brokers_bounds(values: dict[str, str], words: str) -> None:
+def test_group_configs_are_bounded_by_broker_configs(values: dict[str, str], words: str) -> None:
     refused = refused_by(lambda: check_group(values, BrokerConfigs()))
     assert refused.code is ErrorCode.INVALID_CONFIG
     assert words in str(refused)
 
 
-def test_a_session_outlasts_a_heartbeat() -> None:
+def test_session_timeout_must_exceed_heartbeat_interval() -> None:
     broker = BrokerConfigs({"group.share.min.session.timeout.ms": "1"})
     values = {"share.session.timeout.ms": "5000", "share.heartbeat.interval.ms": "5000"}
     refused = refused_by(lambda: check_group(values, broker))
@@ -195,7 +197,7 @@ async def make_topic(store: SimStore) -> None:
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.4])
-def test_a_topics_configs_change_and_nothing_else(unknown: float) -> None:
+def test_topic_config_change_keeps_id_and_partitions(unknown: float) -> None:
     async def work(store: SimStore) -> None:
         await make_topic(store)
         before = load(*await store.range("/")).topics["t"]
@@ -209,7 +211,7 @@ def test_a_topics_configs_change_and_nothing_else(unknown: float) -> None:
 
 
 @run_with(on_store)
-async def test_validating_and_changing_nothing_cost_no_revision(store: SimStore) -> None:
+async def test_validation_and_unchanged_values_cost_no_revision(store: SimStore) -> None:
     await make_topic(store)
     revision, _ = await store.range("/")
     other = replacing(Scope.TOPIC, {"segment.ms": "9"})
@@ -220,14 +222,14 @@ async def test_validating_and_changing_nothing_cost_no_revision(store: SimStore)
 
 
 @run_with(on_store)
-async def test_the_configs_of_no_topic_cannot_change(store: SimStore) -> None:
+async def test_configs_of_an_unknown_topic_cannot_change(store: SimStore) -> None:
     with pytest.raises(Refused) as refused:
         await config_changes.alter_topic(store, "t", replacing(Scope.TOPIC, {}))
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.4])
-def test_broker_configs_are_kept_for_all_and_for_one(unknown: float) -> None:
+def test_broker_configs_are_stored_per_cluster_and_per_broker(unknown: float) -> None:
     async def work(store: SimStore) -> None:
         edit = altering(Scope.BROKER, [set_("message.max.bytes", "5")])
         await config_changes.alter_broker(store, None, edit)
@@ -245,7 +247,7 @@ def test_broker_configs_are_kept_for_all_and_for_one(unknown: float) -> None:
 
 
 @run_with(on_store)
-async def test_group_configs_are_bounded_and_kept(store: SimStore) -> None:
+async def test_group_configs_are_bounded_and_stored(store: SimStore) -> None:
     broker = BrokerConfigs()
     edit = altering(Scope.GROUP, [set_("share.auto.offset.reset", "earliest")])
     await config_changes.alter_group(store, "g", edit, broker)

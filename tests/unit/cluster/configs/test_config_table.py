@@ -10,7 +10,7 @@ BROKER_NAMES = {config.name: config for config in BROKER_CONFIGS}
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: f"{c.scope.value}:{c.name}")
-def test_every_row_is_whole(config: Config) -> None:
+def test_every_config_row_is_complete(config: Config) -> None:
     parse(config, config.default)
     assert config.doc.endswith(".")
     assert config.name == config.name.lower().strip()
@@ -25,12 +25,12 @@ def test_every_row_is_whole(config: Config) -> None:
 
 
 @pytest.mark.parametrize("configs", [TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS])
-def test_no_name_stands_twice(configs: tuple[Config, ...]) -> None:
+def test_config_names_are_unique(configs: tuple[Config, ...]) -> None:
     names = [config.name for config in configs]
     assert len(set(names)) == len(names)
 
 
-def test_a_topic_config_and_its_broker_default_agree() -> None:
+def test_topic_config_and_its_broker_default_agree() -> None:
     """A topic that sets nothing must behave the same whichever of the two rows is read."""
     for config in TOPIC_CONFIGS:
         if config.synonyms and config.synonyms[0].scale == 1:
@@ -66,11 +66,11 @@ def test_a_topic_config_and_its_broker_default_agree() -> None:
         "transaction.state.log.min.isr",
     ],
 )
-def test_what_client_suites_set_is_there(name: str) -> None:
+def test_configs_set_by_client_suites_exist(name: str) -> None:
     assert name in BROKER_NAMES
 
 
-def test_secrets_are_passwords() -> None:
+def test_secret_configs_are_of_type_password() -> None:
     secrets = {config.name for config in ALL if config.is_sensitive}
     assert {"ssl.key.password", "ssl.keystore.key", "sasl.jaas.config"} <= secrets
     assert all(config.scope is Scope.BROKER for config in ALL if config.is_sensitive)

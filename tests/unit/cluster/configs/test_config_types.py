@@ -44,11 +44,11 @@ def config(kind: ConfigType, limit: Limit | None = None) -> Config:
         (ConfigType.PASSWORD, " x ", " x "),
     ],
 )
-def test_text_becomes_a_value(kind: ConfigType, text: str, value: object) -> None:
+def test_config_text_is_parsed_by_type(kind: ConfigType, text: str, value: object) -> None:
     assert parse(config(kind), text) == value
 
 
-def test_no_text_is_no_value() -> None:
+def test_missing_text_is_parsed_as_none() -> None:
     assert parse(config(ConfigType.INT, at_least(5)), None) is None
 
 
@@ -68,7 +68,7 @@ def test_no_text_is_no_value() -> None:
         (ConfigType.DOUBLE, "nan", "Not a number of type DOUBLE"),
     ],
 )
-def test_what_is_not_of_the_type_is_refused(kind: ConfigType, text: str, wrong: str) -> None:
+def test_text_of_another_type_is_refused(kind: ConfigType, text: str, wrong: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse(config(kind), text)
     assert str(refused.value) == f"Invalid value {text} for configuration some.name: {wrong}"
@@ -106,7 +106,7 @@ def test_what_is_not_of_the_type_is_refused(kind: ConfigType, text: str, wrong: 
         ),
     ],
 )
-def test_limits_are_enforced(
+def test_config_limits_are_enforced(
     kind: ConfigType, limit: Limit, good: str, bad: str, wrong: str
 ) -> None:
     parse(config(kind, limit), good)
@@ -116,11 +116,11 @@ def test_limits_are_enforced(
 
 
 @pytest.mark.parametrize("text", ["*", "", "0:1", "0:1,12:3"])
-def test_throttled_replicas_are_pairs_or_a_star(text: str) -> None:
+def test_throttled_replicas_accepts_pairs_or_a_star(text: str) -> None:
     parse(config(ConfigType.LIST, THROTTLED), text)
 
 
-def test_counts_are_read_by_address() -> None:
+def test_counts_by_address_are_parsed() -> None:
     assert counts_by_address("") == {}
     assert counts_by_address("10.0.0.7:200, ::1:5,[::2]:0") == {
         "10.0.0.7": 200,
@@ -130,13 +130,13 @@ def test_counts_are_read_by_address() -> None:
 
 
 @pytest.mark.parametrize("text", ["10.0.0.7", "10.0.0.7:", "10.0.0.7:-1", "host:3", ":3", "a:b:c"])
-def test_what_is_no_count_of_an_address_is_refused(text: str) -> None:
+def test_invalid_counts_by_address_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="address:count"):
         parse(config(ConfigType.STRING, COUNTS_BY_ADDRESS), text)
 
 
 @pytest.mark.parametrize("text", ["0", "0:", ":1", "a:b", "*,0:1"])
-def test_other_throttled_replicas_are_refused(text: str) -> None:
+def test_invalid_throttled_replicas_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig):
         parse(config(ConfigType.LIST, THROTTLED), text)
 
@@ -151,7 +151,7 @@ def test_other_throttled_replicas_are_refused(text: str) -> None:
         ("by_duration:soon", False),
     ],
 )
-def test_an_offset_reset_is_a_place_or_a_duration(text: str, is_right: bool) -> None:
+def test_offset_reset_accepts_a_strategy_or_a_duration(text: str, is_right: bool) -> None:
     if is_right:
         assert parse(config(ConfigType.STRING, OFFSET_RESET), text) == text
     else:
@@ -159,7 +159,7 @@ def test_an_offset_reset_is_a_place_or_a_duration(text: str, is_right: bool) -> 
             parse(config(ConfigType.STRING, OFFSET_RESET), text)
 
 
-def test_a_secret_is_not_repeated_in_its_refusal() -> None:
+def test_refusal_does_not_repeat_a_secret() -> None:
     secret = config(ConfigType.PASSWORD, one_of("right"))
     with pytest.raises(InvalidConfig) as refused:
         parse(secret, "hunter2")
@@ -170,11 +170,11 @@ def test_a_secret_is_not_repeated_in_its_refusal() -> None:
     ("value", "text"),
     [(None, None), (True, "true"), (False, "false"), (("a", "b"), "a,b"), (5, "5"), (0.5, "0.5")],
 )
-def test_values_are_shown_as_kafka_shows_them(value: object, text: str | None) -> None:
+def test_values_are_shown_as_in_kafka(value: object, text: str | None) -> None:
     assert show(value) == text  # type: ignore[arg-type]
 
 
-def test_an_inert_config_says_so() -> None:
+def test_inert_config_is_described_as_without_effect() -> None:
     inert = Config("n", ConfigType.INT, "1", None, "Threads.", is_inert=True)
     assert "no effect" in inert.description
     assert config(ConfigType.INT).description == "A config."

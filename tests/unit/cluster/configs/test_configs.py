@@ -1,4 +1,4 @@
-"""Which value wins, where it came from, and how a misspelt name is answered."""
+"""Config precedence and sources, and answers to misspelled names."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from penstock.cluster.configs.configs import (
 )
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+def test_unknown_name_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidConfig) as unknown:
         BrokerConfigs({"num.partition": "3"})
     assert str(unknown.value) == (
@@ -37,7 +37,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         ("config.providers", "Java classes"),
     ],
 )
-def test_a_name_of_kafkas_that_is_not_obeyed_is_not_taken_for_a_slip(name: str, why: str) -> None:
+def test_unsupported_kafka_config_gets_no_spelling_hint(name: str, why: str) -> None:
     with pytest.raises(InvalidConfig, match=why) as unknown:
         find(Scope.BROKER, name)
     assert "did you mean" not in str(unknown.value)
@@ -51,29 +51,29 @@ def test_a_name_of_kafkas_that_is_not_obeyed_is_not_taken_for_a_slip(name: str, 
         ("controller.quorum.voter", "controller.quorum.voters"),
     ],
 )
-def test_a_slip_among_such_names_is_one_all_the_same(slip: str, meant: str) -> None:
+def test_misspelled_name_near_unsupported_ones_gets_a_hint(slip: str, meant: str) -> None:
     with pytest.raises(InvalidConfig, match=f"did you mean '{meant}'"):
         find(Scope.BROKER, slip)
 
 
-def test_a_name_like_no_other_gets_no_hint() -> None:
+def test_name_unlike_any_other_gets_no_hint() -> None:
     assert nearest(Scope.TOPIC, "zzzzzz") is None
     with pytest.raises(InvalidConfig, match=r"^unknown topic config 'zzzzzz'$"):
         find(Scope.TOPIC, "zzzzzz")
 
 
-def test_a_huge_name_is_cut_before_it_is_compared_or_repeated() -> None:
+def test_huge_name_is_shortened_before_comparison_and_reply() -> None:
     with pytest.raises(InvalidConfig) as unknown:
         find(Scope.TOPIC, "x" * 1_000_000)
     assert len(str(unknown.value)) < 400
 
 
-def test_a_bad_value_is_refused_at_start() -> None:
+def test_invalid_value_is_refused_at_start() -> None:
     with pytest.raises(InvalidConfig, match="Value must be at least 1"):
         BrokerConfigs({"num.partitions": "0"})
 
 
-def test_typed_access_parses_what_is_set_or_the_default() -> None:
+def test_typed_access_parses_the_set_value_or_the_default() -> None:
     broker = BrokerConfigs({"num.partitions": "7"})
     assert broker.integer("num.partitions") == 7
     assert broker.flag("auto.create.topics.enable") is True
@@ -83,12 +83,12 @@ def test_typed_access_parses_what_is_set_or_the_default() -> None:
     assert broker.items("log.dirs") == ()
 
 
-def test_the_old_name_of_the_node_id_is_taken() -> None:
+def test_broker_id_is_accepted_for_node_id() -> None:
     assert BrokerConfigs({"broker.id": "4"}).integer("node.id") == 4
     assert BrokerConfigs({"broker.id": "4", "node.id": "5"}).integer("node.id") == 5
 
 
-def test_a_brokers_own_value_wins_over_the_clusters_over_the_files() -> None:
+def test_broker_value_overrides_cluster_value_and_file() -> None:
     broker = BrokerConfigs({"message.max.bytes": "1"})
     assert broker.integer("message.max.bytes") == 1
     assert broker.follow({"message.max.bytes": "2"}, {})
@@ -104,7 +104,7 @@ def test_a_brokers_own_value_wins_over_the_clusters_over_the_files() -> None:
     ]
 
 
-def test_following_the_same_values_changes_nothing() -> None:
+def test_same_values_do_not_raise_the_generation() -> None:
     broker = BrokerConfigs()
     assert not broker.follow({}, {})
     assert broker.generation == 0
@@ -113,7 +113,7 @@ def test_following_the_same_values_changes_nothing() -> None:
     assert not broker.follow({"message.max.bytes": "2"}, {})
 
 
-def test_a_topic_reads_the_brokers_coarser_synonym() -> None:
+def test_topic_config_reads_the_coarser_broker_synonym() -> None:
     broker = BrokerConfigs({"log.retention.hours": "2"})
     described = describe_topic("retention.ms", {}, broker)
     assert described.text == "7200000"
@@ -121,7 +121,7 @@ def test_a_topic_reads_the_brokers_coarser_synonym() -> None:
     assert described.synonyms[0].name == "log.retention.hours"
 
 
-def test_the_finer_synonym_wins_over_the_coarser() -> None:
+def test_finer_synonym_overrides_the_coarser() -> None:
     broker = BrokerConfigs({"log.retention.hours": "2", "log.retention.ms": "5000"})
     described = describe_topic("retention.ms", {}, broker)
     assert described.text == "5000"
@@ -132,12 +132,12 @@ def test_the_finer_synonym_wins_over_the_coarser() -> None:
     ]
 
 
-def test_no_limit_stays_no_limit_in_every_unit() -> None:
+def test_unlimited_retention_stays_unlimited_in_every_unit() -> None:
     broker = BrokerConfigs({"log.retention.hours": "-1"})
     assert resolve_topic({}, broker).log.retention_ms == -1
 
 
-def test_a_topics_own_value_comes_first_and_shows_what_it_hides() -> None:
+def test_topic_value_comes_first_and_lists_what_it_overrides() -> None:
     broker = BrokerConfigs({"log.segment.bytes": "2097152"})
     described = describe_topic("segment.bytes", {"segment.bytes": "1048576"}, broker)
     assert described.text == "1048576"
@@ -148,13 +148,13 @@ def test_a_topics_own_value_comes_first_and_shows_what_it_hides() -> None:
     ]
 
 
-def test_a_topic_config_without_a_synonym_has_its_own_default() -> None:
+def test_topic_config_without_a_synonym_has_its_own_default() -> None:
     described = describe_topic("remote.storage.enable", {}, BrokerConfigs())
     assert (described.text, described.source) == ("false", ConfigSource.DEFAULT_CONFIG)
     assert described.synonyms == ()
 
 
-def test_a_group_config_reads_the_brokers_default() -> None:
+def test_group_config_reads_the_broker_default() -> None:
     broker = BrokerConfigs({"group.consumer.session.timeout.ms": "50000"})
     described = describe_group("consumer.session.timeout.ms", {}, broker)
     assert (described.text, described.source) == ("50000", ConfigSource.STATIC_BROKER_CONFIG)
@@ -166,7 +166,7 @@ def described_values() -> dict[str, str]:
     return {"consumer.session.timeout.ms": "46000"}
 
 
-def test_a_resolved_topic_has_everything_the_log_needs() -> None:
+def test_resolved_topic_config_holds_all_log_settings() -> None:
     broker = BrokerConfigs({"producer.id.expiration.ms": "1000"})
     config = resolve_topic(
         {
@@ -194,21 +194,21 @@ def test_a_resolved_topic_has_everything_the_log_needs() -> None:
     assert config.unclean_leader_election
 
 
-def test_the_default_waits_for_the_disk() -> None:
+def test_default_flush_policy_waits_for_the_disk() -> None:
     config = resolve_topic({}, BrokerConfigs())
     assert not config.log.page_cache
     assert config.log.retention_ms == 7 * 24 * 3600 * 1000
     assert not config.append_time
 
 
-def test_a_test_may_ask_for_smaller_segments_than_users_may() -> None:
+def test_internal_segment_bytes_may_be_smaller_than_the_public_minimum() -> None:
     config = resolve_topic({"internal.segment.bytes": "1000"}, BrokerConfigs())
     assert config.log.segment_bytes == 1000
     with pytest.raises(InvalidConfig, match="Value must be at least 1048576"):
         validate(Scope.TOPIC, {"segment.bytes": "1000"})
 
 
-def test_a_change_of_the_brokers_default_reaches_topics_that_set_nothing() -> None:
+def test_broker_default_change_reaches_topics_without_their_own_value() -> None:
     broker = BrokerConfigs()
     assert resolve_topic({}, broker).log.message_bytes_max == 1048588
     broker.follow({"message.max.bytes": "100"}, {})
@@ -216,14 +216,14 @@ def test_a_change_of_the_brokers_default_reaches_topics_that_set_nothing() -> No
     assert resolve_topic({"max.message.bytes": "7"}, broker).log.message_bytes_max == 7
 
 
-def test_values_that_contradict_each_other_are_refused() -> None:
+def test_contradictory_values_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"min.compaction.lag.ms \(5\)"):
         validate(Scope.TOPIC, {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"})
     with pytest.raises(InvalidConfig, match="Tiered storage"):
         validate(Scope.TOPIC, {"remote.storage.enable": "true"})
 
 
-def test_a_compacted_topic_rolls_within_the_lag_that_it_promises() -> None:
+def test_compacted_topic_rolls_within_its_max_compaction_lag() -> None:
     configs = BrokerConfigs({})
     lag = {"max.compaction.lag.ms": "5000"}
     assert resolve_topic({**lag, "cleanup.policy": "compact"}, configs).log.segment_ms == 5000

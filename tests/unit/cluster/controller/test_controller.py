@@ -1,4 +1,4 @@
-"""The controller's shell: who has the seat, and what happens when somebody dies."""
+"""Controller election, and its reaction to brokers and controllers that fail."""
 
 import asyncio
 import random
@@ -23,11 +23,11 @@ from penstock.cluster.metadata.store_keys import (
 from tests.run_with import run_with
 from tests.unit.cluster.controlling import World, play, spread
 
-# The seat.
+# Controller election.
 
 
 @run_with(play)
-async def test_one_node_takes_the_seat_and_the_others_leave_it_alone(world: World) -> None:
+async def test_one_node_becomes_controller_and_stays_it(world: World) -> None:
     await world.start(1, 2, 3)
     await asyncio.sleep(1)
     assert len(world.active) == 1
@@ -39,7 +39,7 @@ async def test_one_node_takes_the_seat_and_the_others_leave_it_alone(world: Worl
 
 
 @run_with(play)
-async def test_a_dead_controller_is_replaced_at_once_on_evidence(world: World) -> None:
+async def test_dead_controller_is_replaced_at_once_on_evidence(world: World) -> None:
     await world.start(1, 2, 3)
     await asyncio.sleep(1)
     first = world.active[0]
@@ -55,7 +55,7 @@ async def test_a_dead_controller_is_replaced_at_once_on_evidence(world: World) -
 
 
 @run_with(play)
-async def test_a_silent_controller_is_replaced_when_its_lease_ends(world: World) -> None:
+async def test_silent_controller_is_replaced_when_its_lease_ends(world: World) -> None:
     await world.start(1, 2, 3)
     await asyncio.sleep(1)
     first = world.active[0]
@@ -66,7 +66,7 @@ async def test_a_silent_controller_is_replaced_when_its_lease_ends(world: World)
 
 
 @run_with(play)
-async def test_a_seat_whose_registration_is_another_life_is_free(world: World) -> None:
+async def test_controller_record_of_an_earlier_registration_is_replaced(world: World) -> None:
     await world.start(1)
     await asyncio.sleep(1)
     stale = ControllerRecord(2, 99, 5)
@@ -78,7 +78,7 @@ async def test_a_seat_whose_registration_is_another_life_is_free(world: World) -
 
 
 @run_with(play)
-async def test_a_seat_left_by_ones_own_past_life_is_taken_again(world: World) -> None:
+async def test_restarted_controller_is_elected_again_once(world: World) -> None:
     await world.start(1, 2)
     await asyncio.sleep(1)
     first = world.active[0]
@@ -90,7 +90,7 @@ async def test_a_seat_left_by_ones_own_past_life_is_taken_again(world: World) ->
 
 
 @run_with(play)
-async def test_a_controller_that_does_not_know_of_its_successor_changes_nothing(
+async def test_deposed_controller_without_news_changes_nothing(
     world: World,
 ) -> None:
     await world.start(1)
@@ -135,7 +135,7 @@ def forgets(image: Image, node_id: int) -> bool:
 
 
 @run_with(play)
-async def test_a_dead_leader_is_replaced_and_leaves_the_isr(world: World) -> None:
+async def test_dead_leader_is_replaced_and_leaves_the_isr(world: World) -> None:
     await world.start(1, 2, 3)
     await world.create(*spread(300, 1, 2, 3), min_insync_replicas="2")
     await asyncio.sleep(1)
@@ -149,7 +149,7 @@ async def test_a_dead_leader_is_replaced_and_leaves_the_isr(world: World) -> Non
 
 
 @run_with(play)
-async def test_without_evidence_the_lease_decides(world: World) -> None:
+async def test_without_evidence_leader_is_replaced_when_its_lease_ends(world: World) -> None:
     await world.start(1, 2, 3)
     await world.create(*spread(3, 1, 2, 3))
     await asyncio.sleep(1)
@@ -161,7 +161,7 @@ async def test_without_evidence_the_lease_decides(world: World) -> None:
 
 
 @run_with(play)
-async def test_evidence_about_a_past_life_does_no_harm(world: World) -> None:
+async def test_evidence_about_an_earlier_registration_is_ignored(world: World) -> None:
     await world.start(1, 2, 3)
     await asyncio.sleep(1)
     controller = world.active[0]
@@ -178,7 +178,9 @@ async def test_evidence_about_a_past_life_does_no_harm(world: World) -> None:
 
 
 @run_with(play)
-async def test_another_node_fences_when_the_controller_does_not(world: World) -> None:
+async def test_dead_broker_is_fenced_by_another_node_if_the_controller_does_not(
+    world: World,
+) -> None:
     await world.start(1, 2, 3)
     await asyncio.sleep(1)
     controller = world.active[0]
@@ -190,7 +192,7 @@ async def test_another_node_fences_when_the_controller_does_not(world: World) ->
 
 
 @run_with(play)
-async def test_the_last_in_sync_replica_stays_eligible_and_leads_when_it_returns(
+async def test_last_in_sync_replica_stays_eligible_and_leads_when_it_returns(
     world: World,
 ) -> None:
     await world.start(1, 2, 3)
@@ -209,7 +211,7 @@ async def test_the_last_in_sync_replica_stays_eligible_and_leads_when_it_returns
 
 
 @run_with(play)
-async def test_an_unclean_election_is_held_only_when_configured_and_counted(world: World) -> None:
+async def test_unclean_election_happens_only_when_enabled_and_is_counted(world: World) -> None:
     await world.start(1, 2, 3)
     born = PartitionRecord(replicas=(3, 2, 1), leader=3, isr=(3,))
     await world.create(born)
@@ -227,7 +229,7 @@ async def test_an_unclean_election_is_held_only_when_configured_and_counted(worl
 
 
 @run_with(play)
-async def test_a_draining_broker_hands_over_and_stays_in_the_isr(world: World) -> None:
+async def test_draining_broker_hands_over_leadership_and_stays_in_the_isr(world: World) -> None:
     await world.start(1, 2, 3)
     await world.create(*spread(9, 1, 2, 3))
     await asyncio.sleep(1)
@@ -240,7 +242,7 @@ async def test_a_draining_broker_hands_over_and_stays_in_the_isr(world: World) -
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_unknown_commits_and_lost_watches_only_delay(seed: int) -> None:
+def test_unknown_commits_and_lost_watches_only_delay_elections(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.start(1, 2, 3)
         await world.create(*spread(250, 1, 2, 3), min_insync_replicas="2")
@@ -267,13 +269,13 @@ def test_unknown_commits_and_lost_watches_only_delay(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_controller_that_is_cut_off_and_one_that_replaced_it_do_not_fight(seed: int) -> None:
+def test_isolated_controller_and_its_successor_decide_once(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.start(1, 2, 3)
         await world.create(*spread(50, 1, 2, 3))
         await asyncio.sleep(2)
         first = world.active[0]
-        # Somebody takes the seat while the first one's watch is far behind.
+        # Another node is elected controller while the watch of the first is far behind.
         world.etcd.watch_delay_s = (0.3, 0.6)
         other = next(node for node in (1, 2, 3) if node != first)
         image = await world.image()
@@ -288,13 +290,13 @@ def test_a_controller_that_is_cut_off_and_one_that_replaced_it_do_not_fight(seed
         await world.until(lambda image: forgets(image, dead), seconds=10)
         await asyncio.sleep(5)
         for state in (await world.image()).topics["t"].partitions:
-            assert state.partition_epoch == 1, "decided once, though two wanted to"
+            assert state.partition_epoch == 1, "decided once, though two controllers tried"
 
     play(scene, seed)
 
 
 @run_with(play)
-async def test_a_store_that_is_down_for_a_while_changes_nothing_for_good(world: World) -> None:
+async def test_cluster_recovers_from_a_store_outage(world: World) -> None:
     await world.start(1, 2, 3)
     await world.create(*spread(3, 1, 2, 3))
     await asyncio.sleep(1)
@@ -316,7 +318,7 @@ class Losing(random.Random):
 
 
 @run_with(play)
-async def test_what_the_store_did_not_take_is_asked_for_again(world: World) -> None:
+async def test_updates_the_store_did_not_apply_are_retried(world: World) -> None:
     await world.start(1, 2)
     await asyncio.sleep(1)
     world.etcd.timeout_s = 1.0
@@ -332,7 +334,7 @@ async def test_what_the_store_did_not_take_is_asked_for_again(world: World) -> N
 
 
 @run_with(play)
-async def test_a_move_is_finished_once_the_new_replica_is_in_sync(world: World) -> None:
+async def test_reassignment_completes_once_the_new_replica_is_in_sync(world: World) -> None:
     await world.start(1, 2, 3)
     await world.create(PartitionRecord(replicas=(1, 2), leader=1, isr=(1, 2)))
     await asyncio.sleep(1)
@@ -354,7 +356,7 @@ async def test_a_move_is_finished_once_the_new_replica_is_in_sync(world: World) 
 
 
 @run_with(play)
-async def test_leaders_go_back_to_the_preferred_replica_in_time(world: World) -> None:
+async def test_preferred_replica_leads_again_after_the_check_interval(world: World) -> None:
     await world.start(1, 2, 3)
     away = PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2))
     lagging = PartitionRecord(replicas=(1, 2), leader=2, isr=(2,))
@@ -366,7 +368,7 @@ async def test_leaders_go_back_to_the_preferred_replica_in_time(world: World) ->
 
 
 @run_with(play)
-async def test_leaders_stay_where_they_are_when_asked_to(world: World) -> None:
+async def test_leaders_stay_when_auto_rebalance_is_disabled(world: World) -> None:
     world.configs["auto.leader.rebalance.enable"] = "false"
     await world.start(1, 2)
     await world.create(PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2)))
@@ -375,7 +377,7 @@ async def test_leaders_stay_where_they_are_when_asked_to(world: World) -> None:
 
 
 @run_with(play)
-async def test_a_deletion_that_all_confirmed_is_cleared_away(world: World) -> None:
+async def test_confirmed_topic_deletion_is_removed_from_the_store(world: World) -> None:
     await world.start(1)
     await asyncio.sleep(1)
     gone = TopicId(bytes([9]) * 16)
@@ -401,7 +403,7 @@ async def test_a_deletion_that_all_confirmed_is_cleared_away(world: World) -> No
 
 
 @run_with(play)
-async def test_a_controller_without_its_seat_rests(world: World) -> None:
+async def test_deposed_controller_is_idle(world: World) -> None:
     await world.start(1, 2)
     await asyncio.sleep(1)
     first = world.active[0]

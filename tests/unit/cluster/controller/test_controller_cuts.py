@@ -31,7 +31,7 @@ def picture_s(world: World) -> float:
 
 
 @run_with(play)
-async def test_a_leader_is_moved_when_the_others_had_the_time_to_speak(world: World) -> None:
+async def test_leader_is_moved_after_all_nodes_had_time_to_report(world: World) -> None:
     await world.start(1, 2, 3)
     await world.create(initial_record((1, 2, 3)), min_insync_replicas="2")
     await asyncio.sleep(1)
@@ -46,11 +46,11 @@ async def test_a_leader_is_moved_when_the_others_had_the_time_to_speak(world: Wo
     await say(world, 2)
     await say(world, 3)
     await asyncio.sleep(5)
-    assert (await world.record()).leader == 2, "nothing goes back because a cut has ended"
+    assert (await world.record()).leader == 2, "a repaired cut moves no leader"
 
 
 @run_with(play)
-async def test_the_controller_moves_its_own_leadership_away(world: World) -> None:
+async def test_controller_moves_its_own_leadership_away(world: World) -> None:
     await world.start(1, 2, 3)
     await asyncio.sleep(1)
     (own,) = world.active
@@ -62,9 +62,10 @@ async def test_the_controller_moves_its_own_leadership_away(world: World) -> Non
 
 
 @run_with(play)
-async def test_half_a_picture_moves_nobody(world: World) -> None:
-    """Of two that are cut off from three, the second is not taken for one of the three because
-    nobody has spoken of it yet."""
+async def test_incomplete_reports_move_no_leader(world: World) -> None:
+    """Of two nodes cut off from three, the second is not counted among the three before it is
+    reported.
+    """
 
     await world.start(*NODES)
     await world.create(initial_record(NODES), min_insync_replicas="3")
@@ -80,7 +81,7 @@ async def test_half_a_picture_moves_nobody(world: World) -> None:
 
 
 @run_with(play)
-async def test_a_report_that_is_taken_back_in_time_moves_nobody(world: World) -> None:
+async def test_report_withdrawn_in_time_moves_no_leader(world: World) -> None:
     await world.start(1, 2, 3)
     await world.create(initial_record((1, 2, 3)), min_insync_replicas="2")
     await asyncio.sleep(1)
@@ -92,7 +93,7 @@ async def test_a_report_that_is_taken_back_in_time_moves_nobody(world: World) ->
 
 
 @run_with(play)
-async def test_leadership_is_not_handed_back_to_who_is_cut_off(world: World) -> None:
+async def test_preferred_replica_does_not_lead_while_cut_off(world: World) -> None:
     world.configs["leader.imbalance.check.interval.seconds"] = "2"
     await world.start(1, 2, 3)
     await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""What the controller looks at, and how rarely."""
+"""Which records the controller examines, and how rarely."""
 
 from msgspec.structs import replace
 
@@ -46,11 +46,11 @@ def three_up(*changes: Change) -> Image:
     return EMPTY.apply([broker(1), broker(2), broker(3), *changes])
 
 
-def indexes(duties: ControllerDecisions, image: Image) -> list[int]:
-    return [wish.index for wish in duties.updates(image)]
+def indexes(decisions: ControllerDecisions, image: Image) -> list[int]:
+    return [update.index for update in decisions.updates(image)]
 
 
-def test_a_partition_is_settled_when_all_in_sync_are_up_and_nothing_moves() -> None:
+def test_partition_is_stable_when_all_in_sync_are_up_and_nothing_moves() -> None:
     assert is_stable(RECORD, UP)
     assert not is_stable(replace(RECORD, leader=NO_LEADER), UP)
     assert not is_stable(replace(RECORD, isr=(1, 4)), UP)
@@ -59,60 +59,60 @@ def test_a_partition_is_settled_when_all_in_sync_are_up_and_nothing_moves() -> N
     assert not is_stable(RECORD, {**UP, 1: replace(UP[1], is_draining=True)})
 
 
-def test_a_dead_broker_makes_all_partitions_of_interest_leaderless_ones_first() -> None:
-    duties = ControllerDecisions(BrokerConfigs())
+def test_dead_broker_selects_its_partitions_leaderless_first() -> None:
+    decisions = ControllerDecisions(BrokerConfigs())
     image = three_up(topic(initial_record((2, 1)), initial_record((1, 2)), initial_record((3,))))
-    assert indexes(duties, image) == []
-    assert indexes(duties, image.apply([broker(1, is_up=False)])) == [1, 0]
+    assert indexes(decisions, image) == []
+    assert indexes(decisions, image.apply([broker(1, is_up=False)])) == [1, 0]
 
 
-def test_what_was_wished_for_is_not_wished_again_until_it_changes() -> None:
-    duties = ControllerDecisions(BrokerConfigs())
+def test_update_is_not_requested_twice_until_its_record_changes() -> None:
+    decisions = ControllerDecisions(BrokerConfigs())
     image = three_up(topic(initial_record((1, 2)))).apply([broker(1, is_up=False)])
-    assert indexes(duties, image) == [0]
-    assert indexes(duties, image) == []
-    # Somebody else was faster, but not with what is wanted.
+    assert indexes(decisions, image) == [0]
+    assert indexes(decisions, image) == []
+    # Another update was faster, with a different result.
     image = image.apply([state(replace(initial_record((1, 2)), partition_epoch=1))])
-    assert indexes(duties, image) == [0]
-    duties.is_unfinished = True
-    assert indexes(duties, image) == [0]
-    duties.forget()
-    assert indexes(duties, image) == [0]
+    assert indexes(decisions, image) == [0]
+    decisions.is_unfinished = True
+    assert indexes(decisions, image) == [0]
+    decisions.forget()
+    assert indexes(decisions, image) == [0]
 
 
-def test_a_config_makes_a_topic_worth_another_look() -> None:
-    duties = ControllerDecisions(BrokerConfigs())
-    nobody = PartitionRecord(replicas=(4, 1), leader=NO_LEADER, isr=(), elr=(4,))
-    image = three_up(topic(nobody))
-    assert indexes(duties, image) == []
-    image = image.apply([topic(nobody, unclean_leader_election_enable="true")])
-    assert indexes(duties, image) == [0]
+def test_topic_config_change_reexamines_the_topic() -> None:
+    decisions = ControllerDecisions(BrokerConfigs())
+    leaderless = PartitionRecord(replicas=(4, 1), leader=NO_LEADER, isr=(), elr=(4,))
+    image = three_up(topic(leaderless))
+    assert indexes(decisions, image) == []
+    image = image.apply([topic(leaderless, unclean_leader_election_enable="true")])
+    assert indexes(decisions, image) == [0]
 
 
-def test_a_config_of_the_cluster_makes_everything_worth_another_look() -> None:
+def test_cluster_config_change_reexamines_every_partition() -> None:
     configs = BrokerConfigs()
-    duties = ControllerDecisions(configs)
-    nobody = PartitionRecord(replicas=(4, 1), leader=NO_LEADER, isr=(), elr=(4,))
-    image = three_up(topic(nobody))
-    assert indexes(duties, image) == []
+    decisions = ControllerDecisions(configs)
+    leaderless = PartitionRecord(replicas=(4, 1), leader=NO_LEADER, isr=(), elr=(4,))
+    image = three_up(topic(leaderless))
+    assert indexes(decisions, image) == []
     configs.follow({"unclean.leader.election.enable": "true"}, {})
-    assert indexes(duties, image) == [0]
+    assert indexes(decisions, image) == [0]
 
 
-def test_deletions_are_looked_at_once_for_each_change() -> None:
-    duties = ControllerDecisions(BrokerConfigs())
+def test_deletions_are_examined_once_per_change() -> None:
+    decisions = ControllerDecisions(BrokerConfigs())
     waiting = store_keys.encode(DeletedRecord("a", 1, (1, 2), (1,)))
     done = store_keys.encode(DeletedRecord("a", 1, (1, 2), (2, 1)))
     image = three_up(Change(store_keys.deleted_key(TOPIC), waiting, 5))
-    assert duties.finished_deletions(image) == []
+    assert decisions.finished_deletions(image) == []
     image = image.apply([Change(store_keys.deleted_key(TOPIC), done, 6)])
-    assert duties.finished_deletions(image) == [TOPIC]
-    assert duties.finished_deletions(image) == []
+    assert decisions.finished_deletions(image) == [TOPIC]
+    assert decisions.finished_deletions(image) == []
 
 
-def test_balance_hands_back_what_it_may_and_not_too_much_at_once() -> None:
+def test_balance_hands_back_leadership_in_limited_batches() -> None:
     away = replace(initial_record((1, 2)), leader=2)
     image = three_up(topic(away, replace(away, isr=(2,)), initial_record((1, 2))))
-    assert [wish.index for wish in balance(image)] == [0]
+    assert [update.index for update in balance(image)] == [0]
     many = three_up(topic(*[away] * (BALANCED_MAX + 5)))
     assert len(balance(many)) == BALANCED_MAX

@@ -1,4 +1,4 @@
-"""Who leads, and who counts as in sync: the rules of KIP-966, one by one."""
+"""Elections and in-sync replicas: the rules of KIP-966, one by one."""
 
 import pytest
 from msgspec.structs import replace
@@ -35,23 +35,23 @@ def connect(
     return elections.adapt(record, up(*record.replicas), rules, cuts)
 
 
-def test_nothing_changes_while_all_are_up() -> None:
+def test_partition_is_unchanged_while_all_replicas_are_up() -> None:
     assert elections.adapt(RECORD, up(1, 2, 3), RULES) is None
 
 
-def test_the_next_in_sync_replica_in_order_follows_a_dead_leader() -> None:
+def test_next_in_sync_replica_in_order_succeeds_a_dead_leader() -> None:
     after = adapt(RECORD, 2, 3)
     assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
     assert (after.leader_epoch, after.partition_epoch) == (1, 1)
 
 
-def test_a_dead_follower_leaves_the_isr_and_the_leader_goes_on() -> None:
+def test_dead_follower_leaves_the_isr_and_the_leader_stays() -> None:
     after = adapt(RECORD, 1, 3)
     assert (after.leader, after.isr) == (1, (1, 3))
     assert (after.leader_epoch, after.partition_epoch) == (0, 1)
 
 
-def test_below_the_minimum_whoever_leaves_the_isr_stays_eligible() -> None:
+def test_replica_leaving_the_isr_below_the_minimum_stays_eligible() -> None:
     after = adapt(adapt(RECORD, 1, 2), 1)
     assert (after.leader, after.isr, after.elr) == (1, (1,), (2,))
     # Replica 3 left while there were enough: records may have been committed without it.
@@ -60,15 +60,15 @@ def test_below_the_minimum_whoever_leaves_the_isr_stays_eligible() -> None:
     assert alone.last_known_elr == (1,)
 
 
-def test_an_eligible_replica_leads_before_the_last_leader_returns() -> None:
-    nobody = adapt(adapt(adapt(RECORD, 1, 2), 1))
-    assert adapt(nobody, 3) is nobody
-    after = adapt(nobody, 2, 3)
+def test_eligible_replica_leads_before_the_last_leader_returns() -> None:
+    leaderless = adapt(adapt(adapt(RECORD, 1, 2), 1))
+    assert adapt(leaderless, 3) is leaderless
+    after = adapt(leaderless, 2, 3)
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (2, (2,), (1,), ())
-    assert kind_of(nobody, after) is Election.CLEAN
+    assert kind_of(leaderless, after) is Election.CLEAN
 
 
-def test_an_isr_that_is_large_enough_again_clears_the_elr() -> None:
+def test_isr_at_the_minimum_clears_the_elr() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1,), elr=(2,))
     after = elections.with_isr(record, (3, 1), 2)
     assert after is not None
@@ -76,39 +76,39 @@ def test_an_isr_that_is_large_enough_again_clears_the_elr() -> None:
     assert (after.leader_epoch, after.partition_epoch) == (0, 1)
 
 
-def test_a_lowered_minimum_clears_the_elr_too() -> None:
+def test_lowered_minimum_clears_the_elr() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1,), elr=(2,))
     after = adapt(record, 1, 2, 3, rules=Rules(min_isr=1))
     assert (after.isr, after.elr) == ((1,), ())
 
 
-def test_a_leader_that_shrinks_below_the_minimum_keeps_the_others_eligible() -> None:
+def test_leader_that_shrinks_below_the_minimum_keeps_the_rest_eligible() -> None:
     after = elections.with_isr(RECORD, (1,), 2)
     assert after is not None
     assert (after.isr, after.elr) == ((1,), (2, 3))
     assert elections.with_isr(RECORD, (3, 2, 1), 2) is None
 
 
-def test_a_leader_that_reaches_nobody_is_replaced_and_left_behind() -> None:
+def test_leader_that_reaches_no_follower_is_replaced_and_leaves_the_isr() -> None:
     after = connect(RECORD, cut((1, 2), (1, 3)))
     assert after is not None
     assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
     assert (after.leader_epoch, after.partition_epoch) == (1, 1)
     assert kind_of(RECORD, after) is Election.CLEAN
     assert connect(after, cut((1, 2), (1, 3))) is None
-    assert connect(after, {}) is None, "nobody is handed anything because a cut has ended"
+    assert connect(after, {}) is None, "a repaired cut moves no leader"
 
 
-def test_a_leader_that_reaches_enough_stays() -> None:
+def test_leader_that_reaches_enough_replicas_stays() -> None:
     assert connect(RECORD, cut((1, 2))) is None
     assert connect(RECORD, cut((2, 3))) is None
     five = initial_record((1, 2, 3, 4, 5))
     assert connect(five, cut((1, 2), (1, 3)), Rules(min_isr=3)) is None
-    assert connect(initial_record((1, 2)), cut((1, 2))) is None, "nobody else could do more"
+    assert connect(initial_record((1, 2)), cut((1, 2))) is None, "no other replica could do more"
     assert connect(RECORD, cut((1, 2), (1, 3), (2, 3))) is None
 
 
-def test_who_reaches_most_of_those_in_sync_leads() -> None:
+def test_replica_that_reaches_most_in_sync_replicas_leads() -> None:
     five = initial_record((1, 2, 3, 4, 5))
     cuts = cut((1, 2), (1, 3), (1, 4), (2, 3))
     after = connect(five, cuts, Rules(min_isr=3))
@@ -116,10 +116,10 @@ def test_who_reaches_most_of_those_in_sync_leads() -> None:
     assert (after.leader, after.isr) == (5, (1, 2, 3, 4, 5))
     after = connect(replace(five, isr=(1, 2, 3)), cut((1, 2), (1, 3), (1, 4)), Rules(min_isr=3))
     assert after is not None
-    assert (after.leader, after.isr, after.elr) == (2, (2, 3), (1,)), "others catch up with it"
+    assert (after.leader, after.isr, after.elr) == (2, (2, 3), (1,)), "the rest catch up with it"
 
 
-def test_a_majority_is_better_than_what_min_insync_replicas_asks_for() -> None:
+def test_majority_is_required_even_if_min_insync_replicas_is_lower() -> None:
     alone = Rules(min_isr=1)
     after = connect(RECORD, cut((1, 2), (1, 3)), alone)
     assert after is not None
@@ -128,7 +128,7 @@ def test_a_majority_is_better_than_what_min_insync_replicas_asks_for() -> None:
     assert connect(four, cut((1, 3), (1, 4), (2, 3), (2, 4)), Rules(min_isr=2)) is None
 
 
-def test_who_follows_a_dead_leader_reaches_most_and_leaves_the_others_behind() -> None:
+def test_successor_of_a_dead_leader_reaches_most_and_drops_the_rest() -> None:
     five = initial_record((1, 2, 3, 4, 5))
     after = elections.adapt(five, up(2, 3, 4, 5), Rules(min_isr=3), cut((2, 3), (3, 4), (2, 5)))
     assert after is not None
@@ -136,14 +136,14 @@ def test_who_follows_a_dead_leader_reaches_most_and_leaves_the_others_behind() -
     assert kind_of(five, after) is Election.CLEAN
 
 
-def test_an_eligible_replica_takes_over_from_a_leader_that_reaches_nobody() -> None:
+def test_eligible_replica_succeeds_a_leader_that_reaches_no_follower() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1,), elr=(2, 3))
     after = connect(record, cut((1, 2), (1, 3)))
     assert after is not None
     assert (after.leader, after.isr, after.elr) == (2, (2,), (1, 3))
 
 
-def test_who_lacks_committed_records_or_leaves_does_not_take_over() -> None:
+def test_replica_without_committed_records_or_draining_does_not_succeed() -> None:
     cuts = cut((1, 2), (1, 3))
     assert connect(replace(RECORD, isr=(1,)), cuts) is None
     after = elections.adapt(RECORD, up(1, 2, 3, draining=(2,)), RULES, cuts)
@@ -152,12 +152,12 @@ def test_who_lacks_committed_records_or_leaves_does_not_take_over() -> None:
     assert elections.adapt(RECORD, up(1, 2, 3, draining=(2, 3)), RULES, cuts) is None
 
 
-def test_a_proposal_without_its_leader_is_a_bug() -> None:
+def test_isr_proposal_without_the_leader_is_an_assertion_error() -> None:
     with pytest.raises(AssertionError):
         elections.with_isr(RECORD, (2, 3), 2)
 
 
-def test_fewer_replicas_than_the_minimum_are_enough() -> None:
+def test_effective_min_isr_is_bounded_by_the_replica_count() -> None:
     assert elections.effective_min_isr(3, initial_record((1, 2))) == 2
     assert elections.effective_min_isr(1, RECORD) == 1
     moving = PartitionRecord(replicas=(2, 1), leader=1, isr=(1,), adding=(2,), removing=(1,))
@@ -167,13 +167,13 @@ def test_fewer_replicas_than_the_minimum_are_enough() -> None:
 # Draining.
 
 
-def test_a_draining_leader_hands_over_and_stays_in_sync() -> None:
+def test_draining_leader_hands_over_and_stays_in_sync() -> None:
     after = elections.adapt(RECORD, up(1, 2, 3, draining=(1,)), RULES)
     assert after is not None
     assert (after.leader, after.isr) == (2, (1, 2, 3))
 
 
-def test_a_draining_leader_goes_on_when_nobody_else_is_in_sync() -> None:
+def test_draining_leader_stays_when_no_other_replica_is_in_sync() -> None:
     record = replace(RECORD, isr=(1,), elr=(2,))
     assert elections.adapt(record, up(1, 2, 3, draining=(1,)), RULES) is None
 
@@ -181,15 +181,15 @@ def test_a_draining_leader_goes_on_when_nobody_else_is_in_sync() -> None:
 # Unclean.
 
 
-def test_nobody_else_leads_unless_unclean_elections_are_allowed() -> None:
-    nobody = adapt(replace(RECORD, isr=(1,)), 2, 3)
-    assert nobody.leader == NO_LEADER
-    after = adapt(nobody, 2, 3, rules=Rules(min_isr=1, unclean=True))
+def test_out_of_sync_replica_leads_only_if_unclean_elections_are_allowed() -> None:
+    leaderless = adapt(replace(RECORD, isr=(1,)), 2, 3)
+    assert leaderless.leader == NO_LEADER
+    after = adapt(leaderless, 2, 3, rules=Rules(min_isr=1, unclean=True))
     assert (after.leader, after.isr, after.elr, after.is_recovering) == (2, (2,), (), True)
-    assert kind_of(nobody, after) is Election.UNCLEAN
+    assert kind_of(leaderless, after) is Election.UNCLEAN
 
 
-def test_a_recovering_partition_is_whole_again_with_all_its_replicas() -> None:
+def test_recovering_partition_is_whole_once_all_replicas_are_in_sync() -> None:
     record = replace(RECORD, isr=(1,), is_recovering=True)
     two = elections.with_isr(record, (1, 2), 2)
     assert two is not None
@@ -199,7 +199,7 @@ def test_a_recovering_partition_is_whole_again_with_all_its_replicas() -> None:
     assert not all_three.is_recovering
 
 
-def test_the_only_last_known_leader_may_lead_when_nothing_better_can_return() -> None:
+def test_only_last_known_leader_leads_when_no_better_replica_can_return() -> None:
     lost = PartitionRecord(replicas=(1, 2), leader=NO_LEADER, isr=(), last_known_elr=(1,))
     assert adapt(lost, 2) is lost
     after = adapt(lost, 1, 2)
@@ -210,7 +210,7 @@ def test_the_only_last_known_leader_may_lead_when_nothing_better_can_return() ->
 # Preferred.
 
 
-def test_the_preferred_replica_leads_when_it_is_in_sync_and_willing() -> None:
+def test_preferred_replica_leads_when_in_sync_and_not_draining() -> None:
     away = replace(RECORD, leader=2)
     after = elections.prefer(away, up(1, 2, 3))
     assert after is not None
@@ -231,7 +231,7 @@ def after_unclean_restart(
     return elections.after_unclean_restart(record, 1, up(*others), rules, is_empty=is_empty)
 
 
-def test_a_node_that_returns_uncleanly_leaves_the_isr_and_leads_no_longer() -> None:
+def test_unclean_restart_leaves_the_isr_and_leadership() -> None:
     after = after_unclean_restart(RECORD, 2, 3)
     assert after is not None
     assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
@@ -241,7 +241,7 @@ def test_a_node_that_returns_uncleanly_leaves_the_isr_and_leads_no_longer() -> N
     assert (after.isr, after.elr) == ((2,), (3,))
 
 
-def test_what_is_on_disk_stays_eligible_below_the_minimum() -> None:
+def test_synced_replica_stays_eligible_below_the_minimum() -> None:
     eligible = replace(RECORD, leader=2, isr=(2,), elr=(1, 3))
     assert after_unclean_restart(eligible, 2, 3) is None
     pair = replace(RECORD, leader=2, isr=(1, 2))
@@ -250,7 +250,7 @@ def test_what_is_on_disk_stays_eligible_below_the_minimum() -> None:
     assert (after.leader, after.isr, after.elr) == (2, (2,), (1,))
 
 
-def test_what_is_on_disk_needs_no_second_copy_to_lead_again() -> None:
+def test_only_synced_replica_leads_again_after_an_unclean_restart() -> None:
     assert after_unclean_restart(initial_record((1,))) is None
     alone = adapt(initial_record((1, 2)))
     assert (alone.isr, alone.elr) == ((), (1, 2))
@@ -261,7 +261,7 @@ def test_what_is_on_disk_needs_no_second_copy_to_lead_again() -> None:
     assert (unseen.leader, unseen.leader_epoch, unseen.isr) == (NO_LEADER, 1, (1, 2))
 
 
-def test_what_was_only_in_the_page_cache_makes_a_last_known_leader() -> None:
+def test_page_cache_replica_becomes_last_known_leader_after_an_unclean_restart() -> None:
     after = after_unclean_restart(initial_record((1,)), is_durable=False)
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), (1,))
@@ -270,7 +270,7 @@ def test_what_was_only_in_the_page_cache_makes_a_last_known_leader() -> None:
     assert (again.leader, again.leader_epoch, again.is_recovering) == (1, 2, False)
 
 
-def test_the_last_eligible_replica_of_all_is_the_last_known_leader() -> None:
+def test_last_eligible_replica_becomes_the_last_known_leader() -> None:
     """The one that led last was moved away meanwhile."""
     last = PartitionRecord((1,), NO_LEADER, (), elr=(1,))
     after = after_unclean_restart(last, 2, is_durable=False)
@@ -278,14 +278,14 @@ def test_the_last_eligible_replica_of_all_is_the_last_known_leader() -> None:
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), (1,))
 
 
-def test_an_empty_disk_is_no_last_known_leader() -> None:
+def test_empty_disk_does_not_make_a_last_known_leader() -> None:
     after = after_unclean_restart(initial_record((1,)), is_empty=True)
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), ())
     assert elections.adapt(after, up(1), RULES) is None
 
 
-def test_a_damaged_copy_leaves_everything() -> None:
+def test_damaged_replica_leaves_isr_and_elr() -> None:
     after = elections.without(RECORD, 1, up(1, 2, 3), RULES)
     assert after is not None
     assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
@@ -294,7 +294,7 @@ def test_a_damaged_copy_leaves_everything() -> None:
     assert (follower.isr, follower.elr) == ((1, 2), ())
 
 
-def test_the_rules_come_from_the_topic() -> None:
+def test_election_rules_come_from_the_topic_config() -> None:
     configs = BrokerConfigs({"min.insync.replicas": "2"})
     assert elections.rules_from(resolve_topic({}, configs)) == Rules(2, False, True)
     own = {"unclean.leader.election.enable": "true", "flush.policy": "page-cache"}

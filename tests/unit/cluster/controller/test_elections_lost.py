@@ -34,7 +34,7 @@ def up(*nodes: int) -> dict[int, BrokerRecord]:
         replace(WHOLE, isr=(1,)),
     ],
 )
-def test_a_lost_replica_leaves_wherever_it_counts(record: PartitionRecord) -> None:
+def test_lost_replica_leaves_isr_elr_and_leadership(record: PartitionRecord) -> None:
     assert must_leave(record, 1)
     after = without(record, 1, up(1, 2, 3), RULES)
     assert after is not None
@@ -42,15 +42,15 @@ def test_a_lost_replica_leaves_wherever_it_counts(record: PartitionRecord) -> No
     assert not must_leave(after, 1)
 
 
-def test_a_lost_replica_that_nobody_counts_on_has_nothing_to_leave() -> None:
+def test_lost_replica_outside_the_isr_has_nothing_to_leave() -> None:
     assert not must_leave(replace(WHOLE, leader=2, isr=(2, 3)), 1)
 
 
-def test_the_only_replica_there_is_stays() -> None:
+def test_only_replica_does_not_leave() -> None:
     assert not must_leave(PartitionRecord((1,), 1, (1,)), 1)
 
 
-def test_the_choice_of_an_unclean_election_stays() -> None:
+def test_leader_chosen_by_an_unclean_election_stays() -> None:
     """Two lost replicas would otherwise elect each other for ever."""
     chosen = without(replace(WHOLE, isr=(1,)), 1, up(1, 2), UNCLEAN)
     assert chosen is not None
@@ -58,7 +58,7 @@ def test_the_choice_of_an_unclean_election_stays() -> None:
     assert not must_leave(chosen, 2)
 
 
-def test_the_choice_of_an_unclean_election_leaves_to_one_that_has_followed_it() -> None:
+def test_leader_chosen_by_an_unclean_election_leaves_once_another_has_followed() -> None:
     chosen = elect_uncleanly(3)
     assert not must_leave(chosen, 3)
     assert is_possible(chosen, 3)
@@ -70,8 +70,8 @@ def test_the_choice_of_an_unclean_election_leaves_to_one_that_has_followed_it() 
 
 
 def elect_uncleanly(node: int) -> PartitionRecord:
-    nobody = replace(WHOLE, leader=NO_LEADER, isr=(), leader_epoch=7)
-    return changed(adapt(nobody, up(node), UNCLEAN))
+    leaderless = replace(WHOLE, leader=NO_LEADER, isr=(), leader_epoch=7)
+    return changed(adapt(leaderless, up(node), UNCLEAN))
 
 
 def changed(after: PartitionRecord | None) -> PartitionRecord:
@@ -79,7 +79,7 @@ def changed(after: PartitionRecord | None) -> PartitionRecord:
     return after
 
 
-def test_a_replica_goes_back_only_to_follow_an_unclean_election() -> None:
+def test_replica_truncates_only_to_follow_an_unclean_election() -> None:
     chosen = elect_uncleanly(3)
     assert (chosen.leader, chosen.is_recovering, chosen.unreconciled) == (3, True, (1, 2))
     assert chosen.unclean_epoch == chosen.leader_epoch == 8
@@ -88,8 +88,8 @@ def test_a_replica_goes_back_only_to_follow_an_unclean_election() -> None:
     assert not may_go_back(chosen, 3, 7), "it is that leader"
 
 
-def test_a_replica_that_was_in_sync_since_the_unclean_election_never_goes_back() -> None:
-    """Replica 2 never returns: the others are whole without it."""
+def test_replica_in_sync_since_the_unclean_election_never_truncates() -> None:
+    """Replica 2 never returns: replicas 1 and 3 are whole without it."""
     joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
     alone = changed(adapt(joined, up(3), RULES))
     later = changed(adapt(alone, up(1, 3), RULES) or alone)
@@ -103,13 +103,13 @@ def test_a_replica_that_was_in_sync_since_the_unclean_election_never_goes_back()
     assert not may_go_back(whole, 2, 7)
 
 
-def test_a_partition_is_whole_once_the_replica_that_is_gone_was_moved_away() -> None:
+def test_partition_is_whole_once_the_missing_replica_was_moved_away() -> None:
     joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
     moved = changed(reassignment.begin(joined, (1, 3), up(1, 3), RULES))
     assert (moved.replicas, moved.is_recovering, moved.unreconciled) == ((1, 3), False, ())
 
 
-def test_an_older_copy_may_be_from_before_an_unclean_election() -> None:
+def test_older_copy_may_predate_an_unclean_election() -> None:
     joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
     old = changed(after_unclean_restart(joined, 1, up(3), RULES, is_empty=True))
     assert old.unreconciled == (1, 2)
@@ -125,14 +125,14 @@ def test_an_older_copy_may_be_from_before_an_unclean_election() -> None:
     assert not clean.is_recovering, "there was no unclean election"
 
 
-def test_a_clean_election_lets_nobody_go_back() -> None:
+def test_clean_election_allows_no_truncation_below_the_high_watermark() -> None:
     after = adapt(WHOLE, up(2, 3), RULES)
     assert after is not None
     assert not any(may_go_back(after, node, 0) for node in (1, 2, 3))
 
 
 @pytest.mark.parametrize("unclean_epoch", [-1, 4])
-def test_of_an_older_versions_record_those_that_are_not_in_sync_may_go_back(
+def test_older_record_allows_truncation_of_replicas_out_of_sync(
     unclean_epoch: int,
 ) -> None:
     """Older versions name no replica, and the oldest no epoch."""

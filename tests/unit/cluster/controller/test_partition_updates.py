@@ -42,7 +42,7 @@ async def image_of(store: SimStore) -> Image:
 
 
 def lead(record: PartitionRecord) -> PartitionRecord | None:
-    """What all tests wish for: that node 2 leads."""
+    """The update that all tests request: node 2 leads."""
     if record.leader == 2:
         return None
     return replace(
@@ -53,7 +53,9 @@ def lead(record: PartitionRecord) -> PartitionRecord | None:
     )
 
 
-def wishes(image: Image, decide: partition_updates.UpdateFunction = lead) -> list[PartitionUpdate]:
+def updates_of(
+    image: Image, decide: partition_updates.UpdateFunction = lead
+) -> list[PartitionUpdate]:
     return [
         PartitionUpdate(topic, index, decide)
         for topic in image.topics.values()
@@ -62,37 +64,39 @@ def wishes(image: Image, decide: partition_updates.UpdateFunction = lead) -> lis
 
 
 @run_with(on_store)
-async def test_many_changes_take_few_transactions(etcd: SimEtcd, store: SimStore) -> None:
+async def test_many_updates_take_few_transactions(etcd: SimEtcd, store: SimStore) -> None:
     await create(store, 500)
     before = etcd.space.revision
-    outcomes = await partition_updates.apply(store, wishes(await image_of(store)))
+    outcomes = await partition_updates.apply(store, updates_of(await image_of(store)))
     assert all(isinstance(outcome, Changed) for outcome in outcomes)
     assert etcd.space.revision - before <= 5
     image = await image_of(store)
     assert {record.leader for record in image.topics["t"].partitions} == {2}
     # A second time there are keys of their own to expect, and nothing to do.
-    assert await partition_updates.apply(store, wishes(image)) == [None] * 500
+    assert await partition_updates.apply(store, updates_of(image)) == [None] * 500
 
 
 @run_with(on_store)
-async def test_many_topics_with_their_guards_fit_as_well(etcd: SimEtcd, store: SimStore) -> None:
+async def test_updates_of_many_topics_with_their_guards_fit_in_transactions(
+    etcd: SimEtcd, store: SimStore
+) -> None:
     for number in range(200):
         await create(store, 1, f"t{number}", TopicId(bytes([7, number]) * 8))
     outcomes = await partition_updates.apply(
-        store, wishes(await image_of(store)), [Expect("/seat", 0)]
+        store, updates_of(await image_of(store)), [Expect("/controller-key", 0)]
     )
     assert all(isinstance(outcome, Changed) for outcome in outcomes)
 
 
 @run_with(on_store)
-async def test_one_partition_that_changed_does_not_stop_the_others(
+async def test_concurrent_change_of_one_partition_does_not_block_the_rest(
     etcd: SimEtcd, store: SimStore
 ) -> None:
     await create(store, 50)
     stale = await image_of(store)
     shrunk = replace(initial_record((1, 2, 3)), isr=(1, 2), partition_epoch=1)
     await store.commit([], [Put(store_keys.partition_key(TOPIC, 7), store_keys.encode(shrunk))])
-    outcomes = await partition_updates.apply(store, wishes(stale))
+    outcomes = await partition_updates.apply(store, updates_of(stale))
     assert all(isinstance(outcome, Changed) for outcome in outcomes)
     record = (await image_of(store)).topics["t"].partitions[7]
     # Decided again from what was there, not written over it.
@@ -100,25 +104,23 @@ async def test_one_partition_that_changed_does_not_stop_the_others(
 
 
 @run_with(on_store)
-async def test_a_topic_that_was_deleted_meanwhile_gets_no_keys(
-    etcd: SimEtcd, store: SimStore
-) -> None:
+async def test_deleted_topic_gets_no_partition_keys(etcd: SimEtcd, store: SimStore) -> None:
     await create(store, 5)
     stale = await image_of(store)
     await store.commit([], [Delete(store_keys.topic_key("t"))])
-    outcomes = await partition_updates.apply(store, wishes(stale))
+    outcomes = await partition_updates.apply(store, updates_of(stale))
     assert all(
         isinstance(outcome, Refused) and outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for outcome in outcomes
     )
     await create(store, 5, topic_id=TopicId(bytes([8]) * 16))
-    outcomes = await partition_updates.apply(store, wishes(stale))
+    outcomes = await partition_updates.apply(store, updates_of(stale))
     assert all(isinstance(outcome, Refused) for outcome in outcomes)
     assert (await store.range(store_keys.PARTITIONS))[1] == []
 
 
 @run_with(on_store)
-async def test_a_wish_may_be_refused_alone(etcd: SimEtcd, store: SimStore) -> None:
+async def test_one_refused_update_does_not_affect_the_rest(etcd: SimEtcd, store: SimStore) -> None:
     await create(store, 2)
     image = await image_of(store)
 
@@ -135,25 +137,27 @@ async def test_a_wish_may_be_refused_alone(etcd: SimEtcd, store: SimStore) -> No
 
 
 @run_with(on_store)
-async def test_a_lost_seat_changes_nothing_and_says_so(etcd: SimEtcd, store: SimStore) -> None:
+async def test_updates_of_a_deposed_controller_are_refused(etcd: SimEtcd, store: SimStore) -> None:
     await create(store, 300)
     image = await image_of(store)
-    seat = await store.commit([], [Put("/seat", b"1")])
-    assert seat is not None
-    await store.commit([], [Put("/seat", b"2")])
+    controller = await store.commit([], [Put("/controller-key", b"1")])
+    assert controller is not None
+    await store.commit([], [Put("/controller-key", b"2")])
     with pytest.raises(ControllerLost):
-        await partition_updates.apply(store, wishes(image), [Expect("/seat", seat)])
+        await partition_updates.apply(
+            store, updates_of(image), [Expect("/controller-key", controller)]
+        )
     assert (await image_of(store)).topics["t"].changed == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_unknown_results_are_looked_up_before_they_are_asked_for_again(seed: int) -> None:
+def test_unknown_results_are_looked_up_before_a_retry(seed: int) -> None:
     async def work(etcd: SimEtcd, store: SimStore) -> None:
         await create(store, 150)
         etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
         image = await image_of(store)
         while True:
-            outcomes = await partition_updates.apply(store, wishes(image))
+            outcomes = await partition_updates.apply(store, updates_of(image))
             if not any(isinstance(outcome, Refused) for outcome in outcomes):
                 break
             image = await image_of(store)
@@ -180,29 +184,29 @@ class Forgetful(SimStore):
 
 
 @run_with(on_store)
-async def test_what_was_done_without_saying_so_counts_as_done(
+async def test_applied_update_with_an_unknown_result_counts_as_done(
     etcd: SimEtcd, store: SimStore
 ) -> None:
     await create(store, 3)
     image = await image_of(store)
-    outcomes = await partition_updates.apply(Forgetful(etcd), wishes(image))
+    outcomes = await partition_updates.apply(Forgetful(etcd), updates_of(image))
     assert [isinstance(outcome, Changed) for outcome in outcomes] == [True] * 3
     after = (await image_of(store)).topics["t"].partitions
     assert [record.leader_epoch for record in after] == [1] * 3
 
 
 @run_with(on_store)
-async def test_a_store_that_is_down_refuses_in_the_end(etcd: SimEtcd, store: SimStore) -> None:
+async def test_store_outage_ends_as_request_timed_out(etcd: SimEtcd, store: SimStore) -> None:
     await create(store, 1)
     image = await image_of(store)
     etcd.down = True
-    [outcome] = await partition_updates.apply(store, wishes(image))
+    [outcome] = await partition_updates.apply(store, updates_of(image))
     assert isinstance(outcome, Refused)
     assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
 
 
 @run_with(on_store)
-async def test_a_replica_leaves_before_it_throws_its_copy_away(
+async def test_replica_leaves_the_isr_before_its_log_is_discarded(
     etcd: SimEtcd, store: SimStore
 ) -> None:
     await create(store, 1)

@@ -1,4 +1,4 @@
-"""Where replicas go: spread, on different racks, never twice on one broker."""
+"""Replica placement: spread, on different racks, never twice on one broker."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ def brokers(racks: list[str | None]) -> dict[int, BrokerRecord]:
     return {node: BrokerRecord(node, "h", 1, rack=rack) for node, rack in enumerate(racks)}
 
 
-def test_one_broker_holds_everything() -> None:
+def test_one_broker_holds_all_replicas() -> None:
     assert place(brokers([None]), 3, 1) == (PartitionRecord(replicas=(0,), leader=0, isr=(0,)),) * 3
 
 
@@ -35,13 +35,13 @@ def test_more_replicas_than_brokers_are_refused() -> None:
     assert "only 2 broker(s)" in str(refused.value)
 
 
-def test_a_draining_broker_gets_nothing_new() -> None:
+def test_draining_broker_gets_no_new_replicas() -> None:
     cluster = brokers([None, None])
     cluster[0] = BrokerRecord(0, "h", 1, is_draining=True)
     assert {record.leader for record in place(cluster, 4, 1)} == {1}
 
 
-def test_neighbours_in_the_ring_stand_in_different_racks() -> None:
+def test_neighbours_in_the_ring_are_in_different_racks() -> None:
     ring = alternate_racks(brokers(["a", "a", "b", "b", "c", "c"]))
     assert ring == [0, 2, 4, 1, 3, 5]
 
@@ -52,7 +52,7 @@ def test_neighbours_in_the_ring_stand_in_different_racks() -> None:
     st.integers(0, 2**32),
     st.data(),
 )
-def test_placement_spreads(
+def test_placement_spreads_replicas_and_leaders_evenly(
     racks: list[str | None], count: int, start: int, data: st.DataObject
 ) -> None:
     cluster = brokers(racks)
@@ -68,19 +68,19 @@ def test_placement_spreads(
     assert most - least <= 1
 
 
-def test_replicas_stand_in_different_racks_when_racks_are_even() -> None:
+def test_replicas_are_in_different_racks_when_racks_are_even() -> None:
     cluster = brokers(["a", "b", "c"] * 3)
     for record in place(cluster, 9, 3):
         assert len({cluster[node].rack for node in record.replicas}) == 3
 
 
-def test_growing_goes_on_where_the_topic_stopped() -> None:
+def test_added_partitions_continue_the_placement_of_the_topic() -> None:
     cluster = brokers([None] * 3)
     whole = place(cluster, 6, 2, start=1)
     assert place(cluster, 2, 2, first=4, start=1) == whole[4:]
 
 
-def test_only_live_replicas_are_in_sync_at_birth() -> None:
+def test_only_live_replicas_are_in_sync_initially() -> None:
     record = initial_record([3, 1, 2], live=[1, 2])
     assert (record.leader, record.isr, record.replicas) == (1, (1, 2), (3, 1, 2))
 

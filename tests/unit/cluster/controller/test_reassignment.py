@@ -27,7 +27,7 @@ def code_of(work: Callable[[], object]) -> ErrorCode:
     return refused.value.code
 
 
-def test_a_move_names_the_new_replicas_beside_the_old() -> None:
+def test_reassignment_lists_new_replicas_beside_the_old() -> None:
     moving = begin(RECORD, 4, 2, 5)
     assert moving.replicas == (4, 2, 5, 1, 3)
     assert (moving.adding, moving.removing) == ((4, 5), (1, 3))
@@ -38,13 +38,13 @@ def test_a_move_names_the_new_replicas_beside_the_old() -> None:
     assert set(reassignment.origin_of(moving)) == {1, 2, 3}
 
 
-def test_a_move_to_where_it_is_changes_nothing() -> None:
+def test_reassignment_to_the_current_replicas_changes_nothing() -> None:
     assert begin(RECORD, 1, 2, 3) is RECORD
     moving = begin(RECORD, 4, 2, 5)
     assert begin(moving, 4, 2, 5) is moving
 
 
-def test_a_move_ends_when_every_new_replica_is_in_sync() -> None:
+def test_reassignment_ends_when_every_new_replica_is_in_sync() -> None:
     moving = begin(RECORD, 4, 2, 5)
     assert reassignment.finish(moving, UP, RULES) is None
     one = replace(moving, isr=(1, 2, 3, 4))
@@ -61,14 +61,14 @@ def test_a_move_ends_when_every_new_replica_is_in_sync() -> None:
     assert (after.leader, after.leader_epoch, after.partition_epoch) == (4, 1, 8)
 
 
-def test_a_leader_that_stays_goes_on() -> None:
+def test_leader_that_stays_a_replica_keeps_its_epoch() -> None:
     moving = begin(RECORD, 1, 2, 4)
     after = reassignment.finish(replace(moving, isr=(1, 2, 3, 4)), UP, RULES)
     assert after is not None
     assert (after.leader, after.leader_epoch) == (1, 0)
 
 
-def test_nothing_leaves_while_the_target_has_too_few_in_sync() -> None:
+def test_replicas_stay_while_the_target_has_too_few_in_sync() -> None:
     moving = begin(RECORD, 4, 5)
     moving = begin(replace(moving, isr=(1, 2, 3)), 4, 2)
     # The new one is in sync, but the one that stays has fallen behind.
@@ -77,7 +77,7 @@ def test_nothing_leaves_while_the_target_has_too_few_in_sync() -> None:
     assert reassignment.finish(behind, UP, Rules(min_isr=1)) is not None
 
 
-def test_a_replica_that_is_down_may_stay_but_not_come() -> None:
+def test_offline_replica_may_stay_but_not_be_added() -> None:
     without_three = {node: UP[node] for node in (1, 2, 4)}
     after = reassignment.begin(RECORD, (1, 3, 4), without_three, RULES)
     assert after is not None
@@ -88,26 +88,26 @@ def test_a_replica_that_is_down_may_stay_but_not_come() -> None:
     )
 
 
-def test_fewer_replicas_are_done_at_once() -> None:
+def test_smaller_replica_set_applies_at_once() -> None:
     after = begin(RECORD, 2)
     assert (after.replicas, after.isr, after.leader, after.leader_epoch) == ((2,), (2,), 2, 1)
     assert not reassignment.is_moving(after)
     assert after.partition_epoch == 1
 
 
-def test_another_order_is_done_at_once_and_moves_no_leader() -> None:
+def test_reordered_replicas_apply_at_once_without_moving_the_leader() -> None:
     after = begin(RECORD, 3, 1, 2)
     assert (after.replicas, after.leader, after.adding, after.removing) == ((3, 1, 2), 1, (), ())
 
 
-def test_more_replicas_wait_for_the_new_ones() -> None:
+def test_larger_replica_set_waits_for_the_new_replicas() -> None:
     moving = begin(initial_record((1,)), 1, 2, 3)
     assert (moving.replicas, moving.adding, moving.removing) == ((1, 2, 3), (2, 3), ())
-    # The copies that do not exist yet stop nobody from writing.
+    # Replicas that do not exist yet do not block writes.
     assert moving.elr == ()
 
 
-def test_a_new_target_replaces_the_old_one() -> None:
+def test_new_target_replaces_the_previous_one() -> None:
     moving = replace(begin(RECORD, 4, 2, 3), isr=(1, 2, 3, 4), elr=())
     other = begin(moving, 5, 2, 3)
     assert other.replicas == (5, 2, 3, 1)
@@ -115,7 +115,7 @@ def test_a_new_target_replaces_the_old_one() -> None:
     assert other.isr == (1, 2, 3)
 
 
-def test_cancelling_goes_back() -> None:
+def test_cancellation_restores_the_original_replicas() -> None:
     moving = replace(begin(RECORD, 4, 2, 5), isr=(1, 2, 3, 4))
     after = reassignment.cancel(moving, UP, RULES)
     assert set(after.replicas) == {1, 2, 3}
@@ -125,7 +125,7 @@ def test_cancelling_goes_back() -> None:
     assert code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_cancelling_does_not_take_the_only_leader_away() -> None:
+def test_cancellation_that_would_remove_the_only_leader_is_refused() -> None:
     moving = PartitionRecord(replicas=(2, 1), leader=2, isr=(2,), adding=(2,), removing=(1,))
     code = code_of(lambda: reassignment.cancel(moving, UP, RULES))
     assert code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -134,12 +134,12 @@ def test_cancelling_does_not_take_the_only_leader_away() -> None:
 
 
 @pytest.mark.parametrize("target", [(), (1, 1), (1, 9), (-1,)])
-def test_an_impossible_target_is_refused(target: tuple[int, ...]) -> None:
+def test_invalid_target_is_refused(target: tuple[int, ...]) -> None:
     code = code_of(lambda: reassignment.begin(RECORD, target, UP, RULES))
     assert code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_the_factor_is_kept_when_asked_for() -> None:
+def test_replication_factor_is_kept_on_request() -> None:
     code = code_of(lambda: begin(RECORD, 1, 2, keep_factor=True))
     assert code is ErrorCode.INVALID_REPLICATION_FACTOR
     begin(RECORD, 1, 2, 4, keep_factor=True)

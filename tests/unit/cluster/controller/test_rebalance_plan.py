@@ -31,7 +31,7 @@ def loads(layout: "Layout[tuple[str, int]]") -> Counter[int]:
     return Counter(node for replicas in layout.values() for node in replicas)
 
 
-def test_a_node_that_leaves_is_replaced_where_it_stood() -> None:
+def test_evacuated_node_is_replaced_at_its_position() -> None:
     layout = {("t", 0): (1, 2, 3), ("t", 1): (2, 3, 4), ("u", 0): (3, 1, 4)}
     plan = rebalance_plan.evacuate(layout, dict.fromkeys((1, 2, 3, 4, 5)), {3})
     assert set(plan) == set(layout)
@@ -41,13 +41,13 @@ def test_a_node_that_leaves_is_replaced_where_it_stood() -> None:
         assert replicas.index(next(n for n in replicas if n not in before)) == before.index(3)
 
 
-def test_a_replica_goes_to_a_rack_that_is_not_used_yet() -> None:
+def test_replica_moves_to_an_unused_rack() -> None:
     racks = {1: "a", 2: "b", 3: "c", 4: "b", 5: "c"}
     plan = rebalance_plan.evacuate({("t", 0): (1, 2, 3)}, racks, {3})
     assert plan == {("t", 0): (1, 2, 5)}
 
 
-def test_an_evacuation_without_room_is_refused() -> None:
+def test_evacuation_without_enough_brokers_is_refused() -> None:
     with pytest.raises(Refused, match="only 2 broker") as refused:
         rebalance_plan.evacuate({("t", 0): (1, 2, 3)}, dict.fromkeys((1, 2, 3)), {3})
     assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -65,7 +65,7 @@ def test_new_nodes_get_their_share_and_little_else_moves() -> None:
     assert moved <= counts[4] + counts[5]
 
 
-def test_what_is_even_stays_where_it_is() -> None:
+def test_balanced_layout_is_unchanged() -> None:
     layout = layout_of(30, 3, 2)
     assert rebalance_plan.spread(layout, dict.fromkeys((1, 2, 3))) == {}
 
@@ -78,7 +78,7 @@ def test_leaders_are_spread_without_moving_data() -> None:
     assert Counter(replicas[0] for replicas in after.values()) == {1: 3, 2: 3, 3: 3}
 
 
-def test_a_factor_grows_on_the_best_nodes_and_shrinks_from_the_end() -> None:
+def test_resize_adds_on_the_best_nodes_and_removes_from_the_end() -> None:
     racks = {1: "a", 2: "a", 3: "b"}
     plan = rebalance_plan.resize({("t", 0): (1,), ("t", 1): (3,)}, racks, 2)
     assert plan == {("t", 0): (1, 3), ("t", 1): (3, 2)}

@@ -21,7 +21,7 @@ Test = Callable[["World"], Awaitable[None]]
 
 
 class World:
-    """Three registered nodes; whoever asks is concerned while node 2 is registered."""
+    """Three registered nodes; a request is affected while node 2 is registered."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.store = SimStore(SimEtcd(loop.seed))
@@ -35,7 +35,7 @@ class World:
         )
 
     async def ask(self) -> float:
-        """How long it took until there was an answer."""
+        """Seconds until the request is answered."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         await self.losses.wait_until_decided(self._names_2)
@@ -62,18 +62,18 @@ def in_world(test: Test) -> None:
 
 
 @run_with(in_world)
-async def test_nobody_waits_while_no_node_is_lost(world: World) -> None:
+async def test_request_does_not_wait_while_all_nodes_are_up(world: World) -> None:
     assert await world.ask() == 0
 
 
 @run_with(in_world)
-async def test_who_is_not_concerned_does_not_wait(world: World) -> None:
+async def test_request_of_other_partitions_does_not_wait(world: World) -> None:
     world.losses.record_failure(3)
     assert await world.ask() == 0
 
 
 @run_with(in_world)
-async def test_who_is_concerned_waits_until_the_image_shows_a_successor(world: World) -> None:
+async def test_affected_request_waits_until_the_image_shows_a_new_leader(world: World) -> None:
     world.losses.record_failure(2)
     asking = asyncio.ensure_future(world.ask())
     await asyncio.sleep(0.1)
@@ -87,7 +87,7 @@ async def test_who_is_concerned_waits_until_the_image_shows_a_successor(world: W
 
 
 @run_with(in_world)
-async def test_who_is_concerned_waits_no_longer_than_the_patience_lasts(world: World) -> None:
+async def test_affected_request_waits_at_most_the_limit_once_per_failure(world: World) -> None:
     world.losses.record_failure(2)
     assert abs(await world.ask() - WAIT_SECONDS_MAX) < 0.01
     assert await world.ask() == 0
@@ -96,7 +96,7 @@ async def test_who_is_concerned_waits_no_longer_than_the_patience_lasts(world: W
 
 
 @run_with(in_world)
-async def test_a_node_that_is_linked_again_is_not_waited_for(world: World) -> None:
+async def test_recovered_node_ends_the_wait(world: World) -> None:
     world.losses.record_failure(2)
     asking = asyncio.ensure_future(world.ask())
     await asyncio.sleep(0.1)
@@ -107,7 +107,7 @@ async def test_a_node_that_is_linked_again_is_not_waited_for(world: World) -> No
 
 
 @run_with(in_world)
-async def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none(world: World) -> None:
+async def test_ended_registration_is_a_failure_and_a_new_one_is_not(world: World) -> None:
     concerned: list[int] = []
 
     def names_3(image: Image, lost: Collection[int]) -> bool:
@@ -125,7 +125,7 @@ async def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none(world: W
 
 
 @run_with(in_world)
-async def test_a_cluster_gets_a_moment_to_notice_and_a_single_node_needs_none(world: World) -> None:
+async def test_failure_detection_waits_in_a_cluster_and_not_on_a_single_node(world: World) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     await world.losses.wait_for_detection()

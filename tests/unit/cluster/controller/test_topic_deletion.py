@@ -53,7 +53,9 @@ async def left(store: SimStore) -> int:
 
 
 @run_with(on_store)
-async def test_the_record_goes_with_the_last_confirmation(etcd: SimEtcd, store: SimStore) -> None:
+async def test_last_confirmation_removes_the_deletion_record(
+    etcd: SimEtcd, store: SimStore
+) -> None:
     await delete(store, 1, 2, states={0: initial_record((1, 2))})
     await topic_deletion.confirm(store, TOPIC, 1)
     found = await note(store)
@@ -69,7 +71,7 @@ async def test_the_record_goes_with_the_last_confirmation(etcd: SimEtcd, store: 
 
 
 @run_with(on_store)
-async def test_a_node_that_has_no_part_of_it_says_nothing(etcd: SimEtcd, store: SimStore) -> None:
+async def test_node_without_a_replica_confirms_nothing(etcd: SimEtcd, store: SimStore) -> None:
     await delete(store, 1, 2)
     before = etcd.space.revision
     await topic_deletion.confirm(store, TOPIC, 3)
@@ -77,7 +79,7 @@ async def test_a_node_that_has_no_part_of_it_says_nothing(etcd: SimEtcd, store: 
 
 
 @run_with(on_store)
-async def test_nodes_that_gave_their_replicas_away_are_not_waited_for(
+async def test_nodes_whose_replicas_moved_away_are_not_waited_for(
     etcd: SimEtcd, store: SimStore
 ) -> None:
     await delete(store, 1, 2, states={0: initial_record((3,)), 1: initial_record((3, 2))})
@@ -87,9 +89,7 @@ async def test_nodes_that_gave_their_replicas_away_are_not_waited_for(
 
 
 @run_with(on_store)
-async def test_a_replica_added_while_the_topic_was_deleted_is_waited_for(
-    etcd: SimEtcd, store: SimStore
-) -> None:
+async def test_replica_added_during_deletion_is_waited_for(etcd: SimEtcd, store: SimStore) -> None:
     await delete(store, 1)
     late = PartitionRecord(replicas=(1, 4), leader=1, isr=(1,), adding=(4,))
     await store.commit([], [Put(store_keys.partition_key(TOPIC, 0), store_keys.encode(late))])
@@ -101,7 +101,7 @@ async def test_a_replica_added_while_the_topic_was_deleted_is_waited_for(
 
 
 @run_with(on_store)
-async def test_the_keys_of_a_large_topic_go_in_several_transactions(
+async def test_keys_of_a_large_topic_are_deleted_in_several_transactions(
     etcd: SimEtcd, store: SimStore
 ) -> None:
     await delete(store, 1, states={index: initial_record((1,)) for index in range(300)}, count=300)
@@ -111,7 +111,7 @@ async def test_the_keys_of_a_large_topic_go_in_several_transactions(
 
 
 @run_with(on_store)
-async def test_a_record_of_an_earlier_version_is_ended_by_whoever_has_the_keys(
+async def test_record_of_an_earlier_version_ends_with_one_confirmation(
     etcd: SimEtcd, store: SimStore
 ) -> None:
     old = store_keys.encode(DeletedRecord("t", 1))
@@ -121,7 +121,7 @@ async def test_a_record_of_an_earlier_version_is_ended_by_whoever_has_the_keys(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_confirmations_at_once_and_unknown_results_end_it_all_the_same(seed: int) -> None:
+def test_concurrent_confirmations_with_unknown_results_complete_the_deletion(seed: int) -> None:
     async def work(etcd: SimEtcd, store: SimStore) -> None:
         await delete(
             store,
@@ -142,7 +142,7 @@ def test_confirmations_at_once_and_unknown_results_end_it_all_the_same(seed: int
                 return
 
         await asyncio.gather(*(remove(node_id) for node_id in (1, 2, 3)))
-        await asyncio.sleep(20)  # What was to land late has landed.
+        await asyncio.sleep(20)  # Late writes have been applied.
         etcd.unknown_ratio = 0.0
         await topic_deletion.finish(store, TOPIC)
         assert await note(store) is None

@@ -11,7 +11,7 @@ from penstock.cluster.metadata.capacity_model import Costs, Load, cpu_of, plan
 TARGET = Load(messages_per_s=100_000, message_bytes=1024)
 
 
-def test_the_target_load_needs_space_before_anything_else() -> None:
+def test_target_load_is_limited_by_disk_space() -> None:
     made = plan(TARGET)
     assert made.why == "disk space"
     stored_gb = 100_000 * 1024 / 1e9 * 86_400 * 7 * 3
@@ -28,31 +28,31 @@ def test_the_target_load_needs_space_before_anything_else() -> None:
         (replace(TARGET, disk_gb=1e6, network_mb_per_s=20), "network"),
     ],
 )
-def test_the_scarcest_resource_decides(load: Load, why: str) -> None:
+def test_scarcest_resource_decides_the_node_count(load: Load, why: str) -> None:
     made = plan(load)
     assert made.why == why
     assert made.nodes >= max(made.wants.values())
 
 
-def test_a_cluster_larger_than_its_replication_can_spare_a_node() -> None:
+def test_larger_cluster_gets_a_spare_node() -> None:
     made = plan(replace(TARGET, disk_gb=1e6, messages_per_s=3e6))
     assert made.nodes == max(made.wants.values()) + 1
 
 
-def test_consumers_follow_from_what_a_message_costs_them() -> None:
+def test_consumer_count_follows_from_the_time_per_message() -> None:
     made = plan(replace(TARGET, consume_ms=7.0))
     assert made.consumers == 1_000
     assert made.partitions >= made.consumers
     assert made.partitions % made.nodes == 0
 
 
-def test_cpu_is_bytes_in_every_role_and_requests() -> None:
+def test_cpu_counts_bytes_in_every_role_and_requests() -> None:
     costs = Costs(produce_s_per_gb=1, serve_s_per_gb=2, copy_s_per_gb=3, request_us=10)
     load = Load(messages_per_s=1e6, message_bytes=1000, replication=3, groups=2, batch_bytes=1e4)
     assert cpu_of(load, costs) == pytest.approx(1 + 2 * (2 + 3) + 2 * 2 + 1e5 * 10e-6)
 
 
-def test_what_was_not_measured_is_said() -> None:
+def test_notes_name_what_was_not_measured() -> None:
     made = plan(replace(TARGET, disk_gb=1e6, consume_ms=100.0, replication=2, batch_bytes=100))
     said = " ".join(made.notes)
     for word in ("extrapolated", "exceed the measured", "min.insync.replicas", "small batches"):
@@ -70,7 +70,7 @@ loads = st.builds(
 
 
 @given(loads, st.floats(1, 10))
-def test_more_load_never_needs_less(load: Load, factor: float) -> None:
+def test_more_load_never_needs_fewer_nodes_or_partitions(load: Load, factor: float) -> None:
     small = plan(load)
     large = plan(replace(load, messages_per_s=load.messages_per_s * factor))
     assert large.nodes >= small.nodes >= load.replication

@@ -19,7 +19,7 @@ def increment(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
 
 
 @run_with(run)
-async def test_a_change_answers_its_revision(loop: SimLoop) -> None:
+async def test_change_returns_its_revision(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     assert await swap(store, ["/n"], increment) == 1
     assert await swap(store, ["/n"], increment) == 2
@@ -27,7 +27,7 @@ async def test_a_change_answers_its_revision(loop: SimLoop) -> None:
     assert await swap(store, ["/m"], lambda entries: []) == 0
 
 
-def test_nobodys_change_is_lost_among_many_writers() -> None:
+def test_concurrent_increments_are_all_applied() -> None:
     async def main(loop: SimLoop) -> None:
         etcd = SimEtcd(loop.seed)
         etcd.delay_s = (0.0, 0.01)
@@ -40,7 +40,7 @@ def test_nobodys_change_is_lost_among_many_writers() -> None:
         run(main, seed)
 
 
-def test_an_unknown_result_is_looked_up_and_not_done_twice() -> None:
+def test_unknown_result_is_looked_up_and_not_applied_twice() -> None:
     async def main(loop: SimLoop) -> None:
         etcd = SimEtcd(loop.seed)
         etcd.unknown_ratio = 0.6
@@ -61,7 +61,7 @@ def test_an_unknown_result_is_looked_up_and_not_done_twice() -> None:
         run(main, seed)
 
 
-def test_a_delete_with_an_unknown_result_is_found_done() -> None:
+def test_delete_with_an_unknown_result_is_recognized_as_done() -> None:
     async def main(loop: SimLoop) -> None:
         etcd = SimEtcd(loop.seed)
         store = SimStore(etcd)
@@ -82,7 +82,7 @@ def test_a_delete_with_an_unknown_result_is_found_done() -> None:
 
 
 @run_with(run)
-async def test_a_refusal_changes_nothing(loop: SimLoop) -> None:
+async def test_refusal_changes_nothing(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
 
     def refuse(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
@@ -94,7 +94,7 @@ async def test_a_refusal_changes_nothing(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_a_store_that_never_answers_ends_in_a_timeout(loop: SimLoop) -> None:
+async def test_store_that_never_answers_ends_in_a_timeout(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     etcd.down = True
     with pytest.raises(Refused) as refused:

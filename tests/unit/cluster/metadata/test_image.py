@@ -35,7 +35,7 @@ def put(revision: int, key: str, value: bytes | None) -> Change:
     return Change(key, value, revision)
 
 
-def test_a_topic_is_found_by_name_and_by_id() -> None:
+def test_topic_is_found_by_name_and_by_id() -> None:
     image = EMPTY.apply([put(5, "/topics/t", topic(A))])
     assert image.revision == 5
     assert image.topics["t"] is image.topics_by_id[A]
@@ -47,7 +47,7 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
     assert image.partition("u", 0) is None
 
 
-def test_an_image_never_changes() -> None:
+def test_image_is_immutable() -> None:
     before = EMPTY.apply([put(1, "/topics/t", topic(A))])
     after = before.apply([put(2, "/topics/t", None), put(2, "/topics/u", topic(B))])
     assert list(before.topics) == ["t"]
@@ -56,7 +56,7 @@ def test_an_image_never_changes() -> None:
     assert list(after.topics_by_id) == [B]
 
 
-def test_a_partitions_own_key_wins_over_its_birth() -> None:
+def test_partition_key_overrides_the_initial_state() -> None:
     image = EMPTY.apply([put(1, "/topics/t", topic(A))])
     assert image.topics["t"].state(1).revision == 0
     moved = image.apply([put(2, store_keys.partition_key(A, 1), store_keys.encode(MOVED))])
@@ -68,7 +68,7 @@ def test_a_partitions_own_key_wins_over_its_birth() -> None:
     assert back.topics["t"].partitions == (BORN, BORN)
 
 
-def test_a_change_of_configs_keeps_the_partitions_states() -> None:
+def test_config_change_keeps_the_partition_states() -> None:
     image = EMPTY.apply([put(1, "/topics/t", topic(A))])
     image = image.apply([put(2, store_keys.partition_key(A, 0), store_keys.encode(MOVED))])
     image = image.apply([put(3, "/topics/t", topic(A, 3, x="1"))])
@@ -76,7 +76,7 @@ def test_a_change_of_configs_keeps_the_partitions_states() -> None:
     assert image.topics["t"].partitions == (MOVED, BORN, BORN)
 
 
-def test_a_new_topic_of_an_old_name_inherits_nothing() -> None:
+def test_new_topic_of_a_reused_name_inherits_nothing() -> None:
     image = EMPTY.apply([put(1, "/topics/t", topic(A))])
     image = image.apply([put(2, store_keys.partition_key(A, 0), store_keys.encode(MOVED))])
     image = image.apply([put(3, "/topics/t", topic(B))])
@@ -84,7 +84,7 @@ def test_a_new_topic_of_an_old_name_inherits_nothing() -> None:
     assert A not in image.topics_by_id
 
 
-def test_a_state_without_a_topic_means_nothing() -> None:
+def test_partition_state_without_its_topic_is_ignored() -> None:
     image = EMPTY.apply([put(1, store_keys.partition_key(A, 0), store_keys.encode(MOVED))])
     assert image.topics == {}
     image = EMPTY.apply([put(1, "/topics/t", topic(A, 1))])
@@ -92,7 +92,7 @@ def test_a_state_without_a_topic_means_nothing() -> None:
     assert image.topics["t"].partitions == (BORN,)
 
 
-def test_loading_is_the_same_as_following() -> None:
+def test_loading_equals_applying_changes() -> None:
     changes = [
         put(1, "/cluster-id", store_keys.encode(ClusterRecord("c"))),
         put(2, "/brokers/10", store_keys.encode(BrokerRecord(10, "h", 1))),
@@ -125,7 +125,7 @@ def test_loading_is_the_same_as_following() -> None:
     assert loaded.cluster_id == "c"
 
 
-def test_everything_can_be_taken_away_again() -> None:
+def test_deleting_every_key_empties_the_image() -> None:
     image = EMPTY.apply(
         [
             put(1, "/brokers/2", store_keys.encode(BrokerRecord(2, "h", 2))),
@@ -151,7 +151,7 @@ def test_everything_can_be_taken_away_again() -> None:
     assert image == Image(2, "", {}, {}, None, 0, {}, {}, {}, {}, {}, {})
 
 
-def test_reports_of_reach_are_by_broker_and_what_newer_nodes_add_is_passed_over() -> None:
+def test_reach_reports_are_by_broker_and_ignore_newer_fields() -> None:
     image = EMPTY.apply(
         [
             put(1, "/reach/2", b'{"broker_epoch":5,"unreached":{"1":4},"since":17}'),
@@ -162,7 +162,7 @@ def test_reports_of_reach_are_by_broker_and_what_newer_nodes_add_is_passed_over(
     assert image.apply([put(2, "/reach/2", None)]).reach == {}
 
 
-def test_the_controller_is_the_elected_broker_or_the_first_that_is_up() -> None:
+def test_controller_is_the_elected_broker_or_the_first_that_is_up() -> None:
     assert EMPTY.controller_id == NO_NODE
     image = EMPTY.apply(
         [
@@ -177,7 +177,7 @@ def test_the_controller_is_the_elected_broker_or_the_first_that_is_up() -> None:
     assert gone.controller_id == NodeId(5)
 
 
-def test_internal_topics_are_known_by_name() -> None:
+def test_internal_topics_are_recognized_by_name() -> None:
     image = EMPTY.apply([put(1, "/topics/__consumer_offsets", topic(A))])
     assert image.topics["__consumer_offsets"].is_internal
 
@@ -194,11 +194,11 @@ NAMES = st.one_of(st.none(), st.just(DEFAULT), st.text(min_size=1, max_size=20))
         (Entity("<default>"), "user/%3Cdefault%3E"),
     ],
 )
-def test_a_path_names_its_entity(entity: Entity, path: str) -> None:
+def test_quota_path_names_its_entity(entity: Entity, path: str) -> None:
     assert path_of(entity) == path
     assert entity_at(path) == entity
 
 
 @given(st.builds(Entity, NAMES, NAMES, NAMES).filter(lambda entity: entity != Entity()))
-def test_every_entity_comes_back_as_it_was(entity: Entity) -> None:
+def test_quota_path_round_trips_any_entity(entity: Entity) -> None:
     assert entity_at(path_of(entity)) == entity

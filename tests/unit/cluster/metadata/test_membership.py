@@ -85,7 +85,7 @@ def in_world(test: Test, *, is_leased: bool = True) -> None:
 
 
 @run_with(in_world)
-async def test_every_life_has_a_higher_epoch_than_the_one_before(world: World) -> None:
+async def test_every_registration_has_a_higher_epoch(world: World) -> None:
     await world.join()
     epochs = [world.membership.epoch]
     for _ in range(3):
@@ -99,7 +99,7 @@ async def test_every_life_has_a_higher_epoch_than_the_one_before(world: World) -
 
 
 @run_with(in_world)
-async def test_another_directory_under_the_same_id_is_never_overwritten(world: World) -> None:
+async def test_registration_of_another_directory_is_never_overwritten(world: World) -> None:
     await world.join()
     other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
     with pytest.raises(NodeIdTaken, match=r"node id 1 is taken: process 11 at node-1:9092"):
@@ -110,7 +110,7 @@ async def test_another_directory_under_the_same_id_is_never_overwritten(world: W
 
 
 @run_with(in_world)
-async def test_a_living_owner_of_the_id_is_waited_for_in_vain_and_named(world: World) -> None:
+async def test_live_owner_of_the_node_id_is_waited_for_and_named(world: World) -> None:
     await world.join()
     other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
     began_s = world.loop.time()
@@ -122,7 +122,7 @@ async def test_a_living_owner_of_the_id_is_waited_for_in_vain_and_named(world: W
 
 
 @run_with(in_world)
-async def test_a_dead_owner_of_the_id_is_gone_with_its_lease(world: World) -> None:
+async def test_dead_owner_of_the_node_id_is_gone_with_its_lease(world: World) -> None:
     await world.join()
     world.tasks[1].cancel()  # Renews no more.
     other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
@@ -132,7 +132,7 @@ async def test_a_dead_owner_of_the_id_is_gone_with_its_lease(world: World) -> No
 
 
 @run_with(in_world)
-async def test_ones_own_past_life_is_not_waited_for(world: World) -> None:
+async def test_own_previous_registration_is_replaced_without_waiting(world: World) -> None:
     await world.join()
     again = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
     began_s = world.loop.time()
@@ -144,14 +144,14 @@ async def test_ones_own_past_life_is_not_waited_for(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_a_node_ten_times_the_id_is_another_node(world: World) -> None:
+async def test_node_id_with_the_same_prefix_is_another_node(world: World) -> None:
     await world.put(store_keys.broker_key(10), replace(RECORD, node_id=10, directory_id="ten"))
     await world.join()
     assert (await world.registered()) is not None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_store_that_answers_badly_is_asked_until_the_place_is_ours(seed: int) -> None:
+def test_registration_is_retried_until_the_store_has_it(seed: int) -> None:
     async def main(loop: SimLoop) -> None:
         world = World(loop)
         await world.put(store_keys.CLUSTER_ID, store_keys.ClusterRecord("c"))
@@ -174,7 +174,7 @@ def test_a_store_that_answers_badly_is_asked_until_the_place_is_ours(seed: int) 
 
 
 @run_with(in_world)
-async def test_a_node_that_renews_stays_and_is_never_fenced(world: World) -> None:
+async def test_node_that_renews_stays_registered_and_unfenced(world: World) -> None:
     await world.join()
     epoch = world.membership.epoch
     for _ in range(100):
@@ -184,7 +184,7 @@ async def test_a_node_that_renews_stays_and_is_never_fenced(world: World) -> Non
 
 
 @run_with(in_world)
-async def test_validity_ends_before_the_store_lets_the_lease_end(world: World) -> None:
+async def test_validity_ends_before_the_lease_in_the_store(world: World) -> None:
     world.etcd.delay_s = (0.1, 0.4)
     await world.join()
     for _ in range(30):
@@ -194,7 +194,7 @@ async def test_validity_ends_before_the_store_lets_the_lease_end(world: World) -
 
 
 @run_with(in_world)
-async def test_a_node_that_cannot_renew_fences_itself_and_comes_back_when_it_can(
+async def test_node_that_cannot_renew_fences_itself_and_returns_later(
     world: World,
 ) -> None:
     await world.join()
@@ -218,7 +218,7 @@ async def test_a_node_that_cannot_renew_fences_itself_and_comes_back_when_it_can
 
 
 @run_with(in_world)
-async def test_a_short_silence_of_the_store_changes_nothing(world: World) -> None:
+async def test_short_store_outage_changes_nothing(world: World) -> None:
     await world.join()
     first = world.membership.epoch
     for _ in range(5):
@@ -230,7 +230,7 @@ async def test_a_short_silence_of_the_store_changes_nothing(world: World) -> Non
 
 
 @run_with(in_world)
-async def test_a_registration_taken_away_fences_at_once_and_is_made_again(world: World) -> None:
+async def test_deleted_registration_fences_at_once_and_is_renewed(world: World) -> None:
     await world.join()
     first = world.membership.epoch
     states: list[bool] = []
@@ -244,7 +244,7 @@ async def test_a_registration_taken_away_fences_at_once_and_is_made_again(world:
 
 
 @run_with(in_world)
-async def test_a_lease_that_ended_early_is_noticed_at_the_next_renewal(world: World) -> None:
+async def test_lease_that_ended_early_is_noticed_at_the_next_renewal(world: World) -> None:
     await world.join()
     first = world.membership.epoch
     world.tasks[0].cancel()  # The watch says nothing.
@@ -255,7 +255,7 @@ async def test_a_lease_that_ended_early_is_noticed_at_the_next_renewal(world: Wo
 
 
 @run_with(in_world)
-async def test_whoever_takes_the_place_over_ends_the_node_that_had_it(world: World) -> None:
+async def test_node_whose_registration_is_taken_over_ends(world: World) -> None:
     await world.join()
     copy = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
     await copy.register(replace(RECORD, pid=99))
@@ -268,7 +268,7 @@ async def test_whoever_takes_the_place_over_ends_the_node_that_had_it(world: Wor
 
 
 @run_with(in_world, is_leased=False)
-async def test_the_embedded_store_knows_no_lease_and_no_end(world: World) -> None:
+async def test_embedded_store_registration_has_no_lease_and_no_expiry(world: World) -> None:
     assert world.membership.is_fenced
     await world.join()
     await asyncio.sleep(100)
@@ -286,7 +286,7 @@ async def test_the_embedded_store_knows_no_lease_and_no_end(world: World) -> Non
 
 
 @run_with(in_world)
-async def test_draining_is_said_and_survives_a_new_registration(world: World) -> None:
+async def test_draining_is_registered_and_survives_a_new_registration(world: World) -> None:
     await world.join()
     await world.membership.drain()
     found = await world.registered()
@@ -300,12 +300,12 @@ async def test_draining_is_said_and_survives_a_new_registration(world: World) ->
 
 
 @run_with(in_world)
-async def test_leaving_takes_everything_under_the_lease_away_and_nothing_comes_back(
+async def test_leaving_removes_all_keys_of_the_lease_for_good(
     world: World,
 ) -> None:
     await world.join()
-    seat = Put(store_keys.CONTROLLER, b'{"node_id":1}', world.membership.lease)
-    await world.store.commit([], [seat])
+    controller_key = Put(store_keys.CONTROLLER, b'{"node_id":1}', world.membership.lease)
+    await world.store.commit([], [controller_key])
     await world.membership.leave()
     assert world.membership.is_fenced
     await asyncio.sleep(30)
@@ -314,7 +314,7 @@ async def test_leaving_takes_everything_under_the_lease_away_and_nothing_comes_b
 
 
 @run_with(in_world)
-async def test_a_silent_store_does_not_keep_a_node_from_leaving(world: World) -> None:
+async def test_store_outage_does_not_delay_leaving(world: World) -> None:
     await world.join()
     world.etcd.down = True
     began_s = world.loop.time()
@@ -334,7 +334,7 @@ async def test_a_silent_store_does_not_keep_a_node_from_leaving(world: World) ->
     ],
     ids=["others", "alone", "the other drains", "one of two drains", "the other is down"],
 )
-def test_what_is_left_to_hand_over(
+def test_leadership_left_to_hand_over_is_recognized(
     isr: tuple[int, ...], draining: tuple[int, ...], expected: bool
 ) -> None:
     topic = TopicRecord("AAAAAAAAAAAAAAAAAAAAAQ", (PartitionRecord((1, 2, 3, 4), 1, isr),))

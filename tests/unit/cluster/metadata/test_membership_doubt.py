@@ -10,7 +10,7 @@ from tests.unit.cluster.metadata.test_membership import RECORD, SESSION_S, World
 
 
 @run_with(in_world)
-async def test_a_new_registration_counts_when_the_image_shows_it(world: World) -> None:
+async def test_new_registration_is_valid_once_the_image_shows_it(world: World) -> None:
     shown = asyncio.Event()
 
     async def reached(revision: int) -> None:
@@ -33,7 +33,7 @@ async def test_a_new_registration_counts_when_the_image_shows_it(world: World) -
 
 
 @run_with(in_world)
-async def test_clients_are_sent_away_while_the_node_is_fenced_and_not_for_ever(
+async def test_fenced_node_redirects_clients_for_a_limited_time(
     world: World,
 ) -> None:
     membership = world.membership
@@ -54,7 +54,7 @@ async def test_clients_are_sent_away_while_the_node_is_fenced_and_not_for_ever(
 
 
 @run_with(in_world)
-async def test_a_node_that_slept_sends_clients_away_before_anything_else_is_noticed(
+async def test_node_that_was_suspended_redirects_clients_at_once(
     world: World,
 ) -> None:
     await world.join()
@@ -63,7 +63,7 @@ async def test_a_node_that_slept_sends_clients_away_before_anything_else_is_noti
 
 
 @run_with(in_world, is_leased=False)
-async def test_a_node_by_itself_never_sends_clients_away(world: World) -> None:
+async def test_single_node_never_redirects_clients(world: World) -> None:
     assert not world.membership.may_be_stale
     await world.membership.register(RECORD)
     assert not world.membership.may_be_stale

@@ -27,7 +27,7 @@ async def ended(task: "asyncio.Task[None]") -> None:
 
 
 @run_with(run)
-async def test_the_image_is_complete_after_start(loop: SimLoop) -> None:
+async def test_image_is_complete_after_start(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     revision = await write(store, 1)
     watcher = MetadataWatcher(store)
@@ -38,14 +38,14 @@ async def test_the_image_is_complete_after_start(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_an_empty_store_gives_an_image_too(loop: SimLoop) -> None:
+async def test_empty_store_gives_an_empty_image(loop: SimLoop) -> None:
     watcher = MetadataWatcher(SimStore(SimEtcd(loop.seed)))
     assert (await watcher.start()).topics == {}
     await watcher.reached(0)
 
 
 @run_with(run)
-async def test_every_image_is_told_in_order_with_the_one_before(loop: SimLoop) -> None:
+async def test_images_are_delivered_in_order_with_their_predecessor(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (0.0, 0.5)
     store = SimStore(etcd)
@@ -64,7 +64,7 @@ async def test_every_image_is_told_in_order_with_the_one_before(loop: SimLoop) -
 
 
 @run_with(run)
-async def test_whoever_waits_is_woken_after_the_callbacks(loop: SimLoop) -> None:
+async def test_waiters_are_woken_after_the_callbacks(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (1.0, 1.0)
     store = SimStore(etcd)
@@ -90,7 +90,7 @@ async def test_whoever_waits_is_woken_after_the_callbacks(loop: SimLoop) -> None
 
 
 @run_with(run)
-async def test_a_lost_watch_is_made_good_by_reading_everything(loop: SimLoop) -> None:
+async def test_lost_watch_is_recovered_by_reading_everything(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (5.0, 5.0)
     store = SimStore(etcd)
@@ -113,7 +113,7 @@ async def test_a_lost_watch_is_made_good_by_reading_everything(loop: SimLoop) ->
 
 
 @run_with(run)
-async def test_a_store_that_is_down_is_asked_again(loop: SimLoop) -> None:
+async def test_store_that_is_down_is_retried(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     etcd.watch_delay_s = (5.0, 5.0)
     store = SimStore(etcd)

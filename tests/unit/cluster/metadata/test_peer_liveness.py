@@ -80,7 +80,7 @@ class World:
         return await self.loop.create_task(listen(), context=host_context("node-2"))
 
     def show(self, **epochs: int) -> None:
-        """The image now has node 1 and these others, by epoch."""
+        """Makes the image show node 1 and these peers, by epoch."""
         brokers = {1: BrokerRecord(1, "node-1", PORT, 1)}
         for name, epoch in epochs.items():
             node_id = int(name.removeprefix("node"))
@@ -104,7 +104,7 @@ def in_world(test: Test) -> None:
 
 
 @run_with(in_world)
-async def test_a_node_that_serves_is_linked_and_not_reported(world: World) -> None:
+async def test_serving_node_is_connected_and_not_reported(world: World) -> None:
     await world.serve()
     world.show(node2=7)
     await asyncio.sleep(100)
@@ -113,7 +113,7 @@ async def test_a_node_that_serves_is_linked_and_not_reported(world: World) -> No
 
 
 @run_with(in_world)
-async def test_a_killed_process_is_reported_within_a_tenth_of_a_second(world: World) -> None:
+async def test_killed_process_is_reported_within_100_ms(world: World) -> None:
     await world.serve()
     world.show(node2=7)
     await asyncio.sleep(10)
@@ -127,7 +127,7 @@ async def test_a_killed_process_is_reported_within_a_tenth_of_a_second(world: Wo
 
 
 @run_with(in_world)
-async def test_a_node_that_was_never_there_is_reported_for_as_long_as_it_is_registered(
+async def test_absent_node_is_reported_while_it_is_registered(
     world: World,
 ) -> None:
     world.show(node2=7)
@@ -140,7 +140,7 @@ async def test_a_node_that_was_never_there_is_reported_for_as_long_as_it_is_regi
 
 
 @run_with(in_world)
-async def test_silence_is_no_evidence(world: World) -> None:
+async def test_silence_is_not_evidence_of_death(world: World) -> None:
     await world.serve()
     world.show(node2=7)
     await asyncio.sleep(1)
@@ -152,7 +152,7 @@ async def test_silence_is_no_evidence(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_who_is_linked_answers_every_second(world: World) -> None:
+async def test_connected_node_answers_every_second(world: World) -> None:
     await world.serve()
     world.show(node2=7)
     await asyncio.sleep(10)
@@ -164,7 +164,7 @@ async def test_who_is_linked_answers_every_second(world: World) -> None:
 
 @pytest.mark.parametrize("way", [("node-1", "node-2"), ("node-2", "node-1")])
 @run_with(in_world)
-async def test_a_link_on_which_nothing_comes_back_is_given_up_and_made_again(
+async def test_unresponsive_connection_is_closed_and_made_again(
     world: World, *, way: tuple[str, str]
 ) -> None:
     await world.serve()
@@ -175,7 +175,7 @@ async def test_a_link_on_which_nothing_comes_back_is_given_up_and_made_again(
     await asyncio.sleep(5)
     assert world.links.connected == []
     assert world.answers[-1][2] < cut_s
-    world.loop.net.crash("node-2", silent=True)  # What was sent before never arrives.
+    world.loop.net.crash("node-2", silent=True)  # Packets already sent never arrive.
     await world.serve()
     await asyncio.sleep(30)
     assert world.answers[-1][2] < cut_s
@@ -188,7 +188,7 @@ async def test_a_link_on_which_nothing_comes_back_is_given_up_and_made_again(
 
 
 @run_with(in_world)
-async def test_a_node_that_cannot_be_reached_from_the_start_is_not_reported(world: World) -> None:
+async def test_unreachable_node_is_not_reported(world: World) -> None:
     await world.serve()
     world.loop.net.cut("node-1", "node-2")
     world.show(node2=7)
@@ -200,7 +200,7 @@ async def test_a_node_that_cannot_be_reached_from_the_start_is_not_reported(worl
 
 
 @run_with(in_world)
-async def test_a_broken_connection_to_a_living_node_is_made_again_at_once(world: World) -> None:
+async def test_broken_connection_to_a_live_node_is_reconnected_at_once(world: World) -> None:
     await world.serve()
     world.show(node2=7)
     for _ in range(12):  # However often it has happened before.
@@ -212,7 +212,9 @@ async def test_a_broken_connection_to_a_living_node_is_made_again_at_once(world:
 
 
 @run_with(in_world)
-async def test_the_next_life_is_watched_and_the_past_one_no_longer_reported(world: World) -> None:
+async def test_next_registration_is_watched_and_the_previous_no_longer_reported(
+    world: World,
+) -> None:
     world.show(node2=7)
     await asyncio.sleep(5)
     await world.serve()
@@ -226,14 +228,14 @@ async def test_the_next_life_is_watched_and_the_past_one_no_longer_reported(worl
 
 
 @run_with(in_world)
-async def test_a_node_has_no_link_to_itself(world: World) -> None:
+async def test_node_does_not_connect_to_itself(world: World) -> None:
     world.show()
     await asyncio.sleep(5)
     assert world.reports == []
 
 
 @run_with(in_world)
-async def test_an_image_with_the_same_brokers_changes_no_link(world: World) -> None:
+async def test_image_with_the_same_brokers_changes_no_connection(world: World) -> None:
     await world.serve()
     world.show(node2=7)
     await asyncio.sleep(1)

@@ -26,7 +26,7 @@ ROUND_TRIP_S = 0.75
 
 
 class World:
-    """Node 1, and what the others answer; the reports of others are put by hand."""
+    """Node 1 and simulated answers of its peers; tests write the peers' reports."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -96,7 +96,7 @@ def in_world(test: Test, seed: int = 0) -> None:
 
 
 @run_with(in_world)
-async def test_nothing_is_written_while_everybody_answers(world: World) -> None:
+async def test_reachable_peers_cause_no_writes(world: World) -> None:
     await asyncio.sleep(1)
     revision = world.etcd.space.revision
     await asyncio.sleep(100)
@@ -105,7 +105,7 @@ async def test_nothing_is_written_while_everybody_answers(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later(world: World) -> None:
+async def test_silent_peer_is_reported_once_and_withdrawn_later(world: World) -> None:
     await asyncio.sleep(3)
     world.silent.add(2)
     await asyncio.sleep(world.silence_s - ROUND_TRIP_S)
@@ -126,7 +126,7 @@ async def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later(wo
 
 
 @run_with(in_world)
-async def test_silent_node_is_not_heard_before_it_counts_as_unreached(world: World) -> None:
+async def test_silent_peer_is_unreachable_before_it_is_reported(world: World) -> None:
     await asyncio.sleep(5)
     assert world.reach.is_reachable(2)
     assert not world.reach.is_reachable(4), "no such node"
@@ -138,7 +138,7 @@ async def test_silent_node_is_not_heard_before_it_counts_as_unreached(world: Wor
 
 
 @run_with(in_world)
-async def test_answers_that_come_now_and_then_do_not_flap(world: World) -> None:
+async def test_intermittent_answers_do_not_flap(world: World) -> None:
     world.silent.add(2)
     await asyncio.sleep(5)
     assert await world.told() == {2: 12}
@@ -151,7 +151,7 @@ async def test_answers_that_come_now_and_then_do_not_flap(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_a_pause_of_ones_own_is_not_the_silence_of_others(world: World) -> None:
+async def test_own_pause_is_not_taken_for_silence_of_peers(world: World) -> None:
     await asyncio.sleep(5)
     # One tick, however long it took: what has come meanwhile is read before the next.
     world.reach.tick()
@@ -162,7 +162,9 @@ async def test_a_pause_of_ones_own_is_not_the_silence_of_others(world: World) ->
 
 
 @run_with(in_world)
-async def test_another_life_begins_anew_and_answers_of_the_last_do_not_count(world: World) -> None:
+async def test_new_registration_starts_over_and_ignores_answers_of_the_previous(
+    world: World,
+) -> None:
     world.silent.add(2)
     await asyncio.sleep(5)
     assert world.reach.unreachable() == {2}
@@ -177,7 +179,7 @@ async def test_another_life_begins_anew_and_answers_of_the_last_do_not_count(wor
     assert await world.told() == {2: 99}
 
 
-def test_it_is_said_again_when_the_store_forgot_or_did_not_answer() -> None:
+def test_report_is_written_again_after_the_store_lost_it() -> None:
     async def test(world: World) -> None:
         world.silent.add(2)
         world.etcd.unknown_ratio = 0.7
@@ -195,7 +197,7 @@ def test_it_is_said_again_when_the_store_forgot_or_did_not_answer() -> None:
 
 
 @run_with(in_world)
-async def test_a_report_goes_with_the_lease_of_its_author(world: World) -> None:
+async def test_report_ends_with_the_lease_of_its_author(world: World) -> None:
     world.silent.add(2)
     await asyncio.sleep(5)
     assert await world.told() == {2: 12}
@@ -206,14 +208,14 @@ async def test_a_report_goes_with_the_lease_of_its_author(world: World) -> None:
 
 
 @run_with(in_world)
-async def test_what_the_other_side_says_counts_here(world: World) -> None:
+async def test_report_of_the_other_side_counts(world: World) -> None:
     report = ReachRecord(13, {1: world.membership.epoch})
     await world.put(store_keys.reach_key(3), store_keys.encode(report))
     await asyncio.sleep(0.1)
     assert world.reach.unreachable() == {3}
 
 
-def test_a_cut_is_what_either_side_says_of_lives_that_are_there() -> None:
+def test_broken_link_needs_a_report_between_current_registrations() -> None:
     assert broken_links_of({}, UP) == {}
     one = {1: ReachRecord(11, {2: 12})}
     assert broken_links_of(one, UP) == {1: {2}, 2: {1}}
@@ -222,5 +224,5 @@ def test_a_cut_is_what_either_side_says_of_lives_that_are_there() -> None:
     assert broken_links_of({1: ReachRecord(10, {2: 12})}, UP) == {}, "of a past life of its author"
     assert broken_links_of({1: ReachRecord(11, {2: 7})}, UP) == {}, "of a past life of the other"
     assert broken_links_of({1: ReachRecord(11, {9: 1, 1: 11})}, UP) == {}, "unknown, and itself"
-    assert broken_links_of({9: ReachRecord(11, {2: 12})}, UP) == {}, "by nobody"
+    assert broken_links_of({9: ReachRecord(11, {2: 12})}, UP) == {}, "by no registered broker"
     assert broken_links_of(one, {**UP, 2: BrokerRecord(2, "h", 2, epoch=50)}) == {}

@@ -11,7 +11,7 @@ from tests.run_with import run_with
 
 
 @run_with(run)
-async def test_ids_count_up_and_a_block_costs_one_change(loop: SimLoop) -> None:
+async def test_ids_count_up_and_a_block_costs_one_revision(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     ids = ProducerIds(SimStore(etcd))
     assert [await ids.next() for _ in range(BLOCK)] == list(range(BLOCK))
@@ -21,7 +21,7 @@ async def test_ids_count_up_and_a_block_costs_one_change(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_the_next_node_starts_with_the_next_block(loop: SimLoop) -> None:
+async def test_next_node_starts_with_the_next_block(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     assert await ProducerIds(store).next() == 0
     assert await ProducerIds(store).next() == BLOCK
@@ -31,7 +31,7 @@ async def test_the_next_node_starts_with_the_next_block(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_many_who_ask_at_once_share_a_block(loop: SimLoop) -> None:
+async def test_concurrent_requests_share_a_block(loop: SimLoop) -> None:
     etcd = SimEtcd(loop.seed)
     etcd.delay_s = (0.0, 0.1)
     ids = ProducerIds(SimStore(etcd))
@@ -40,7 +40,7 @@ async def test_many_who_ask_at_once_share_a_block(loop: SimLoop) -> None:
     assert etcd.space.revision == 1
 
 
-def test_no_id_is_given_twice_when_results_are_unknown() -> None:
+def test_no_id_is_assigned_twice_when_results_are_unknown() -> None:
     async def main(loop: SimLoop) -> None:
         etcd = SimEtcd(loop.seed)
         etcd.delay_s = (0.0, 0.05)

@@ -30,13 +30,13 @@ def planned(record: PartitionRecord, *ranks: tuple[int, int]) -> PartitionRecord
     return store_keys.decode(PartitionRecord, change.value)
 
 
-def test_the_longest_logs_of_the_last_epoch_are_in_sync() -> None:
+def test_longest_logs_of_the_last_epoch_are_in_sync() -> None:
     after = planned(BORN, (4, 7), (4, 9), (4, 9))
     assert (after.leader, after.isr, after.is_recovering) == (2, (2, 3), False)
     assert after.leader_epoch > 4
 
 
-def test_replicas_that_have_yet_to_follow_an_unclean_election_may_still_do_so() -> None:
+def test_unreconciled_replicas_may_still_follow_the_unclean_election() -> None:
     record = PartitionRecord(
         (1, 2, 3), 2, (2,), is_recovering=True, unclean_epoch=5, unreconciled=(1, 3)
     )

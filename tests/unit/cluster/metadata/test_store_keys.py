@@ -15,7 +15,7 @@ from penstock.cluster.metadata.store_keys import (
 ID = TopicId(bytes(range(16)))
 
 
-def test_keys_are_spelt_one_way() -> None:
+def test_keys_have_one_spelling() -> None:
     assert store_keys.topic_key("orders") == "/topics/orders"
     assert store_keys.partition_key(ID, 7) == "/partitions/AAECAwQFBgcICQoLDA0ODw/000007"
     assert store_keys.partition_key(ID, 7).startswith(store_keys.partitions_prefix(ID))
@@ -25,7 +25,7 @@ def test_keys_are_spelt_one_way() -> None:
     assert store_keys.group_configs_key("a/b") == "/configs/groups/a/b"
 
 
-def test_a_record_comes_back_as_it_was() -> None:
+def test_record_round_trips() -> None:
     record = TopicRecord(
         id="x",
         partitions=(
@@ -47,7 +47,7 @@ def test_a_record_comes_back_as_it_was() -> None:
     assert store_keys.decode(TopicRecord, store_keys.encode(record)) == record
 
 
-def test_what_is_default_is_not_written() -> None:
+def test_default_fields_are_not_written() -> None:
     record = PartitionRecord(replicas=(1,), leader=1, isr=(1,))
     assert store_keys.encode(record) == b'{"replicas":[1],"leader":1,"isr":[1]}'
 
@@ -57,6 +57,6 @@ def test_fields_of_a_newer_version_are_ignored() -> None:
     assert read == BrokerRecord(1, "h", 2)
 
 
-def test_what_no_version_wrote_is_an_error() -> None:
+def test_record_of_the_wrong_type_is_an_error() -> None:
     with pytest.raises(msgspec.ValidationError):
         store_keys.decode(ConfigsRecord, b'{"values":{"a":1}}')

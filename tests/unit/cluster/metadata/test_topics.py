@@ -57,7 +57,7 @@ def code_of(work: Callable[[], object]) -> ErrorCode:
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__mine"])
-def test_a_legal_name_is_taken(name: str) -> None:
+def test_legal_topic_name_is_accepted(name: str) -> None:
     topics.check_name(name)
 
 
@@ -74,32 +74,32 @@ def test_a_legal_name_is_taken(name: str) -> None:
         ("a\n", "contains one or more characters"),
     ],
 )
-def test_an_illegal_name_is_refused(name: str, wrong: str) -> None:
+def test_illegal_topic_name_is_refused(name: str, wrong: str) -> None:
     with pytest.raises(Refused, match="Topic name is invalid") as refused:
         topics.check_name(name)
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert wrong in str(refused.value)
 
 
-def test_a_name_that_collides_in_metrics_is_refused() -> None:
+def test_name_that_collides_in_metrics_is_refused() -> None:
     with pytest.raises(Refused, match=r"collides with existing topic: a_b") as refused:
         plan(NewTopic("a.b"), image(("a_b",)))
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     plan(NewTopic("ab"), image(("a_b", "a.c")))
 
 
-def test_a_name_that_exists_is_refused_as_such() -> None:
+def test_existing_name_is_refused_as_such() -> None:
     assert code_of(lambda: plan(NewTopic("a.b"), image(("a.b",)))) is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_kafkas_metadata_topic_cannot_be_made() -> None:
+def test_cluster_metadata_topic_cannot_be_created() -> None:
     assert code_of(lambda: plan(NewTopic("__cluster_metadata"))) is ErrorCode.INVALID_REQUEST
 
 
 # Counts.
 
 
-def test_counts_not_given_are_the_brokers() -> None:
+def test_missing_counts_default_to_broker_configs() -> None:
     made = plan(NewTopic("t"), num_partitions="4", default_replication_factor="2")
     assert len(made.record.partitions) == 4
     assert made.replication_factor == 2
@@ -117,20 +117,20 @@ def test_counts_not_given_are_the_brokers() -> None:
         (NewTopic("t", 2**31 - 1, 1), ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_counts_that_cannot_be_are_refused(new: NewTopic, code: ErrorCode) -> None:
+def test_invalid_counts_are_refused(new: NewTopic, code: ErrorCode) -> None:
     assert code_of(lambda: plan(new)) is code
 
 
 # Assignments by hand.
 
 
-def test_an_assignment_by_hand_is_kept() -> None:
+def test_manual_assignment_is_kept() -> None:
     made = plan(NewTopic("t", assignments=[(1, [3, 1]), (0, [2, 3])]))
     assert [record.replicas for record in made.record.partitions] == [(2, 3), (3, 1)]
     assert [record.leader for record in made.record.partitions] == [2, 3]
 
 
-def test_a_draining_broker_is_assigned_but_does_not_lead() -> None:
+def test_draining_broker_is_assigned_but_does_not_lead() -> None:
     brokers = {**BROKERS, 1: BrokerRecord(1, "h", 1, is_draining=True)}
     made = plan(NewTopic("t", assignments=[(0, [1, 2])]), image(brokers=brokers))
     assert made.record.partitions[0].leader == 2
@@ -158,14 +158,14 @@ def test_a_draining_broker_is_assigned_but_does_not_lead() -> None:
         ),
     ],
 )
-def test_an_assignment_that_cannot_be_is_refused(new: NewTopic, code: ErrorCode) -> None:
+def test_invalid_assignment_is_refused(new: NewTopic, code: ErrorCode) -> None:
     assert code_of(lambda: plan(new)) is code
 
 
 # Configs and ids.
 
 
-def test_configs_are_validated_and_kept() -> None:
+def test_configs_are_validated_and_stored() -> None:
     made = plan(NewTopic("t", configs={"retention.ms": "5", "cleanup.policy": "compact"}))
     assert made.record.configs == {"cleanup.policy": "compact", "retention.ms": "5"}
 
@@ -178,7 +178,7 @@ def test_configs_are_validated_and_kept() -> None:
         ({"retention.ms": None}, "Null value not supported for topic configs: retention.ms"),
     ],
 )
-def test_wrong_configs_are_refused(configs: dict[str, str | None], words: str) -> None:
+def test_invalid_configs_are_refused(configs: dict[str, str | None], words: str) -> None:
     with pytest.raises(Refused, match=words) as refused:
         plan(NewTopic("t", configs=configs))
     assert refused.value.code is ErrorCode.INVALID_CONFIG
@@ -200,7 +200,7 @@ class GivenBytes:
         return 0.0
 
 
-def test_an_id_is_neither_reserved_nor_looks_like_an_option() -> None:
+def test_topic_id_is_not_reserved_and_not_like_an_option() -> None:
     dashed = b"\xf8" + bytes(range(15))
     assert show_topic_id(TopicId(dashed)).startswith("-")
     good = b"g" * 16
@@ -228,7 +228,7 @@ async def read(store: SimStore, name: str) -> TopicRecord | None:
 
 
 @run_with(on_store)
-async def test_a_created_topic_is_in_the_store_at_its_revision(store: SimStore) -> None:
+async def test_created_topic_is_in_the_store_at_its_revision(store: SimStore) -> None:
     made = plan(NewTopic("t", 2))
     revision = await topics.create_topic(store, made)
     seen = load(*await store.range("/"))
@@ -238,7 +238,7 @@ async def test_a_created_topic_is_in_the_store_at_its_revision(store: SimStore) 
 
 
 @run_with(on_store)
-async def test_of_two_who_create_one_name_one_is_told(store: SimStore) -> None:
+async def test_second_creation_of_a_name_is_refused(store: SimStore) -> None:
     await topics.create_topic(store, plan(NewTopic("t")))
     with pytest.raises(Refused) as refused:
         await topics.create_topic(store, plan(NewTopic("t")))
@@ -246,7 +246,7 @@ async def test_of_two_who_create_one_name_one_is_told(store: SimStore) -> None:
 
 
 @run_with(on_store, seeds=40, unknown=0.5)
-async def test_an_unknown_result_never_makes_a_topic_exist_already(store: SimStore) -> None:
+async def test_unknown_result_does_not_end_as_topic_already_exists(store: SimStore) -> None:
     made = plan(NewTopic("t"))
     await topics.create_topic(store, made)
     record = await read(store, "t")
@@ -254,7 +254,7 @@ async def test_an_unknown_result_never_makes_a_topic_exist_already(store: SimSto
 
 
 class Meddled(SimStore):
-    """Does a change, lets somebody else change the same topic, and only then loses the answer."""
+    """Applies a change, lets another client change the same topic, and then loses the answer."""
 
     async def commit(
         self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
@@ -269,13 +269,15 @@ class Meddled(SimStore):
 
 
 @run_with(run)
-async def test_a_topic_we_made_is_ours_even_after_somebody_changed_it(loop: SimLoop) -> None:
+async def test_created_topic_is_recognized_after_a_concurrent_change(loop: SimLoop) -> None:
     store = Meddled(SimEtcd(loop.seed))
     assert await topics.create_topic(store, plan(NewTopic("t"))) == 2
 
 
 @run_with(on_store, seeds=40, unknown=0.4)
-async def test_a_deleted_topic_leaves_its_name_and_a_note(store: SimStore) -> None:
+async def test_topic_deletion_removes_the_name_and_leaves_a_deletion_record(
+    store: SimStore,
+) -> None:
     made = plan(NewTopic("t", 3))
     await topics.create_topic(store, made)
     await topics.delete_topic(store, "t")
@@ -286,7 +288,7 @@ async def test_a_deleted_topic_leaves_its_name_and_a_note(store: SimStore) -> No
 
 
 @run_with(on_store)
-async def test_deleting_what_is_not_there_is_refused(store: SimStore) -> None:
+async def test_deletion_of_an_unknown_topic_is_refused(store: SimStore) -> None:
     made = plan(NewTopic("t"))
     await topics.create_topic(store, made)
     for name, topic_id, code in [
@@ -301,7 +303,7 @@ async def test_deleting_what_is_not_there_is_refused(store: SimStore) -> None:
 
 
 @run_with(on_store, seeds=30, unknown=0.4)
-async def test_a_topic_grows_and_keeps_what_it_had(store: SimStore) -> None:
+async def test_added_partitions_keep_the_existing_ones(store: SimStore) -> None:
     made = plan(NewTopic("t", 2, 2, configs={"retention.ms": "5"}))
     await topics.create_topic(store, made)
     await topics.create_partitions(store, image(), RANDOM, "t", 5, None)
@@ -314,7 +316,7 @@ async def test_a_topic_grows_and_keeps_what_it_had(store: SimStore) -> None:
 
 
 @run_with(on_store)
-async def test_a_topic_grows_where_it_is_told_to(store: SimStore) -> None:
+async def test_added_partitions_accept_an_assignment(store: SimStore) -> None:
     await topics.create_topic(store, plan(NewTopic("t", 1, 2)))
     await topics.create_partitions(store, image(), RANDOM, "t", 2, [[3, 1]])
     record = await read(store, "t")
@@ -323,7 +325,7 @@ async def test_a_topic_grows_where_it_is_told_to(store: SimStore) -> None:
 
 
 @run_with(on_store)
-async def test_validating_growth_changes_nothing(store: SimStore) -> None:
+async def test_validation_only_adds_no_partitions(store: SimStore) -> None:
     await topics.create_topic(store, plan(NewTopic("t")))
     await topics.create_partitions(store, image(), RANDOM, "t", 2, None, validate_only=True)
     record = await read(store, "t")
@@ -346,7 +348,7 @@ async def test_validating_growth_changes_nothing(store: SimStore) -> None:
     ],
 )
 @run_with(on_store)
-async def test_growth_that_cannot_be_is_refused(
+async def test_invalid_partition_counts_are_refused(
     store: SimStore, *, name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode
 ) -> None:
     await topics.create_topic(store, plan(NewTopic("t", 2, 1)))
@@ -356,7 +358,9 @@ async def test_growth_that_cannot_be_is_refused(
 
 
 @run_with(on_store)
-async def test_growth_needs_the_brokers_it_once_had(store: SimStore) -> None:
+async def test_added_partitions_need_as_many_brokers_as_the_replication_factor(
+    store: SimStore,
+) -> None:
     await topics.create_topic(store, plan(NewTopic("t", 1, 3)))
     lone = image(brokers={1: BROKERS[1]})
     with pytest.raises(Refused) as refused:

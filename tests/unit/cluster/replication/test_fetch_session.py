@@ -1,4 +1,4 @@
-"""What a leader is told: everything once, then only what changed, and never a stale offset."""
+"""Fetch sessions: every partition once, then only changes, and never a stale offset."""
 
 from typing import Any, cast
 
@@ -58,7 +58,7 @@ def opened(copies: list[Copy]) -> Talk:
     return talk
 
 
-def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
+def test_first_request_names_every_partition_and_asks_for_a_session() -> None:
     talk = Talk([Copy(0), Copy(1), Copy(0, b"u")])
     request = talk.ask()
     assert (request.session_id, request.session_epoch) == (0, 0)
@@ -85,7 +85,7 @@ def test_later_requests_count_up_and_name_what_changed() -> None:
     assert [copy.asked_in for copy in copies] == [1, 2]
 
 
-def test_one_that_is_not_ready_is_taken_out_unless_it_is_back_in_time() -> None:
+def test_partition_that_is_not_ready_is_forgotten_unless_it_returns_in_time() -> None:
     copies = [Copy(0), Copy(1)]
     talk = opened(copies)
     for copy in copies:
@@ -98,7 +98,7 @@ def test_one_that_is_not_ready_is_taken_out_unless_it_is_back_in_time() -> None:
     assert (named(request), forgotten(request)) == ([1], [])
 
 
-def test_one_that_the_leader_never_knew_is_not_taken_out() -> None:
+def test_partition_unknown_to_the_leader_is_not_forgotten() -> None:
     copy = Copy(0)
     talk = opened([copy])
     late = Copy(1)
@@ -107,7 +107,7 @@ def test_one_that_the_leader_never_knew_is_not_taken_out() -> None:
     assert forgotten(talk.ask()) == []
 
 
-def test_a_lost_session_begins_anew_with_all_that_is_ready() -> None:
+def test_lost_session_starts_over_with_every_ready_partition() -> None:
     copies = [Copy(0), Copy(1), Copy(2)]
     talk = opened(copies)
     talk.exclude(copies[1])
@@ -121,7 +121,7 @@ def test_a_lost_session_begins_anew_with_all_that_is_ready() -> None:
     assert forgotten(request) == []
 
 
-def test_a_leader_without_room_is_told_everything_every_time() -> None:
+def test_leader_that_refuses_sessions_gets_full_requests() -> None:
     copies = [Copy(0), Copy(1)]
     talk = Talk(copies)
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_a_leader_without_room_is_told_everything_every_time() -> None:
         assert not talk.session.is_open
 
 
-def test_a_session_epoch_wraps_to_one() -> None:
+def test_session_epoch_wraps_to_one() -> None:
     talk = opened([Copy(0)])
     session: Any = talk.session
     session._epoch = 2**31 - 1
@@ -140,7 +140,7 @@ def test_a_session_epoch_wraps_to_one() -> None:
     assert talk.ask().session_epoch == 1
 
 
-def test_nothing_is_ready_when_everything_is_left_out() -> None:
+def test_session_is_idle_when_every_partition_is_excluded() -> None:
     copy = Copy(0)
     talk = opened([copy])
     was_idle = talk.session.is_idle
@@ -148,7 +148,7 @@ def test_nothing_is_ready_when_everything_is_left_out() -> None:
     assert (was_idle, talk.session.is_idle) == (False, True)
 
 
-def test_everything_is_named_again_in_the_same_session_when_that_is_asked_for() -> None:
+def test_partitions_are_named_again_in_the_same_session_on_request() -> None:
     copies = [Copy(0), Copy(1)]
     talk = opened(copies)
     assert named(talk.ask()) == []

@@ -27,7 +27,7 @@ async def copied(copy: Partition, end_offset: int, seconds: float = 10.0) -> Non
 
 
 @run_with(replicate)
-async def test_what_the_leader_has_is_copied_byte_for_byte(node: Node, leader: ModelLeader) -> None:
+async def test_records_are_copied_byte_for_byte(node: Node, leader: ModelLeader) -> None:
     led = leader.lead("t")
     led.append(b"a", b"b")
     led.append(b"c")
@@ -41,7 +41,7 @@ async def test_what_the_leader_has_is_copied_byte_for_byte(node: Node, leader: M
 
 
 @run_with(replicate, sync_s=0.05)
-async def test_an_offset_is_asked_for_only_when_it_is_on_disk(
+async def test_fetch_offset_advances_only_to_synced_records(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t")
@@ -56,7 +56,7 @@ async def test_an_offset_is_asked_for_only_when_it_is_on_disk(
 
 
 @run_with(replicate)
-async def test_what_is_copied_together_is_asked_for_together(
+async def test_partitions_copied_together_are_fetched_together(
     node: Node, leader: ModelLeader
 ) -> None:
     copies = [node.open("t", 1, index) for index in range(50)]
@@ -77,7 +77,7 @@ async def test_what_is_copied_together_is_asked_for_together(
 
 
 @run_with(replicate)
-async def test_a_session_names_only_what_changed(node: Node, leader: ModelLeader) -> None:
+async def test_session_names_only_what_changed(node: Node, leader: ModelLeader) -> None:
     for index in range(200):
         leader.lead("t", index)
         node.open("t", 1, index)
@@ -94,10 +94,10 @@ async def test_a_session_names_only_what_changed(node: Node, leader: ModelLeader
 
 
 @run_with(replicate)
-async def test_under_a_new_registration_quiet_partitions_are_named_again(
+async def test_idle_partitions_are_named_again_under_a_new_registration(
     node: Node, leader: ModelLeader
 ) -> None:
-    """What the leader was told under the old one no longer lets this replica join."""
+    """State sent under the previous registration no longer lets this replica join."""
 
     for index in range(3):
         leader.lead("t", index)
@@ -116,7 +116,7 @@ async def test_under_a_new_registration_quiet_partitions_are_named_again(
 
 
 @run_with(replicate)
-async def test_a_partition_that_comes_while_a_fetch_is_parked_is_asked_for_at_once(
+async def test_partition_added_during_a_parked_fetch_is_fetched_at_once(
     node: Node, leader: ModelLeader
 ) -> None:
     leader.lead("old")
@@ -137,7 +137,7 @@ async def test_a_partition_that_comes_while_a_fetch_is_parked_is_asked_for_at_on
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_request_that_overtakes_another_costs_a_session_and_no_time(seed: int) -> None:
+def test_overtaken_request_costs_a_session_and_no_delay(seed: int) -> None:
     async def scenario(node: Node, leader: ModelLeader) -> None:
         leader.lead("old")
         old = node.open("old", 1)
@@ -156,9 +156,7 @@ def test_a_request_that_overtakes_another_costs_a_session_and_no_time(seed: int)
 
 
 @run_with(replicate)
-async def test_one_that_is_late_does_not_hold_the_others_up(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_slow_partition_does_not_delay_the_rest(node: Node, leader: ModelLeader) -> None:
     leader.lead("slow")
     leader.lead("fast")
     slow, fast = node.open("slow", 1), node.open("fast", 1)
@@ -179,7 +177,7 @@ async def test_one_that_is_late_does_not_hold_the_others_up(
 
 
 @run_with(replicate)
-async def test_a_session_that_the_leader_forgot_is_opened_again(
+async def test_session_evicted_by_the_leader_is_opened_again(
     node: Node, leader: ModelLeader
 ) -> None:
     leader.lead("t")
@@ -198,7 +196,7 @@ async def test_a_session_that_the_leader_forgot_is_opened_again(
 
 
 @run_with(replicate)
-async def test_without_sessions_everything_is_asked_for_every_time(
+async def test_every_partition_is_requested_each_time_without_sessions(
     node: Node, leader: ModelLeader
 ) -> None:
     leader.gives_sessions = False
@@ -220,9 +218,7 @@ async def test_without_sessions_everything_is_asked_for_every_time(
 
 
 @run_with(replicate)
-async def test_a_leader_that_is_away_is_tried_again_and_again_ever_more_slowly(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_unavailable_leader_is_retried_with_backoff(node: Node, leader: ModelLeader) -> None:
     leader.lead("t")
     copy = node.open("t", 1)
     node.follow()
@@ -247,7 +243,7 @@ async def test_a_leader_that_is_away_is_tried_again_and_again_ever_more_slowly(
 
 
 @run_with(replicate)
-async def test_a_leader_that_registers_anew_is_tried_at_once(
+async def test_leader_that_registers_again_is_retried_at_once(
     node: Node, leader: ModelLeader
 ) -> None:
     leader.lead("t")
@@ -263,7 +259,7 @@ async def test_a_leader_that_registers_anew_is_tried_at_once(
 
 
 @run_with(replicate, configs={"replica.socket.timeout.ms": "2000"})
-async def test_a_connection_that_hangs_is_given_up(node: Node, leader: ModelLeader) -> None:
+async def test_hanging_connection_is_closed(node: Node, leader: ModelLeader) -> None:
     leader.lead("t")
     copy = node.open("t", 1)
     node.follow()
@@ -280,7 +276,7 @@ async def test_a_connection_that_hangs_is_given_up(node: Node, leader: ModelLead
 
 
 @run_with(replicate, configs={"replica.socket.timeout.ms": "2000"})
-async def test_a_cut_network_is_survived(node: Node, leader: ModelLeader) -> None:
+async def test_follower_catches_up_after_a_network_cut(node: Node, leader: ModelLeader) -> None:
     leader.lead("t")
     copy = node.open("t", 1)
     node.follow()
@@ -293,7 +289,9 @@ async def test_a_cut_network_is_survived(node: Node, leader: ModelLeader) -> Non
 
 
 @run_with(replicate)
-async def test_an_error_for_the_whole_fetch_is_waited_out(node: Node, leader: ModelLeader) -> None:
+async def test_error_of_a_whole_fetch_is_retried_with_backoff(
+    node: Node, leader: ModelLeader
+) -> None:
     def refuse(request: FetchRequest) -> FetchResponse:
         return FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, responses=[])
 
@@ -308,9 +306,7 @@ async def test_an_error_for_the_whole_fetch_is_waited_out(node: Node, leader: Mo
 
 
 @run_with(replicate)
-async def test_nothing_is_asked_for_before_this_node_is_registered(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_fetcher_waits_until_its_node_is_registered(node: Node, leader: ModelLeader) -> None:
     node.epoch = -1
     leader.lead("t").append(b"a")
     copy = node.open("t", 1)
@@ -334,7 +330,7 @@ async def test_nothing_is_asked_for_before_this_node_is_registered(
         "replica.fetch.max.bytes": "300000",
     },
 )
-async def test_requests_ask_for_as_much_as_the_configs_say(node: Node, leader: ModelLeader) -> None:
+async def test_fetch_limits_follow_the_configs(node: Node, leader: ModelLeader) -> None:
     leader.lead("t")
     node.open("t", 1)
     node.follow()

@@ -1,4 +1,4 @@
-"""Who follows whom: fetchers come and go with the roles."""
+"""Fetchers start and stop with the roles of partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ async def test_every_leader_is_followed(node: Node, one: ModelLeader, two: Model
 
 
 @run_with(with_two_leaders)
-async def test_a_new_leader_is_followed_at_once_and_the_old_one_let_go(
+async def test_new_leader_is_followed_at_once_instead_of_the_old(
     node: Node, one: ModelLeader, two: ModelLeader
 ) -> None:
     old, new = one.lead("t"), two.lead("t", epoch=2)
@@ -66,7 +66,7 @@ async def test_a_new_leader_is_followed_at_once_and_the_old_one_let_go(
 
 
 @run_with(replicate)
-async def test_an_answer_that_comes_after_this_node_was_elected_is_not_appended(
+async def test_response_after_this_node_was_elected_is_not_appended(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t")
@@ -75,7 +75,7 @@ async def test_an_answer_that_comes_after_this_node_was_elected_is_not_appended(
     node.follow()
     await until(lambda: copy.log.durable_offset == 1)
     leader.append("t", b"b")
-    # Before anybody told the fetchers.
+    # Before the fetchers are notified.
     record = PartitionRecord((1, NODE), NODE, (NODE,), leader_epoch=2)
     copy.lead(record, 1, node.loop.time())
     await asyncio.sleep(1)
@@ -85,9 +85,7 @@ async def test_an_answer_that_comes_after_this_node_was_elected_is_not_appended(
 
 
 @run_with(replicate)
-async def test_a_partition_without_a_leader_is_not_followed(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_partition_without_a_leader_is_not_followed(node: Node, leader: ModelLeader) -> None:
     copy = node.open("t", 1)
     node.elect(copy, -1, 3)
     assert not node.fetchers.fetchers
@@ -97,9 +95,7 @@ async def test_a_partition_without_a_leader_is_not_followed(
 
 
 @run_with(replicate)
-async def test_a_partition_that_is_gone_is_not_fetched_any_more(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_removed_partition_is_no_longer_fetched(node: Node, leader: ModelLeader) -> None:
     leader.lead("t")
     kept = leader.lead("kept")
     node.open("t", 1)
@@ -116,7 +112,7 @@ async def test_a_partition_that_is_gone_is_not_fetched_any_more(
 
 
 @run_with(run, 1, time_max=100.0)
-async def test_a_bug_in_a_fetcher_ends_the_node(loop: SimLoop) -> None:
+async def test_bug_in_a_fetcher_ends_the_node(loop: SimLoop) -> None:
     leader = ModelLeader(1)
     await loop.create_task(leader.start(), context=host_context(leader.host))
     node = Node(loop)

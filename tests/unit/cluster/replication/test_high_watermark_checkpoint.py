@@ -15,18 +15,18 @@ def new_disk() -> SimDisk:
     return disk
 
 
-def test_what_is_written_is_read_even_after_a_power_cut() -> None:
+def test_checkpoint_survives_a_power_cut() -> None:
     disk = new_disk()
     HighWatermarkFile(disk, "data").write({"t.id/0": 7, "t.id/1": 0})
     disk.crash(random.Random(1))
     assert HighWatermarkFile(disk, "data").read() == {"t.id/0": 7, "t.id/1": 0}
 
 
-def test_a_missing_file_says_nothing() -> None:
+def test_missing_file_reads_as_empty() -> None:
     assert HighWatermarkFile(new_disk(), "data").read() == {}
 
 
-def test_a_damaged_file_says_nothing() -> None:
+def test_damaged_file_reads_as_empty() -> None:
     disk = new_disk()
     HighWatermarkFile(disk, "data").write({"t.id/0": 7})
     file = disk.open(f"data/{FILE}")
@@ -35,7 +35,7 @@ def test_a_damaged_file_says_nothing() -> None:
     assert HighWatermarkFile(disk, "data").read() == {}
 
 
-def test_replacements_at_the_same_time_are_each_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_replacements_leave_one_whole_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is cancelled leaves its worker writing, while the next one begins."""
     disk = new_disk()
     marks, rename = HighWatermarkFile(disk, "data"), disk.rename

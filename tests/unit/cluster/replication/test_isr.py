@@ -58,7 +58,7 @@ def on_leader(test: Callable[[Leader], Awaitable[None]], seed: int = 0) -> None:
 
 
 @run_with(on_leader)
-async def test_a_follower_that_lags_leaves_and_one_that_keeps_up_stays(leader: Leader) -> None:
+async def test_lagging_follower_leaves_the_isr_and_one_that_keeps_up_stays(leader: Leader) -> None:
     append(leader.node)
     await leader.keep_fetching(2, seconds=0.8)
     assert (await leader.stored()).isr == (1, 2, 3)
@@ -71,7 +71,7 @@ async def test_a_follower_that_lags_leaves_and_one_that_keeps_up_stays(leader: L
 
 
 @run_with(on_leader)
-async def test_a_quiet_partition_keeps_its_followers_without_their_fetching(leader: Leader) -> None:
+async def test_idle_partition_keeps_its_followers_without_fetches(leader: Leader) -> None:
     append(leader.node)
     await synced(leader.node)
     leader.fetched(2, 1)
@@ -86,7 +86,7 @@ async def test_a_quiet_partition_keeps_its_followers_without_their_fetching(lead
 
 
 @run_with(on_leader)
-async def test_a_follower_that_has_caught_up_joins_at_once(leader: Leader) -> None:
+async def test_caught_up_follower_joins_at_once(leader: Leader) -> None:
     await replicate(leader.node, isr=(1, 2), partition_epoch=11)
     append(leader.node)
     await synced(leader.node)
@@ -100,7 +100,7 @@ async def test_a_follower_that_has_caught_up_joins_at_once(leader: Leader) -> No
 
 
 @run_with(on_leader)
-async def test_a_follower_does_not_join_under_a_registration_that_has_changed(
+async def test_follower_does_not_join_under_a_changed_registration(
     leader: Leader,
 ) -> None:
     node = leader.node
@@ -116,7 +116,7 @@ async def test_a_follower_does_not_join_under_a_registration_that_has_changed(
 
 
 @run_with(on_leader)
-async def test_a_follower_that_is_refused_once_joins_later(leader: Leader) -> None:
+async def test_follower_refused_once_joins_later(leader: Leader) -> None:
     node = leader.node
     await replicate(node, isr=(1, 2), partition_epoch=11)
     revision = await node.store.commit([], [Delete(store_keys.broker_key(3))])
@@ -131,7 +131,7 @@ async def test_a_follower_that_is_refused_once_joins_later(leader: Leader) -> No
 
 
 @run_with(on_leader)
-async def test_below_the_minimum_who_leaves_stays_eligible(leader: Leader) -> None:
+async def test_follower_leaving_below_the_minimum_stays_eligible(leader: Leader) -> None:
     append(leader.node)
     await asyncio.sleep(2)
     record = await leader.stored()
@@ -144,7 +144,7 @@ async def test_below_the_minimum_who_leaves_stays_eligible(leader: Leader) -> No
 
 
 @run_with(on_leader)
-async def test_while_the_answer_is_out_the_proposal_counts_and_the_record_is_moved_on(
+async def test_pending_proposal_counts_and_the_record_is_advanced(
     leader: Leader,
 ) -> None:
     node = leader.node
@@ -169,7 +169,7 @@ async def test_while_the_answer_is_out_the_proposal_counts_and_the_record_is_mov
     assert led(node).high_watermark == 2
 
 
-def test_results_that_are_unknown_or_late_end_in_agreement() -> None:
+def test_unknown_or_late_results_end_in_agreement() -> None:
     for seed in range(15):
 
         async def check(leader: Leader) -> None:
@@ -193,7 +193,7 @@ def test_results_that_are_unknown_or_late_end_in_agreement() -> None:
 
 
 @run_with(on_node, configs=LAG)
-async def test_many_partitions_go_in_few_commits(node: Node) -> None:
+async def test_many_partitions_take_few_commits(node: Node) -> None:
     await replicate(node, count=70, isr=(1, 2), min_insync_replicas="2")
     leader = Leader(node)
     before = node.etcd.space.revision
@@ -206,7 +206,7 @@ async def test_many_partitions_go_in_few_commits(node: Node) -> None:
 
 
 @run_with(on_node, configs=LAG)
-async def test_one_guard_that_fails_does_not_hold_up_the_others(node: Node) -> None:
+async def test_one_failed_guard_does_not_delay_the_rest(node: Node) -> None:
     await replicate(node, count=3, isr=(1, 2), min_insync_replicas="2")
     leader = Leader(node)
     node.etcd.watch_delay_s = (0.2, 0.2)
@@ -225,7 +225,7 @@ async def test_one_guard_that_fails_does_not_hold_up_the_others(node: Node) -> N
 
 
 @run_with(on_leader)
-async def test_a_leader_whose_log_fails_leaves_and_another_leads(leader: Leader) -> None:
+async def test_leader_whose_log_fails_leaves_and_another_leads(leader: Leader) -> None:
     partition = led(leader.node)
     leader.node.ctx.partitions.read_failed(partition, OSError("unreadable"))
     await asyncio.sleep(0.5)
@@ -237,7 +237,7 @@ async def test_a_leader_whose_log_fails_leaves_and_another_leads(leader: Leader)
 
 
 @run_with(on_leader)
-async def test_the_last_one_stays_though_its_log_has_failed(leader: Leader) -> None:
+async def test_last_in_sync_replica_stays_though_its_log_failed(leader: Leader) -> None:
     await replicate(leader.node, isr=(1,), partition_epoch=11)
     leader.node.ctx.partitions.read_failed(led(leader.node), OSError("unreadable"))
     await asyncio.sleep(2)
@@ -271,7 +271,7 @@ async def test_eligible_follower_whose_log_fails_stays_while_the_isr_is_down(
 
 
 @run_with(on_leader)
-async def test_when_fewer_are_asked_for_the_elr_is_cleared(leader: Leader) -> None:
+async def test_lowered_min_insync_replicas_clears_the_elr(leader: Leader) -> None:
     node = leader.node
     record = PartitionRecord((1, 2, 3), 1, (1,), 3, 11, elr=(2,))
     topic = node.ctx.image.topics["t"]

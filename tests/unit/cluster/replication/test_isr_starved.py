@@ -1,4 +1,4 @@
-"""A replica whose disk is full: it makes way where the others can go on without it."""
+"""Replica with a full disk: it hands over where the remaining replicas can continue."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ def fill(node: Node) -> None:
 
 
 @run_with(on_leader)
-async def test_a_leader_that_cannot_write_makes_way_at_once(leader: Leader) -> None:
+async def test_leader_that_cannot_write_hands_over_at_once(leader: Leader) -> None:
     append(leader.node)
     await synced(leader.node)
     fill(leader.node)
@@ -37,7 +37,7 @@ async def test_a_leader_that_cannot_write_makes_way_at_once(leader: Leader) -> N
 
 
 @run_with(on_leader)
-async def test_a_leader_down_to_its_reserve_makes_way_when_somebody_writes(leader: Leader) -> None:
+async def test_leader_at_its_disk_reserve_hands_over_on_the_next_write(leader: Leader) -> None:
     leader.node.ctx.partitions.write_refusal = "the disk has 3 MiB left"
     answer = await leader.node.ask(produce, 9, request(("t", 0, batch())))
     assert rows(answer)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -46,7 +46,7 @@ async def test_a_leader_down_to_its_reserve_makes_way_when_somebody_writes(leade
 
 
 @run_with(on_leader)
-async def test_a_follower_that_cannot_write_leaves_the_isr_by_itself(leader: Leader) -> None:
+async def test_follower_that_cannot_write_leaves_the_isr(leader: Leader) -> None:
     node = leader.node
     await replicate(node, leader=2, epoch=4, partition_epoch=11)
     replica = node.ctx.partitions.replica("t", 0)
@@ -59,7 +59,7 @@ async def test_a_follower_that_cannot_write_leaves_the_isr_by_itself(leader: Lea
 
 
 @run_with(on_leader)
-async def test_nobody_makes_way_where_writes_could_not_go_on_anyway(leader: Leader) -> None:
+async def test_leader_stays_when_no_other_replica_could_accept_writes(leader: Leader) -> None:
     node = leader.node
     await replicate(node, isr=(1, 2), partition_epoch=11)
     append(node)
@@ -75,7 +75,7 @@ async def test_nobody_makes_way_where_writes_could_not_go_on_anyway(leader: Lead
 
 
 @run_with(on_leader)
-async def test_one_that_is_down_does_not_count_as_able_to_go_on(leader: Leader) -> None:
+async def test_offline_replica_does_not_count_as_a_successor(leader: Leader) -> None:
     node = leader.node
     revision = await node.store.commit([], [Delete(store_keys.broker_key(3))])
     assert revision is not None
@@ -86,7 +86,7 @@ async def test_one_that_is_down_does_not_count_as_able_to_go_on(leader: Leader) 
 
 
 @run_with(on_leader)
-async def test_a_leader_with_room_again_stays(leader: Leader) -> None:
+async def test_leader_with_free_space_again_stays(leader: Leader) -> None:
     node = leader.node
     await replicate(node, isr=(1, 2), partition_epoch=11)
     led(node).mark_unwritable()

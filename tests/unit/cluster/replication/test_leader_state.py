@@ -24,7 +24,7 @@ def fetched(state: LeaderState, node: int, offset: int, end: int = 100, now_s: f
     assert state.fetched(node, 100 + node, offset, end, now_s) is not None
 
 
-def test_the_high_watermark_is_the_smallest_durable_end_in_the_isr() -> None:
+def test_high_watermark_is_the_smallest_durable_end_in_the_isr() -> None:
     state = reign()
     fetched(state, 2, 40)
     fetched(state, 3, 30)
@@ -32,36 +32,36 @@ def test_the_high_watermark_is_the_smallest_durable_end_in_the_isr() -> None:
     assert state.high_watermark(20, 0.0) == 20, "our own disk counts, too"
 
 
-def test_a_member_that_has_not_fetched_in_this_epoch_holds_everything_up() -> None:
+def test_isr_member_that_has_not_fetched_in_this_epoch_blocks_commits() -> None:
     state = reign()
     fetched(state, 2, 40)
     assert state.high_watermark(50, 0.0) == UNKNOWN
 
 
-def test_with_too_few_in_sync_nothing_is_committed() -> None:
+def test_nothing_is_committed_below_the_minimum() -> None:
     state = reign((1,), elr=(2,))
     assert state.is_under_min
     assert state.high_watermark(50, 0.0) == UNKNOWN
 
 
-def test_while_there_is_an_elr_nothing_is_committed_even_if_fewer_would_do() -> None:
+def test_nothing_is_committed_while_there_is_an_elr() -> None:
     state = reign((1,), elr=(2,), min_isr=1)
     assert not state.is_under_min
     assert state.is_frozen
     assert state.is_isr_due(0, 50, 0.0, LAG), "the ELR is to be cleared"
 
 
-def test_a_topic_with_fewer_replicas_than_asked_for_needs_all_it_has() -> None:
+def test_topic_with_fewer_replicas_than_the_minimum_needs_all_of_them() -> None:
     state = LeaderState(1, PartitionRecord((1,), 1, (1,)), 2, 0, 0.0)
     assert state.is_alone
     assert not state.is_under_min
 
 
-def test_nobody_else_counts_only_where_nobody_else_has_a_copy() -> None:
+def test_leader_is_alone_only_when_it_is_the_only_replica() -> None:
     assert not reign((1,), min_isr=1).is_alone
 
 
-def test_who_is_proposed_counts_until_the_record_moves_on() -> None:
+def test_proposed_replica_counts_until_the_record_advances() -> None:
     state = reign((1, 2))
     fetched(state, 2, 50)
     fetched(state, 3, 40, now_s=-100.0)
@@ -73,20 +73,20 @@ def test_who_is_proposed_counts_until_the_record_moves_on() -> None:
     assert state.maximal_isr == (1, 2), "the proposal was guarded by the record before"
 
 
-def test_an_older_record_changes_nothing() -> None:
+def test_older_record_changes_nothing() -> None:
     state = reign((1, 2))
     state.adopt(PartitionRecord((1, 2, 3), 1, (1,), 7, 3), 2, 0.0)
     assert state.record.isr == (1, 2)
 
 
-def test_a_refused_proposal_no_longer_counts() -> None:
+def test_refused_proposal_no_longer_counts() -> None:
     state = reign((1, 2))
     state.propose((1, 2, 3))
     state.refused()
     assert state.maximal_isr == (1, 2)
 
 
-def test_the_high_watermark_waits_a_moment_for_one_that_is_about_to_join() -> None:
+def test_high_watermark_waits_briefly_for_a_joining_replica() -> None:
     state = reign((1, 2))
     fetched(state, 2, 60, end=60)
     fetched(state, 3, 50, end=50, now_s=0.0)
@@ -94,7 +94,7 @@ def test_the_high_watermark_waits_a_moment_for_one_that_is_about_to_join() -> No
     assert state.high_watermark(60, JOIN_SECONDS) == 60
 
 
-def test_who_left_the_isr_counts_again_from_its_next_fetch_on() -> None:
+def test_replica_that_left_the_isr_counts_again_from_its_next_fetch() -> None:
     state = reign()
     fetched(state, 2, 50, end=50)
     fetched(state, 3, 50, end=50)
@@ -105,7 +105,7 @@ def test_who_left_the_isr_counts_again_from_its_next_fetch_on() -> None:
     assert state.may_join(3, 50)
 
 
-def test_a_follower_joins_at_the_high_watermark_and_not_before_the_epochs_start() -> None:
+def test_follower_joins_at_the_high_watermark_and_the_epoch_start() -> None:
     state = reign((1, 2), start=20)
     fetched(state, 3, 19)
     assert not state.may_join(3, 10)
@@ -116,7 +116,7 @@ def test_a_follower_joins_at_the_high_watermark_and_not_before_the_epochs_start(
     assert state.wanted_isr(21, 30, 0.0, LAG, BROKERS) == (1, 2), "the high watermark is ahead"
 
 
-def test_a_follower_joins_only_in_the_life_it_fetches_with() -> None:
+def test_follower_joins_only_under_the_registration_it_fetches_with() -> None:
     state = reign((1, 2))
     fetched(state, 3, 50)
     reborn = {**BROKERS, 3: BrokerRecord(3, "h", 1, epoch=999)}
@@ -127,7 +127,7 @@ def test_a_follower_joins_only_in_the_life_it_fetches_with() -> None:
     assert state.wanted_isr(50, 50, 0.0, LAG, BROKERS) == (1, 2, 3)
 
 
-def test_a_follower_lags_when_it_has_not_been_at_the_end_for_too_long() -> None:
+def test_follower_lags_after_too_long_behind_the_end() -> None:
     state = reign((1, 2))
     fetched(state, 2, 50, end=50, now_s=5.0)
     assert not state.is_isr_due(50, 60, 15.0, LAG)
@@ -135,7 +135,7 @@ def test_a_follower_lags_when_it_has_not_been_at_the_end_for_too_long() -> None:
     assert state.wanted_isr(50, 60, 15.1, LAG, BROKERS) == (1,)
 
 
-def test_who_does_not_answer_has_less_time_and_twice_that_without_a_majority() -> None:
+def test_unreachable_follower_has_less_time_and_twice_that_without_a_majority() -> None:
     state = reign((1, 2, 3))
     for node in (2, 3):
         fetched(state, node, 50, end=50, now_s=5.0)
@@ -149,7 +149,7 @@ def test_who_does_not_answer_has_less_time_and_twice_that_without_a_majority() -
     assert not state.is_isr_due(50, 50, 99.0, LAG, both), "there is nothing they lack"
 
 
-def test_who_does_not_answer_and_has_not_fetched_in_this_reign_is_not_waited_for() -> None:
+def test_unreachable_follower_that_never_fetched_is_not_waited_for() -> None:
     state = reign((1, 2, 3))
     fetched(state, 2, 50, end=50, now_s=0.1)
     assert state.wanted_isr(50, 60, 0.1, LAG, BROKERS, UnreachableNodes(frozenset({3}), 2.0)) == (
@@ -163,7 +163,7 @@ def test_who_does_not_answer_and_has_not_fetched_in_this_reign_is_not_waited_for
     ) == (1, 2, 3)
 
 
-def test_reaching_where_the_log_ended_at_the_last_fetch_is_keeping_up() -> None:
+def test_reaching_the_end_of_the_last_fetch_is_keeping_up() -> None:
     state = reign((1, 2))
     fetched(state, 2, 0, end=50, now_s=0.0)
     fetched(state, 2, 50, end=100, now_s=9.0)
@@ -175,7 +175,7 @@ def test_reaching_where_the_log_ended_at_the_last_fetch_is_keeping_up() -> None:
     assert state.is_isr_due(100, 200, 19.1, LAG)
 
 
-def test_who_is_at_the_end_of_a_quiet_log_never_lags() -> None:
+def test_follower_at_the_end_of_an_idle_log_never_lags() -> None:
     state = reign((1, 2))
     fetched(state, 2, 50, end=50, now_s=0.0)
     state.note_time(50, 1000.0)
@@ -184,7 +184,7 @@ def test_who_is_at_the_end_of_a_quiet_log_never_lags() -> None:
     assert state.is_isr_due(50, 51, 1011.0, LAG)
 
 
-def test_replicas_come_and_go_with_the_record() -> None:
+def test_copies_follow_the_replicas_of_the_record() -> None:
     state = reign((1, 2))
     assert state.fetched(9, 109, 10, 10, 0.0) is None
     state.adopt(PartitionRecord((1, 2, 9), 1, (1, 2), 7, 5), 2, 0.0)
@@ -193,7 +193,7 @@ def test_replicas_come_and_go_with_the_record() -> None:
     assert state.may_join(9, 10)
 
 
-def test_the_low_watermark_is_the_highest_start_that_everybody_who_is_up_has_reached() -> None:
+def test_low_watermark_is_the_highest_start_reached_by_every_live_replica() -> None:
     state = reign()
     state.copies[2].start_offset = 5
     state.copies[3].start_offset = 3

@@ -26,7 +26,7 @@ def damaged(seed: int = 1) -> SimDisk:
     return disk
 
 
-def test_the_old_files_are_gone_and_the_new_log_is_empty() -> None:
+def test_rebuild_removes_old_files_and_starts_empty() -> None:
     disk = damaged()
     log = rebuild(disk, PATH, LogConfig(), 0)
     assert (log.start_offset, log.end_offset, log.offline) == (0, 0, None)
@@ -35,7 +35,7 @@ def test_the_old_files_are_gone_and_the_new_log_is_empty() -> None:
 
 
 @pytest.mark.parametrize("step", range(1, 10))
-def test_a_crash_on_the_way_leaves_the_old_log_or_a_new_one(step: int) -> None:
+def test_crash_during_rebuild_leaves_the_old_log_or_a_new_one(step: int) -> None:
     disk = damaged()
     disk.crash_after(step)
     try:

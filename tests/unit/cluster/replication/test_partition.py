@@ -23,7 +23,7 @@ RULES = ProduceRules(1 << 20, False, 1 << 60, 1 << 60, False, None)
 
 
 class Waiter:
-    """Notes what it is told, with the row it was parked with."""
+    """Records each notification with its row."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ErrorCode]] = []
@@ -72,7 +72,7 @@ def on_bench(test: Callable[[Bench], Awaitable[None]], config: LogConfig | None 
 
 
 @run_with(on_bench)
-async def test_what_is_appended_is_committed_when_it_is_on_disk(bench: Bench) -> None:
+async def test_append_is_committed_when_it_is_on_disk(bench: Bench) -> None:
     partition = bench.partition
     bench.append(2)
     bench.append(1)
@@ -86,7 +86,7 @@ async def test_what_is_appended_is_committed_when_it_is_on_disk(bench: Bench) ->
 
 
 @run_with(on_bench)
-async def test_only_those_within_the_committed_part_are_told(bench: Bench) -> None:
+async def test_only_waiters_of_the_committed_part_are_notified(bench: Bench) -> None:
     bench.append()
     bench.park(1, "first")
     await asyncio.sleep(0.5)  # The first sync is under way and does not cover this one.
@@ -99,7 +99,7 @@ async def test_only_those_within_the_committed_part_are_told(bench: Bench) -> No
 
 
 @run_with(on_bench, LogConfig(page_cache=True))
-async def test_with_the_page_cache_policy_it_is_committed_at_once(bench: Bench) -> None:
+async def test_page_cache_policy_commits_at_once(bench: Bench) -> None:
     woken: list[int] = []
     bench.partition.watch(lambda: woken.append(bench.partition.high_watermark))
     bench.append()
@@ -108,7 +108,7 @@ async def test_with_the_page_cache_policy_it_is_committed_at_once(bench: Bench) 
 
 
 @run_with(on_bench)
-async def test_a_change_of_policy_holds_from_the_next_batch_on(bench: Bench) -> None:
+async def test_policy_change_applies_from_the_next_batch(bench: Bench) -> None:
     bench.append()
     bench.park(1, "before")
     bench.partition.configure(LogConfig(page_cache=True), RULES)
@@ -122,7 +122,7 @@ async def test_a_change_of_policy_holds_from_the_next_batch_on(bench: Bench) -> 
 
 
 @run_with(on_bench)
-async def test_a_changed_config_reaches_log_producers_and_rules(bench: Bench) -> None:
+async def test_config_change_reaches_log_producers_and_rules(bench: Bench) -> None:
     config = LogConfig(segment_bytes=12345, producer_expiration_ms=77)
     rules = ProduceRules(5, True, 0, 0, True, 1)
     bench.partition.configure(config, rules)
@@ -132,7 +132,7 @@ async def test_a_changed_config_reaches_log_producers_and_rules(bench: Bench) ->
 
 
 @run_with(on_bench)
-async def test_a_duplicate_is_not_appended_and_not_synced(bench: Bench) -> None:
+async def test_duplicate_is_not_appended_and_not_synced(bench: Bench) -> None:
     bench.append(sequence=0)
     await asyncio.sleep(3)
     again = bench.append(sequence=0)
@@ -141,7 +141,7 @@ async def test_a_duplicate_is_not_appended_and_not_synced(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_readers_are_woken_in_order_at_every_progress_until_they_leave(bench: Bench) -> None:
+async def test_readers_are_woken_in_order_until_they_unsubscribe(bench: Bench) -> None:
     woken: list[str] = []
 
     def first() -> None:
@@ -164,7 +164,7 @@ async def test_readers_are_woken_in_order_at_every_progress_until_they_leave(ben
 
 
 @run_with(on_bench)
-async def test_a_failed_sync_is_told_to_all_and_commits_nothing(bench: Bench) -> None:
+async def test_failed_sync_notifies_every_waiter_and_commits_nothing(bench: Bench) -> None:
     woken: list[str] = []
     bench.partition.watch(lambda: woken.append("reader"))
     bench.append()
@@ -181,7 +181,7 @@ async def test_a_failed_sync_is_told_to_all_and_commits_nothing(bench: Bench) ->
 
 
 @run_with(on_bench)
-async def test_a_failed_write_is_told_to_those_who_wait_for_earlier_ones(bench: Bench) -> None:
+async def test_failed_write_notifies_waiters_of_earlier_appends(bench: Bench) -> None:
     bench.append()
     bench.park(1, "earlier")
     bench.disk.inject(Fault("append", errno.EIO))
@@ -193,7 +193,7 @@ async def test_a_failed_write_is_told_to_those_who_wait_for_earlier_ones(bench: 
 
 
 @run_with(on_bench)
-async def test_a_full_disk_disturbs_nobody_who_waits(bench: Bench) -> None:
+async def test_full_disk_does_not_affect_waiters(bench: Bench) -> None:
     bench.append()
     bench.park(1, "earlier")
     bench.disk.inject(Fault("append", errno.ENOSPC))
@@ -205,7 +205,7 @@ async def test_a_full_disk_disturbs_nobody_who_waits(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_who_waits_for_a_partition_that_is_closed_hears_why(bench: Bench) -> None:
+async def test_closed_partition_notifies_its_waiters_of_the_reason(bench: Bench) -> None:
     woken: list[str] = []
     bench.partition.watch(lambda: woken.append("reader"))
     bench.append()
@@ -219,7 +219,7 @@ async def test_who_waits_for_a_partition_that_is_closed_hears_why(bench: Bench) 
 
 
 @run_with(on_bench)
-async def test_a_moved_start_is_durable_when_it_is_answered_and_wakes_readers(bench: Bench) -> None:
+async def test_moved_start_is_durable_when_acknowledged_and_wakes_readers(bench: Bench) -> None:
     woken: list[int] = []
     bench.append(5)
     await asyncio.sleep(3)
@@ -251,7 +251,7 @@ async def test_another_leader_epoch_is_fenced(
     assert refused.value.code is code
 
 
-def test_rules_that_need_the_records_say_so() -> None:
+def test_rules_that_need_the_records_set_look_inside() -> None:
     assert not RULES.look_inside
     assert ProduceRules(1, False, 0, 0, True, None).look_inside
     assert ProduceRules(1, False, 0, 0, False, 0).look_inside

@@ -1,4 +1,4 @@
-"""One replica in both roles: what is committed, and who is told what when a role ends."""
+"""One replica in both roles: commits, and notifications when a role ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ class Validity:
 
 
 class Bench:
-    """A replica with two others, on a disk whose syncs take a second."""
+    """One of three replicas, on a disk whose syncs take a second."""
 
     def __init__(self, loop: SimLoop, config: LogConfig) -> None:
         self.loop = loop
@@ -77,7 +77,7 @@ def on_bench(test: Callable[[Bench], Awaitable[None]], config: LogConfig | None 
 
 
 @run_with(on_bench)
-async def test_a_follower_takes_no_writes(bench: Bench) -> None:
+async def test_follower_refuses_appends(bench: Bench) -> None:
     with pytest.raises(Refused) as refused:
         bench.append()
     assert refused.value.code is MOVED
@@ -85,7 +85,7 @@ async def test_a_follower_takes_no_writes(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_what_is_appended_is_committed_when_every_in_sync_replica_has_it_on_disk(
+async def test_append_is_committed_when_every_in_sync_replica_has_synced_it(
     bench: Bench,
 ) -> None:
     bench.lead()
@@ -108,7 +108,7 @@ async def test_what_is_appended_is_committed_when_every_in_sync_replica_has_it_o
 
 
 @run_with(on_bench)
-async def test_acks_1_waits_for_our_own_disk_alone(bench: Bench) -> None:
+async def test_acks_1_waits_only_for_the_local_disk(bench: Bench) -> None:
     bench.lead()
     end = bench.append()
     assert not bench.partition.when_written(end, bench.waiter, "row")
@@ -119,7 +119,7 @@ async def test_acks_1_waits_for_our_own_disk_alone(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_with_the_end_of_a_role_nobody_waits_for_it(bench: Bench) -> None:
+async def test_end_of_a_role_notifies_its_waiters(bench: Bench) -> None:
     bench.lead()
     end = bench.append()
     bench.partition.when_committed(end, bench.waiter, "all")
@@ -131,12 +131,12 @@ async def test_with_the_end_of_a_role_nobody_waits_for_it(bench: Bench) -> None:
     assert sorted(bench.waiter.told) == [("all", MOVED), ("one", MOVED)]
     assert sorted(woken) == ["reader", "replica"]
     await asyncio.sleep(3)
-    assert len(bench.waiter.told) == 2, "the sync that ends later tells nobody again"
+    assert len(bench.waiter.told) == 2, "the sync that ends later notifies no waiter again"
     assert bench.partition.leader_epoch == 5
 
 
 @run_with(on_bench)
-async def test_a_leader_that_is_elected_again_keeps_those_who_wait(bench: Bench) -> None:
+async def test_reelected_leader_keeps_its_waiters(bench: Bench) -> None:
     bench.lead()
     end = bench.append()
     bench.partition.when_committed(end, bench.waiter, "row")
@@ -149,7 +149,7 @@ async def test_a_leader_that_is_elected_again_keeps_those_who_wait(bench: Bench)
 
 
 @run_with(on_bench)
-async def test_when_too_few_are_left_those_who_wait_are_told(bench: Bench) -> None:
+async def test_waiters_are_notified_when_the_isr_falls_below_the_minimum(bench: Bench) -> None:
     bench.lead()
     end = bench.append()
     bench.partition.when_committed(end, bench.waiter, "row")
@@ -163,7 +163,7 @@ async def test_when_too_few_are_left_those_who_wait_are_told(bench: Bench) -> No
 
 
 @run_with(on_bench)
-async def test_a_node_that_is_not_sure_of_its_place_acknowledges_nothing(bench: Bench) -> None:
+async def test_node_unsure_of_its_registration_acknowledges_nothing(bench: Bench) -> None:
     bench.lead()
     end = bench.append()
     bench.partition.when_committed(end, bench.waiter, "all")
@@ -178,7 +178,7 @@ async def test_a_node_that_is_not_sure_of_its_place_acknowledges_nothing(bench: 
 
 
 @run_with(on_bench)
-async def test_fencing_tells_everybody_at_once(bench: Bench) -> None:
+async def test_fencing_notifies_every_waiter_at_once(bench: Bench) -> None:
     bench.lead()
     end = bench.append()
     bench.partition.when_committed(end, bench.waiter, "all")
@@ -188,7 +188,7 @@ async def test_fencing_tells_everybody_at_once(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_the_isr_is_looked_at_when_a_follower_has_caught_up(bench: Bench) -> None:
+async def test_isr_is_examined_when_a_follower_has_caught_up(bench: Bench) -> None:
     bench.lead(PartitionRecord((1, 2, 3), 1, (1, 2), 4, 10))
     end = bench.append()
     await asyncio.sleep(3)
@@ -201,7 +201,7 @@ async def test_the_isr_is_looked_at_when_a_follower_has_caught_up(bench: Bench) 
 
 
 @run_with(on_bench)
-async def test_a_stranger_does_not_count(bench: Bench) -> None:
+async def test_fetch_of_a_node_that_is_not_a_replica_is_refused(bench: Bench) -> None:
     bench.lead()
     with pytest.raises(Refused) as refused:
         bench.fetched(9, 0)
@@ -209,7 +209,7 @@ async def test_a_stranger_does_not_count(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_appends_wake_those_who_copy(bench: Bench) -> None:
+async def test_appends_wake_followers(bench: Bench) -> None:
     bench.lead()
     woken: list[int] = []
 
@@ -225,7 +225,7 @@ async def test_appends_wake_those_who_copy(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_a_follower_believes_its_leader_as_far_as_it_has_copied(bench: Bench) -> None:
+async def test_follower_takes_the_high_watermark_up_to_its_log_end(bench: Bench) -> None:
     partition = bench.partition
     bench.log.append_replica(_stamped(bench, 0, 3), 0)
     woken: list[int] = []
@@ -238,7 +238,7 @@ async def test_a_follower_believes_its_leader_as_far_as_it_has_copied(bench: Ben
 
 
 @run_with(on_bench)
-async def test_what_was_copied_is_synced_and_then_told(bench: Bench) -> None:
+async def test_replicated_records_are_synced_before_the_callback(bench: Bench) -> None:
     told: list[int] = []
     bench.log.append_replica(_stamped(bench, 0, 3), 0)
     bench.partition.copied()
@@ -251,7 +251,7 @@ async def test_what_was_copied_is_synced_and_then_told(bench: Bench) -> None:
 
 
 @run_with(on_bench, LogConfig(page_cache=True))
-async def test_with_the_page_cache_policy_what_was_copied_counts_at_once(bench: Bench) -> None:
+async def test_page_cache_policy_treats_replicated_records_as_durable(bench: Bench) -> None:
     told: list[int] = []
     bench.log.append_replica(_stamped(bench, 0, 3), 0)
     bench.partition.when_durable(3, lambda: told.append(3))
@@ -259,7 +259,7 @@ async def test_with_the_page_cache_policy_what_was_copied_counts_at_once(bench: 
 
 
 @run_with(on_bench)
-async def test_after_a_cut_nobody_waits_for_what_is_gone_and_the_role_is_due(bench: Bench) -> None:
+async def test_truncation_drops_waiters_and_makes_the_role_due(bench: Bench) -> None:
     partition = bench.partition
     bench.log.append_replica(_stamped(bench, 0, 3), 0)
     partition.copied()
@@ -277,7 +277,7 @@ async def test_after_a_cut_nobody_waits_for_what_is_gone_and_the_role_is_due(ben
 
 
 @run_with(on_bench)
-async def test_a_failed_log_ends_every_wait(bench: Bench) -> None:
+async def test_failed_log_ends_every_wait(bench: Bench) -> None:
     bench.lead()
     end = bench.append()
     told: list[str] = []
@@ -292,7 +292,7 @@ async def test_a_failed_log_ends_every_wait(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_a_new_leader_is_settled_when_what_it_found_is_committed(bench: Bench) -> None:
+async def test_new_leader_is_settled_when_the_records_it_found_are_committed(bench: Bench) -> None:
     bench.log.append_replica(_stamped(bench, 0, 3), 0)
     bench.partition.copied()
     await asyncio.sleep(3)
@@ -304,7 +304,7 @@ async def test_a_new_leader_is_settled_when_what_it_found_is_committed(bench: Be
 
 
 @run_with(on_bench)
-async def test_an_epoch_that_only_others_have_ends_where_the_new_leaders_began(
+async def test_epoch_unknown_to_this_log_ends_at_the_start_of_the_next(
     bench: Bench,
 ) -> None:
     bench.log.append_replica(_stamped(bench, 0, 3, epoch=1), 0)
@@ -318,7 +318,7 @@ async def test_an_epoch_that_only_others_have_ends_where_the_new_leaders_began(
 
 
 @run_with(on_bench)
-async def test_the_high_watermark_of_an_earlier_life_is_taken_as_far_as_the_log_goes(
+async def test_checkpointed_high_watermark_is_bounded_by_the_log(
     bench: Bench,
 ) -> None:
     bench.log.append_replica(_stamped(bench, 0, 3), 0)
@@ -346,6 +346,6 @@ async def test_leader_is_in_touch_while_it_hears_a_majority_or_all_in_sync(bench
     bench.silent = {2, 3}
     assert not bench.partition.is_in_touch()
     bench.lead(PartitionRecord((1, 2, 3), 1, (1,), 4, 11))
-    assert bench.partition.is_in_touch(), "nobody else is in sync, so nobody else leads"
+    assert bench.partition.is_in_touch(), "no other replica is in sync, so none can lead"
     bench.validity.valid_until = 0.0
     assert not bench.partition.is_in_touch()

@@ -1,4 +1,4 @@
-"""The partitions of a node: opened, told of changes, dropped and removed as the image says."""
+"""Partitions of a node: opened, updated, dropped and removed as the image says."""
 
 import asyncio
 import errno
@@ -137,7 +137,7 @@ def sim_disk(bench: Bench) -> SimDisk:
 
 
 @run_with(on_bench)
-async def test_a_created_topic_is_served_when_its_revision_is_reached(bench: Bench) -> None:
+async def test_created_topic_is_served_when_its_revision_is_reached(bench: Bench) -> None:
     await bench.create("t", 7)
     assert len(bench.partitions) == 7
     assert [key for key, _ in bench.partitions.items()] == [("t", n) for n in range(7)]
@@ -146,7 +146,7 @@ async def test_a_created_topic_is_served_when_its_revision_is_reached(bench: Ben
     assert bench.disk.listdir(f"data/logs/{directory}") == [str(n) for n in range(7)]
 
 
-def test_what_was_created_survives_a_power_cut() -> None:
+def test_created_topic_survives_a_power_cut() -> None:
     async def check(bench: Bench) -> None:
         await bench.create("t", 3)
         await bench.write("t", 5)
@@ -163,7 +163,7 @@ def test_what_was_created_survives_a_power_cut() -> None:
 
 
 @run_with(on_bench)
-async def test_after_a_clean_stop_nothing_is_scanned(bench: Bench) -> None:
+async def test_clean_stop_avoids_recovery_scans(bench: Bench) -> None:
     await bench.create("t", 2)
     await bench.write("t", 5)
     states = await bench.stop()
@@ -180,7 +180,7 @@ async def test_after_a_clean_stop_nothing_is_scanned(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_a_new_leader_epoch_is_written_down_before_the_first_append(bench: Bench) -> None:
+async def test_new_leader_epoch_is_persisted_before_the_first_append(bench: Bench) -> None:
     await bench.create("t")
     assert bench.get("t").log.epochs.latest == 0
     before = sim_disk(bench).operations
@@ -190,7 +190,7 @@ async def test_a_new_leader_epoch_is_written_down_before_the_first_append(bench:
 
 
 @run_with(on_bench)
-async def test_partitions_that_are_added_are_opened(bench: Bench) -> None:
+async def test_added_partitions_are_opened(bench: Bench) -> None:
     await bench.create("t", 1)
     first = bench.get("t")
     image = bench.watcher.image
@@ -201,7 +201,7 @@ async def test_partitions_that_are_added_are_opened(bench: Bench) -> None:
     assert bench.get("t") is first
 
 
-def test_a_log_that_cannot_be_opened_is_tried_again_and_the_others_serve(
+def test_log_that_cannot_be_opened_is_retried_and_the_rest_serve(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def check(bench: Bench) -> None:
@@ -219,7 +219,7 @@ def test_a_log_that_cannot_be_opened_is_tried_again_and_the_others_serve(
 
 
 @run_with(on_bench)
-async def test_a_directory_that_cannot_be_synced_is_not_served(bench: Bench) -> None:
+async def test_partition_whose_directory_cannot_be_synced_is_not_served(bench: Bench) -> None:
     sim_disk(bench).inject(Fault("sync_dir", errno.EIO, path="t.", times=1000))
     await bench.create("t", 1)
     assert bench.partitions.get("t", 0) is None
@@ -229,7 +229,7 @@ async def test_a_directory_that_cannot_be_synced_is_not_served(bench: Bench) -> 
 
 
 @run_with(on_bench)
-async def test_a_damaged_log_is_offline_and_the_others_serve(bench: Bench) -> None:
+async def test_damaged_log_is_offline_and_the_rest_serve(bench: Bench) -> None:
     await bench.create("good")
     await bench.create("bad")
     for name in ("good", "bad"):
@@ -247,22 +247,22 @@ async def test_a_damaged_log_is_offline_and_the_others_serve(bench: Bench) -> No
     assert [name.partition(".")[0] for name in states] == ["good"]
 
 
-def test_a_directory_of_nobody_is_left_alone_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_directory_is_left_alone_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def check(bench: Bench) -> None:
         await bench.stop()
-        bench.disk.mkdir("data/logs/somebodys.data")
+        bench.disk.mkdir("data/logs/unknown.data")
         await bench.start()
-        assert bench.disk.listdir("data/logs") == ["somebodys.data"]
+        assert bench.disk.listdir("data/logs") == ["unknown.data"]
 
     on_bench(check)
-    assert any("somebodys.data" in record.getMessage() for record in caplog.records)
+    assert any("unknown.data" in record.getMessage() for record in caplog.records)
 
 
 # -- configs ----------------------------------------------------------------------------------
 
 
 @run_with(on_bench)
-async def test_a_changed_topic_config_reaches_the_open_partition(bench: Bench) -> None:
+async def test_changed_topic_config_reaches_the_open_partition(bench: Bench) -> None:
     await bench.create("t")
     assert not bench.partitions.any_look_inside
     partition = bench.get("t")
@@ -283,7 +283,7 @@ async def alter(bench: Bench, topic: str, values: dict[str, str]) -> None:
 
 
 @run_with(on_bench)
-async def test_a_changed_broker_default_reaches_topics_that_do_not_set_it(bench: Bench) -> None:
+async def test_changed_broker_default_reaches_topics_that_do_not_set_it(bench: Bench) -> None:
     await bench.create("plain")
     await bench.create("own", max_message_bytes="5000")
     edit = config_changes.replacing(Scope.BROKER, {"message.max.bytes": "9000"})
@@ -296,7 +296,7 @@ async def test_a_changed_broker_default_reaches_topics_that_do_not_set_it(bench:
 
 
 @run_with(on_bench)
-async def test_a_deleted_topic_is_not_served_and_its_files_go(bench: Bench) -> None:
+async def test_deleted_topic_is_not_served_and_its_files_are_removed(bench: Bench) -> None:
     await bench.create("t", 2)
     await bench.create("kept")
     await bench.write("t", 3)
@@ -310,7 +310,7 @@ async def test_a_deleted_topic_is_not_served_and_its_files_go(bench: Bench) -> N
 
 
 @run_with(on_bench)
-async def test_a_topic_stops_being_served_with_the_image_that_says_so(bench: Bench) -> None:
+async def test_topic_stops_being_served_with_the_image_that_deletes_it(bench: Bench) -> None:
     await bench.create("t")
     old = bench.get("t")
     bench.workers.delay_s = (10.0, 10.0)
@@ -332,7 +332,7 @@ async def test_a_topic_stops_being_served_with_the_image_that_says_so(bench: Ben
 
 
 @run_with(on_bench)
-async def test_a_topic_deleted_while_it_is_being_opened_is_never_served(bench: Bench) -> None:
+async def test_topic_deleted_while_it_is_opened_is_never_served(bench: Bench) -> None:
     bench.workers.delay_s = (5.0, 5.0)
     new = topics.NewTopic("t", 1)
     plan = topics.plan_topic(new, bench.watcher.image, bench.configs, bench.random)
@@ -348,7 +348,7 @@ async def test_a_topic_deleted_while_it_is_being_opened_is_never_served(bench: B
 
 
 @run_with(on_bench)
-async def test_files_that_cannot_be_removed_are_tried_again(bench: Bench) -> None:
+async def test_failed_file_removal_is_retried(bench: Bench) -> None:
     await bench.create("t")
     await bench.write("t")
     sim_disk(bench).inject(Fault("unlink", errno.EIO, times=2))
@@ -361,7 +361,7 @@ async def test_files_that_cannot_be_removed_are_tried_again(bench: Bench) -> Non
 
 
 @run_with(on_bench)
-async def test_a_deletion_cut_short_by_a_crash_is_finished_at_the_next_start(bench: Bench) -> None:
+async def test_deletion_interrupted_by_a_crash_completes_at_the_next_start(bench: Bench) -> None:
     await bench.create("t", 3)
     await bench.write("t")
     sim_disk(bench).inject(Fault("rmdir", errno.EIO, times=1000))
@@ -378,7 +378,7 @@ async def test_a_deletion_cut_short_by_a_crash_is_finished_at_the_next_start(ben
 
 
 @run_with(run)
-async def test_a_deleted_topic_leaves_no_object_and_no_open_file_behind(
+async def test_deleted_topic_leaves_no_object_and_no_open_file(
     loop: SimLoop, *, tmp_path: Path
 ) -> None:
     disk = LocalDisk()
@@ -391,7 +391,7 @@ async def test_a_deleted_topic_leaves_no_object_and_no_open_file_behind(
     await bench.write("policy", 3)
     gone = weakref.ref(bench.get("t").log.segments.active.file)
     assert disk.open_files > 0
-    gc.disable()  # Without the collector: there must be no circles to collect.
+    gc.disable()  # Without the collector: there must be no reference cycles.
     try:
         await bench.delete("t")
         await bench.delete("policy")
@@ -407,7 +407,7 @@ async def test_a_deleted_topic_leaves_no_object_and_no_open_file_behind(
 
 
 @run_with(on_bench)
-async def test_a_failed_read_takes_one_partition_offline(bench: Bench) -> None:
+async def test_failed_read_takes_one_partition_offline(bench: Bench) -> None:
     await bench.create("t", 2)
     woken: list[str] = []
     bench.get("t", 0).watch(lambda: woken.append("reader"))
@@ -417,7 +417,7 @@ async def test_a_failed_read_takes_one_partition_offline(bench: Bench) -> None:
     assert bench.get("t", 1).log.offline is None
 
 
-def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_it(
+def test_failed_close_of_one_log_does_not_stop_the_rest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def check(bench: Bench) -> None:
@@ -435,7 +435,7 @@ def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_it(
     assert any("was not closed" in record.message for record in caplog.records)
 
 
-def test_directories_carry_the_name_for_people_and_the_id_for_us() -> None:
+def test_directory_name_holds_the_topic_name_and_id() -> None:
     topic_id = TopicId(bytes(15) + b"\x01")
     assert directory_of("orders", topic_id) == f"orders.{show_topic_id(topic_id)}"
     assert len(directory_of("x" * 249, topic_id)) < 255

@@ -31,7 +31,7 @@ def disk_of(bench: Bench) -> SimDisk:
 
 
 @run_with(on_bench)
-async def test_a_replica_is_written_down_before_it_is_served(bench: Bench) -> None:
+async def test_replica_is_recorded_before_it_is_served(bench: Bench) -> None:
     served: list[bool] = []
 
     def look() -> None:
@@ -53,7 +53,7 @@ async def test_a_replica_is_written_down_before_it_is_served(bench: Bench) -> No
 
 
 @run_with(on_bench)
-async def test_a_replica_that_cannot_be_written_down_is_not_served(bench: Bench) -> None:
+async def test_replica_that_cannot_be_recorded_is_not_served(bench: Bench) -> None:
     disk_of(bench).inject(Fault("rename", path=FILE))
     await bench.create("t")
     assert bench.partitions.replica("t", 0) is None
@@ -65,7 +65,7 @@ async def test_a_replica_that_cannot_be_written_down_is_not_served(bench: Bench)
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("what", ["logs", "topic", "partition"])
 @run_with(on_bench)
-async def test_the_only_replica_is_lost_with_its_directory_and_others_serve_on(
+async def test_only_replica_is_lost_with_its_directory_and_the_rest_serve(
     bench: Bench, *, what: str, clean: bool
 ) -> None:
     await bench.create("t")
@@ -92,7 +92,7 @@ async def test_the_only_replica_is_lost_with_its_directory_and_others_serve_on(
 
 
 @run_with(on_bench)
-async def test_an_older_versions_directory_without_entries_opens_as_it_is(bench: Bench) -> None:
+async def test_directory_of_an_older_version_opens_without_entries(bench: Bench) -> None:
     await bench.create("t")
     await bench.write("t", 3)
     states = await bench.stop()
@@ -106,7 +106,7 @@ async def test_an_older_versions_directory_without_entries_opens_as_it_is(bench:
 
 
 @run_with(on_bench)
-async def test_a_clean_stop_tells_what_was_there_without_any_entry(bench: Bench) -> None:
+async def test_clean_stop_state_reveals_a_lost_replica_without_any_entry(bench: Bench) -> None:
     await bench.create("t")
     await bench.write("t", 3)
     name = name_of(bench)
@@ -121,7 +121,7 @@ async def test_a_clean_stop_tells_what_was_there_without_any_entry(bench: Bench)
 
 
 @run_with(on_bench)
-async def test_a_replica_that_moved_away_and_back_is_not_lost(bench: Bench) -> None:
+async def test_replica_that_moved_away_and_back_is_not_lost(bench: Bench) -> None:
     await bench.create("t", 2)
     await bench.write("t", 3)
     await bench.partitions.save_watermarks()
@@ -135,7 +135,7 @@ async def test_a_replica_that_moved_away_and_back_is_not_lost(bench: Bench) -> N
 
 
 @run_with(on_bench)
-async def test_what_is_not_synced_is_not_known(bench: Bench) -> None:
+async def test_known_end_excludes_records_that_are_not_synced(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, OURS)
     partition = bench.get("t")
@@ -145,7 +145,9 @@ async def test_what_is_not_synced_is_not_known(bench: Bench) -> None:
 
 @pytest.mark.parametrize("what", ["gone", "damaged"])
 @run_with(on_bench)
-async def test_a_lost_replica_goes_on_when_its_loss_is_accepted(bench: Bench, *, what: str) -> None:
+async def test_lost_replica_serves_again_when_its_loss_is_accepted(
+    bench: Bench, *, what: str
+) -> None:
     await bench.create("t")
     await bench.write("t", 5)
     await bench.partitions.save_watermarks()
@@ -163,7 +165,7 @@ async def test_a_lost_replica_goes_on_when_its_loss_is_accepted(bench: Bench, *,
     await later.start(None)
     assert later.get("t").log.is_lost
     await asyncio.sleep(3 * RETRY_SECONDS)
-    assert later.get("t").log.is_lost, "nobody has accepted it"
+    assert later.get("t").log.is_lost, "its loss was not accepted"
     accepted_losses.ask(bench.disk, "data", name)
     await asyncio.sleep(2 * RETRY_SECONDS)
     held = later.get("t")
@@ -180,7 +182,7 @@ async def test_a_lost_replica_goes_on_when_its_loss_is_accepted(bench: Bench, *,
     await again.stop()
 
 
-def test_many_replicas_that_are_lost_are_told_in_one_line(
+def test_many_lost_replicas_are_logged_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def check(bench: Bench) -> None:
@@ -214,7 +216,7 @@ def test_many_replicas_that_are_lost_are_told_in_one_line(
 
 
 @run_with(on_bench)
-async def test_one_replica_that_is_lost_is_told_with_the_command_for_it(
+async def test_one_lost_replica_is_logged_with_its_command(
     bench: Bench, *, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bench.create("t")
@@ -232,8 +234,8 @@ async def test_one_replica_that_is_lost_is_told_with_the_command_for_it(
     await later.stop()
 
 
-def test_a_loss_is_accepted_only_of_what_cannot_be_copied() -> None:
-    """The log would begin where it was lost, without what others have of before."""
+def test_loss_is_accepted_only_of_records_that_cannot_be_copied() -> None:
+    """The log would begin where it was lost, without the earlier records of other replicas."""
     assert accepted_losses.is_possible(PartitionRecord((1,), 1, (1,)), 1)
     record = PartitionRecord((1, 2), 2, (2,), 3, 3)
     assert not accepted_losses.is_possible(record, 1)
@@ -244,7 +246,7 @@ def test_a_loss_is_accepted_only_of_what_cannot_be_copied() -> None:
 
 
 @run_with(on_bench)
-async def test_a_loss_is_not_accepted_for_a_replica_that_is_whole_or_counted_on(
+async def test_loss_is_not_accepted_for_a_whole_or_needed_replica(
     bench: Bench,
 ) -> None:
     await bench.create("t", 2)

@@ -47,7 +47,7 @@ async def again(bench: Bench, clean: bool) -> Bench:
 
 
 @run_with(on_bench)
-async def test_only_what_is_led_is_got_and_every_replica_is_there(bench: Bench) -> None:
+async def test_get_returns_led_partitions_only_and_replica_returns_all(bench: Bench) -> None:
     await bench.create("t", 2)
     await become(bench, THEIRS)
     assert bench.partitions.get("t", 0) is None
@@ -59,7 +59,7 @@ async def test_only_what_is_led_is_got_and_every_replica_is_there(bench: Bench) 
 
 
 @run_with(on_bench)
-async def test_roles_change_with_the_image_and_listeners_hear_of_it(bench: Bench) -> None:
+async def test_roles_follow_the_image_and_listeners_are_notified(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, OURS)
     partition = bench.get("t")
@@ -79,7 +79,7 @@ async def test_roles_change_with_the_image_and_listeners_hear_of_it(bench: Bench
 
 
 @run_with(on_bench)
-async def test_what_a_leader_knows_of_its_own_change_is_not_undone_by_an_older_image(
+async def test_own_isr_change_is_not_undone_by_an_older_image(
     bench: Bench,
 ) -> None:
     await bench.create("t")
@@ -93,7 +93,7 @@ async def test_what_a_leader_knows_of_its_own_change_is_not_undone_by_an_older_i
 
 
 @run_with(on_bench)
-async def test_a_replica_that_moved_away_goes_with_its_files_and_may_come_back_empty(
+async def test_replica_that_moved_away_loses_its_files_and_may_return_empty(
     bench: Bench,
 ) -> None:
     await bench.create("t", 2)
@@ -110,7 +110,7 @@ async def test_a_replica_that_moved_away_goes_with_its_files_and_may_come_back_e
 
 
 @run_with(on_bench)
-async def test_after_an_unclean_end_a_leader_does_not_go_on_in_its_epoch(bench: Bench) -> None:
+async def test_leader_does_not_continue_its_epoch_after_an_unclean_stop(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, OURS)
     later = await again(bench, clean=False)
@@ -125,7 +125,7 @@ async def test_after_an_unclean_end_a_leader_does_not_go_on_in_its_epoch(bench: 
 
 
 @run_with(on_bench)
-async def test_such_a_leader_asks_for_a_new_epoch_once_it_is_registered(bench: Bench) -> None:
+async def test_uncleanly_stopped_leader_asks_for_a_new_epoch_once_registered(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, replace(OURS, isr=(1, 2)))
     later = await again(bench, clean=False)
@@ -139,7 +139,7 @@ async def test_such_a_leader_asks_for_a_new_epoch_once_it_is_registered(bench: B
 
 
 @run_with(on_bench)
-async def test_after_a_clean_stop_a_leader_goes_on(bench: Bench) -> None:
+async def test_leader_continues_its_epoch_after_a_clean_stop(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, OURS)
     later = await again(bench, clean=True)
@@ -148,7 +148,7 @@ async def test_after_a_clean_stop_a_leader_goes_on(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_the_only_replica_goes_on_if_what_it_acknowledged_was_synced(bench: Bench) -> None:
+async def test_only_replica_continues_if_its_acknowledged_records_were_synced(bench: Bench) -> None:
     await bench.create("t")
     await bench.create("loose", flush_policy="page-cache")
     later = await again(bench, clean=False)
@@ -158,7 +158,7 @@ async def test_the_only_replica_goes_on_if_what_it_acknowledged_was_synced(bench
 
 
 @run_with(on_bench)
-async def test_a_log_that_is_being_cut_leads_when_that_is_done(bench: Bench) -> None:
+async def test_log_under_repair_leads_once_it_is_truncated(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, THEIRS)
     replica = bench.partitions.replica("t", 0)
@@ -173,7 +173,7 @@ async def test_a_log_that_is_being_cut_leads_when_that_is_done(bench: Bench) -> 
 
 
 @run_with(on_bench)
-async def test_high_watermarks_are_known_in_the_next_life(bench: Bench) -> None:
+async def test_checkpointed_high_watermarks_are_read_after_a_restart(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, OURS)
     partition = bench.get("t")
@@ -194,7 +194,7 @@ async def test_high_watermarks_are_known_in_the_next_life(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_a_clean_stop_writes_the_high_watermarks_down(bench: Bench) -> None:
+async def test_clean_stop_checkpoints_the_high_watermarks(bench: Bench) -> None:
     await bench.create("t")
     await become(bench, OURS)
     partition = bench.get("t")
@@ -218,7 +218,7 @@ async def test_fencing_reaches_every_led_partition(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_one_log_that_was_not_closed_cleanly_is_enough_to_ask_for_a_new_epoch(
+async def test_one_uncleanly_closed_log_is_enough_to_ask_for_a_new_epoch(
     bench: Bench,
 ) -> None:
     await bench.create("t", 2)

@@ -1,4 +1,4 @@
-"""Connections to other nodes: shared by channel, closed with the life they belong to."""
+"""Connections to other nodes: shared by purpose, closed when the registration ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -57,13 +57,13 @@ def in_world(test: Callable[[World], Awaitable[None]]) -> None:
 
 
 @run_with(in_world)
-async def test_each_node_is_asked_where_it_registered(world: World) -> None:
+async def test_peer_is_called_at_its_registered_address(world: World) -> None:
     assert await world.ask(2) == 2
     assert await world.ask(3) == 3
 
 
 @run_with(in_world)
-async def test_a_lane_shares_one_connection_however_many_ask_at_once(world: World) -> None:
+async def test_concurrent_calls_share_one_connection_per_purpose(world: World) -> None:
     assert await asyncio.gather(*[world.ask(2) for _ in range(20)]) == [2] * 20
     assert world.others[2].connections == 1
     await world.ask(2, "another")
@@ -71,7 +71,7 @@ async def test_a_lane_shares_one_connection_however_many_ask_at_once(world: Worl
 
 
 @run_with(in_world)
-async def test_a_connection_that_was_lost_is_made_again_for_the_next_who_asks(world: World) -> None:
+async def test_lost_connection_is_made_again_for_the_next_call(world: World) -> None:
     await world.ask(2)
     asyncio.get_running_loop().net.reset("localhost", "node-2")  # type: ignore[attr-defined]
     await asyncio.sleep(0.1)
@@ -80,14 +80,14 @@ async def test_a_connection_that_was_lost_is_made_again_for_the_next_who_asks(wo
 
 
 @run_with(in_world)
-async def test_a_node_that_is_not_registered_cannot_be_asked(world: World) -> None:
+async def test_unregistered_node_cannot_be_called(world: World) -> None:
     with pytest.raises(Unreachable, match="node 7 is not registered"):
         await world.ask(7)
 
 
 @pytest.mark.parametrize("epoch", [None, 2])
 @run_with(in_world)
-async def test_whoever_waits_for_a_life_that_is_over_hears_at_once(
+async def test_calls_to_an_ended_registration_fail_at_once(
     world: World, *, epoch: int | None
 ) -> None:
     world.others[2].answers[MetadataRequest] = lambda _: HANG
@@ -102,7 +102,7 @@ async def test_whoever_waits_for_a_life_that_is_over_hears_at_once(
 
 
 @run_with(in_world)
-async def test_a_node_that_registers_anew_while_it_is_dialled_is_dialled_again(
+async def test_node_that_registers_again_during_a_dial_is_dialled_again(
     world: World,
 ) -> None:
     dialling = asyncio.ensure_future(world.peers.dial(2))
@@ -114,7 +114,7 @@ async def test_a_node_that_registers_anew_while_it_is_dialled_is_dialled_again(
 
 
 @run_with(in_world)
-async def test_one_who_gives_up_does_not_take_the_connection_from_the_others(world: World) -> None:
+async def test_cancelled_call_does_not_close_the_shared_connection(world: World) -> None:
     first = asyncio.ensure_future(world.ask(2))
     second = asyncio.ensure_future(world.ask(2))
     await asyncio.sleep(0)
@@ -123,7 +123,7 @@ async def test_one_who_gives_up_does_not_take_the_connection_from_the_others(wor
 
 
 @run_with(in_world)
-async def test_a_dialled_connection_has_its_own_patience(world: World) -> None:
+async def test_dialled_connection_has_its_own_timeout(world: World) -> None:
     world.others[2].answers[MetadataRequest] = lambda _: HANG
     connection = await world.peers.dial(2, timeout_ms=200)
     with pytest.raises(RequestTimeout):

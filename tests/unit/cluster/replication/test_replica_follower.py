@@ -1,4 +1,4 @@
-"""What a leader's answers do to a follower's log."""
+"""Effects of a leader's responses on a follower's log."""
 
 import asyncio
 import errno
@@ -69,7 +69,7 @@ def condition(node: Node, copy: Partition) -> FollowerStatus:
     ],
 )
 @run_with(replicate)
-async def test_a_log_is_cut_where_the_epochs_part(
+async def test_log_is_truncated_where_the_epochs_diverge(
     node: Node, leader: ModelLeader, *, ours: str, theirs: str
 ) -> None:
     led = leader.lead("t", epoch=9)
@@ -84,9 +84,7 @@ async def test_a_log_is_cut_where_the_epochs_part(
 
 
 @run_with(replicate)
-async def test_an_epoch_in_which_nothing_was_written_is_forgotten(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_epoch_without_records_is_removed(node: Node, leader: ModelLeader) -> None:
     led = leader.lead("t", epoch=9)
     for value in (b"a", b"b", b"c"):
         led.append(value, epoch=4)
@@ -100,7 +98,7 @@ async def test_an_epoch_in_which_nothing_was_written_is_forgotten(
 
 
 @run_with(replicate)
-async def test_a_partition_that_leads_before_its_log_could_be_cut_keeps_it(
+async def test_partition_elected_before_its_truncation_keeps_its_log(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t", epoch=2)
@@ -119,7 +117,7 @@ async def test_a_partition_that_leads_before_its_log_could_be_cut_keeps_it(
 
 
 @run_with(replicate)
-async def test_the_next_leader_is_followed_when_the_cut_for_the_last_one_is_made(
+async def test_next_leader_is_followed_after_the_previous_truncation(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t", epoch=2)
@@ -142,7 +140,7 @@ async def test_the_next_leader_is_followed_when_the_cut_for_the_last_one_is_made
 
 
 @run_with(replicate)
-async def test_a_follower_that_was_left_behind_starts_over_where_the_leader_begins(
+async def test_follower_below_the_start_of_the_leader_starts_over_there(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t", segment_bytes=200)
@@ -160,7 +158,7 @@ async def test_a_follower_that_was_left_behind_starts_over_where_the_leader_begi
 
 
 @run_with(replicate)
-async def test_a_leader_that_begins_within_a_batch_is_followed_from_there(
+async def test_leader_that_starts_within_a_batch_is_followed_from_there(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t")
@@ -180,7 +178,9 @@ async def test_a_leader_that_begins_within_a_batch_is_followed_from_there(
 
 
 @run_with(replicate)
-async def test_high_watermark_and_start_are_taken_over(node: Node, leader: ModelLeader) -> None:
+async def test_high_watermark_and_start_offset_follow_the_leader(
+    node: Node, leader: ModelLeader
+) -> None:
     led = leader.lead("t")
     for number in range(10):
         led.append(b"%d" % number)
@@ -228,7 +228,7 @@ async def test_damaged_bytes_are_never_appended(node: Node, leader: ModelLeader)
 
 @pytest.mark.parametrize("epoch", [0, 2, 99])
 @run_with(replicate)
-async def test_a_batch_of_an_impossible_epoch_is_refused(
+async def test_batch_of_an_impossible_epoch_is_refused(
     node: Node, leader: ModelLeader, *, epoch: int
 ) -> None:
     led = leader.lead("t")
@@ -256,7 +256,7 @@ async def test_a_batch_of_an_impossible_epoch_is_refused(
 
 
 @run_with(replicate)
-async def test_a_full_disk_is_waited_out(node: Node, leader: ModelLeader) -> None:
+async def test_full_disk_is_retried(node: Node, leader: ModelLeader) -> None:
     led = leader.lead("t")
     led.append(b"a")
     copy = node.open("t", 1)
@@ -268,7 +268,7 @@ async def test_a_full_disk_is_waited_out(node: Node, leader: ModelLeader) -> Non
 
 
 @run_with(replicate)
-async def test_a_log_that_fails_is_not_asked_for_any_more(node: Node, leader: ModelLeader) -> None:
+async def test_failed_log_is_no_longer_fetched(node: Node, leader: ModelLeader) -> None:
     leader.lead("t")
     leader.lead("u")
     copy, other = node.open("t", 1), node.open("u", 1)
@@ -292,7 +292,7 @@ def expel(copy: Partition, *, eligible: bool = False) -> None:
 
 
 @run_with(replicate)
-async def test_a_log_that_failed_is_copied_anew_once_nobody_counts_on_it(
+async def test_failed_log_is_copied_again_once_it_left_isr_and_elr(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t")
@@ -307,7 +307,7 @@ async def test_a_log_that_failed_is_copied_anew_once_nobody_counts_on_it(
     for eligible in (True, True):
         node.follow()
         await asyncio.sleep(1)
-        assert copy.log.offline is not None, "it may hold what nobody else has"
+        assert copy.log.offline is not None, "it may hold records no other replica has"
         expel(copy, eligible=eligible)
     expel(copy)
     node.follow()
@@ -319,9 +319,7 @@ async def test_a_log_that_failed_is_copied_anew_once_nobody_counts_on_it(
 
 
 @run_with(replicate)
-async def test_a_log_that_cannot_be_made_anew_is_tried_again_later(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_failed_rebuild_of_a_log_is_retried(node: Node, leader: ModelLeader) -> None:
     led = leader.lead("t")
     led.append(b"a")
     copy = node.open("t", 1)
@@ -344,7 +342,7 @@ async def test_a_log_that_cannot_be_made_anew_is_tried_again_later(
 
 
 @run_with(replicate)
-async def test_a_leader_that_does_not_know_of_its_election_yet_is_asked_again_soon(
+async def test_leader_unaware_of_its_election_is_retried_soon(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t", epoch=1)
@@ -358,7 +356,7 @@ async def test_a_leader_that_does_not_know_of_its_election_yet_is_asked_again_so
 
 
 @run_with(replicate)
-async def test_a_follower_with_an_old_epoch_waits_for_the_image(
+async def test_follower_with_an_old_epoch_waits_for_the_image(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t", epoch=5)
@@ -372,7 +370,7 @@ async def test_a_follower_with_an_old_epoch_waits_for_the_image(
 
 
 @run_with(replicate)
-async def test_a_partition_that_fails_at_the_leader_does_not_hold_up_the_others(
+async def test_partition_that_fails_at_the_leader_does_not_delay_the_rest(
     node: Node, leader: ModelLeader
 ) -> None:
     led = leader.lead("t")
@@ -387,9 +385,7 @@ async def test_a_partition_that_fails_at_the_leader_does_not_hold_up_the_others(
 
 
 @run_with(replicate)
-async def test_an_error_nobody_knows_is_asked_about_ever_more_slowly(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_unknown_error_is_retried_with_backoff(node: Node, leader: ModelLeader) -> None:
     led = leader.lead("t")
     led.append(b"a")
     copy = node.open("t", 1)

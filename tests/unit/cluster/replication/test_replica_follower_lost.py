@@ -24,7 +24,7 @@ def behind(node: Node, leader: ModelLeader) -> tuple[Partition, Led]:
 
 
 @run_with(replicate)
-async def test_a_follower_is_not_cut_below_its_high_watermark(
+async def test_follower_is_not_truncated_below_its_high_watermark(
     node: Node, leader: ModelLeader
 ) -> None:
     copy, _ = behind(node, leader)
@@ -51,7 +51,7 @@ def elected_uncleanly(record: PartitionRecord, epoch: int) -> PartitionRecord:
 
 
 @run_with(replicate)
-async def test_after_an_unclean_election_a_follower_is_cut_below_its_high_watermark(
+async def test_unclean_election_truncates_a_follower_below_its_high_watermark(
     node: Node, leader: ModelLeader
 ) -> None:
     copy, led = behind(node, leader)
@@ -62,7 +62,7 @@ async def test_after_an_unclean_election_a_follower_is_cut_below_its_high_waterm
 
 
 @run_with(replicate)
-async def test_an_unclean_election_that_a_follower_took_part_in_allows_no_cut_later(
+async def test_unclean_election_that_a_follower_joined_allows_no_later_truncation(
     node: Node, leader: ModelLeader
 ) -> None:
     copy, _ = behind(node, leader)
@@ -74,7 +74,7 @@ async def test_an_unclean_election_that_a_follower_took_part_in_allows_no_cut_la
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 @run_with(replicate)
-async def test_a_follower_that_was_in_sync_since_an_unclean_election_keeps_what_was_committed(
+async def test_follower_in_sync_since_an_unclean_election_keeps_committed_records(
     node: Node, leader: ModelLeader, *, is_damaged: bool
 ) -> None:
     """It has no record of that leader, and another replica has yet to follow."""
@@ -92,7 +92,7 @@ async def test_a_follower_that_was_in_sync_since_an_unclean_election_keeps_what_
 
 
 @run_with(replicate)
-async def test_what_is_known_is_lowered_on_disk_before_the_cut(
+async def test_known_end_is_lowered_on_disk_before_the_truncation(
     node: Node, leader: ModelLeader
 ) -> None:
     saved: list[tuple[int, int]] = []
@@ -110,7 +110,7 @@ async def test_what_is_known_is_lowered_on_disk_before_the_cut(
 
 
 @run_with(replicate)
-async def test_a_log_that_is_empty_does_not_move_back_behind_its_high_watermark(
+async def test_empty_log_does_not_move_below_its_high_watermark(
     node: Node, leader: ModelLeader
 ) -> None:
     leader.lead("t", epoch=9).append(b"a", epoch=1)
@@ -124,7 +124,7 @@ async def test_a_log_that_is_empty_does_not_move_back_behind_its_high_watermark(
 
 
 @run_with(replicate)
-async def test_a_damaged_log_is_kept_while_the_leader_lacks_what_was_committed(
+async def test_damaged_log_is_kept_while_the_leader_lacks_committed_records(
     node: Node, leader: ModelLeader
 ) -> None:
     copy, led = behind(node, leader)
@@ -134,7 +134,7 @@ async def test_a_damaged_log_is_kept_while_the_leader_lacks_what_was_committed(
     await until(lambda: node.fetchers.copied.truncations_refused > 0)
     await asyncio.sleep(20)
     assert node.fetchers.copied.restored == 0
-    assert node.disk.exists("data/t-0"), "its files may hold what nobody else has"
+    assert node.disk.exists("data/t-0"), "its files may hold records no other replica has"
     leader.append("t", b"b")
     await agree(copy, led, seconds=20)
     assert node.fetchers.copied.restored == 1

@@ -22,7 +22,7 @@ def limited(rate: str) -> Throttle:
     return Throttle("leader", 9, configs, MetadataWatcher(SimStore(SimEtcd(1))))
 
 
-def test_a_throttle_lets_its_rate_through() -> None:
+def test_throttle_passes_its_rate() -> None:
     async def main(loop: SimLoop) -> int:
         throttle, taken, end_s = limited("1000"), 0, loop.time() + 10
         while loop.time() < end_s:
@@ -38,7 +38,7 @@ def test_a_throttle_lets_its_rate_through() -> None:
 
 
 @run_with(run)
-async def test_a_rate_of_nothing_lets_nothing_through(loop: SimLoop) -> None:
+async def test_rate_of_zero_passes_nothing(loop: SimLoop) -> None:
     throttle = limited("0")
     assert throttle.wait_s() == 0.0
     throttle.record(1)
@@ -51,7 +51,7 @@ async def test_a_rate_of_nothing_lets_nothing_through(loop: SimLoop) -> None:
     [("0:9,1:8", {0}), ("*", {0, 1}), ("", set()), (" 1:9 , 0:9", {0, 1}), ("1:7", set())],
 )
 @run_with(in_new_loop)
-async def test_a_list_names_the_replicas_of_this_node(*, text: str, named: set[int]) -> None:
+async def test_throttle_list_names_replicas_of_this_node(*, text: str, named: set[int]) -> None:
     watcher = MetadataWatcher(SimStore(SimEtcd(1)))
     configs = {"leader.replication.throttled.replicas": text}
     topic = TopicImage("t", topic_id("t"), configs, (), {}, (), 1)
@@ -71,9 +71,7 @@ def throttled(node: Node) -> None:
 
 
 @run_with(replicate, configs=RATE)
-async def test_a_replica_that_catches_up_is_held_back_and_one_in_sync_is_not(
-    node: Node, leader: ModelLeader
-) -> None:
+async def test_replica_catching_up_is_throttled(node: Node, leader: ModelLeader) -> None:
     throttled(node)
     led, other = leader.lead("t"), leader.lead("t", 1)
     for _ in range(100):
@@ -91,7 +89,7 @@ async def test_a_replica_that_catches_up_is_held_back_and_one_in_sync_is_not(
 
 
 @run_with(replicate, configs=RATE)
-async def test_a_replica_in_sync_is_never_held_back(node: Node, leader: ModelLeader) -> None:
+async def test_replica_in_sync_is_never_throttled(node: Node, leader: ModelLeader) -> None:
     throttled(node)
     led = leader.lead("t")
     for _ in range(100):

@@ -35,7 +35,7 @@ async def states(store: SimStore, name: str) -> list[PartitionRecord]:
 
 
 @run_with(run)
-async def test_it_leaves_what_others_can_lead_and_keeps_what_only_it_has(loop: SimLoop) -> None:
+async def test_withdrawal_leaves_shared_partitions_and_keeps_sole_copies(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     await register(store, 2, 3)
     await create(store, "shared", *[initial_record((1, 2, 3))] * 300)
@@ -54,7 +54,7 @@ async def test_it_leaves_what_others_can_lead_and_keeps_what_only_it_has(loop: S
 
 
 @run_with(run)
-async def test_a_new_directory_keeps_nothing(loop: SimLoop) -> None:
+async def test_withdrawal_of_a_new_directory_keeps_nothing(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     await create(store, "own", initial_record((1,)))
     assert await unclean_restart.withdraw_unclean(store, BrokerConfigs(), 1, is_empty=True) == 1
@@ -63,7 +63,7 @@ async def test_a_new_directory_keeps_nothing(loop: SimLoop) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_goes_on_until_the_store_has_taken_everything(seed: int) -> None:
+def test_withdrawal_is_retried_until_the_store_has_applied_it(seed: int) -> None:
     async def main(loop: SimLoop) -> None:
         etcd = SimEtcd(loop.seed)
         store = SimStore(etcd)
@@ -83,7 +83,7 @@ def test_it_goes_on_until_the_store_has_taken_everything(seed: int) -> None:
 
 
 @run_with(run)
-async def test_a_lost_replica_is_given_up_where_there_is_another(loop: SimLoop) -> None:
+async def test_lost_replica_is_withdrawn_where_another_exists(loop: SimLoop) -> None:
     store = SimStore(SimEtcd(loop.seed))
     await create(store, "own", initial_record((1,)))
     await create(store, "shared", initial_record((1, 2, 3)), initial_record((2, 1, 3)))
@@ -92,5 +92,5 @@ async def test_a_lost_replica_is_given_up_where_there_is_another(loop: SimLoop) 
     first, second = await states(store, "shared")
     assert (first.leader, first.isr, first.last_known_elr) == (-1, (2, 3), ())
     assert second == initial_record((2, 1, 3)), "it is whole"
-    assert await states(store, "own") == [initial_record((1,))], "nobody else has it"
+    assert await states(store, "own") == [initial_record((1,))], "no other replica has it"
     assert await unclean_restart.withdraw_lost(store, BrokerConfigs(), 1, lost) == 0

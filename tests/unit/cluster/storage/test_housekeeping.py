@@ -42,7 +42,7 @@ class WatchedWorkers(SimWorkers):
 
     is_working = False
     refusals = 0
-    """How many calls more it takes for too many."""
+    """Number of further calls refused as too many."""
 
     def __init__(self, seed: int, delay_s: tuple[float, float] = (0.0001, 0.002)) -> None:
         super().__init__(seed, delay_s=delay_s)
@@ -78,7 +78,7 @@ class SomePartitions:
         pass
 
 
-class House:
+class Bench:
     """Partitions of one topic with their housekeeping, which does nothing by itself."""
 
     def __init__(
@@ -93,7 +93,7 @@ class House:
         self.disk.mkdir("data")
         self.disk.sync_dir("")
         self.workers = WatchedWorkers(1)
-        self.lane = WatchedWorkers(1, delay_s=cleaning_s)
+        self.cleaning_workers = WatchedWorkers(1, delay_s=cleaning_s)
         self.clock = SimClock(asyncio.get_running_loop())
         self.failures: list[OSError] = []
         self.flusher = Flusher(self.disk, self.workers, self.failures.append)
@@ -104,7 +104,13 @@ class House:
         some = cast("Partitions", SomePartitions(self.partitions))
         self.housekeeping = Housekeeping(some, broker, self.disk, self.workers, self.clock, "data")
         self.compactor = Compactor(
-            some, broker, self.disk, self.workers, self.lane, self.clock, self.housekeeping
+            some,
+            broker,
+            self.disk,
+            self.workers,
+            self.cleaning_workers,
+            self.clock,
+            self.housekeeping,
         )
         self.on_loop: list[str] = []
 
@@ -144,35 +150,35 @@ class House:
 
     def watch(self) -> None:
         def note() -> None:
-            if not (self.workers.is_working or self.lane.is_working):
+            if not (self.workers.is_working or self.cleaning_workers.is_working):
                 self.on_loop.append(f"operation {self.disk.operations}")
 
         self.disk.on_operation = note
 
 
-def names(house: House, ending: str) -> list[str]:
-    return [name for name in house.disk.listdir(PATH) if name.endswith(ending)]
+def names(bench: Bench, ending: str) -> list[str]:
+    return [name for name in bench.disk.listdir(PATH) if name.endswith(ending)]
 
 
-def test_retention_never_touches_the_disk_on_the_loop() -> None:
+def test_retention_never_touches_the_disk_on_the_event_loop() -> None:
     async def story() -> None:
-        house = House(BY_SIZE)
-        await house.fill(40)
-        files = len(names(house, ".log"))
-        house.watch()
-        await house.housekeeping._retain_all()
-        assert not house.housekeeping._removals, "its queues may not have said what they wait for"
-        await house.housekeeping._retain_all()
-        await house.housekeeping._purge()
-        assert len(names(house, ".log")) == files, "the start offset is not durable yet"
-        await house.flusher.drain()
-        await house.housekeeping._purge()
-        await house.housekeeping._purge()
-        assert house.on_loop == []
-        assert house.log.start_offset > 0
-        assert len(names(house, ".log")) == len(house.log.segments) < files
-        assert names(house, ".deleted") == []
-        assert house.housekeeping._removals == []
+        bench = Bench(BY_SIZE)
+        await bench.fill(40)
+        files = len(names(bench, ".log"))
+        bench.watch()
+        await bench.housekeeping._retain_all()
+        assert not bench.housekeeping._removals, "its queues may not have said what they wait for"
+        await bench.housekeeping._retain_all()
+        await bench.housekeeping._purge()
+        assert len(names(bench, ".log")) == files, "the start offset is not durable yet"
+        await bench.flusher.drain()
+        await bench.housekeeping._purge()
+        await bench.housekeeping._purge()
+        assert bench.on_loop == []
+        assert bench.log.start_offset > 0
+        assert len(names(bench, ".log")) == len(bench.log.segments) < files
+        assert names(bench, ".deleted") == []
+        assert bench.housekeeping._removals == []
 
     SimLoop(1).run(story())
 
@@ -194,13 +200,13 @@ class Kept:
             ctx.clock,
             ctx.admin.directory.path,
         )
-        self.lane = SimWorkers(1)
+        self.cleaning_workers = SimWorkers(1)
         self.compactor = Compactor(
             ctx.partitions,
             node.configs,
             node.disk,
             node.workers,
-            self.lane,
+            self.cleaning_workers,
             ctx.clock,
             self.housekeeping,
         )
@@ -248,7 +254,7 @@ def on_kept(test: Callable[[Kept], Awaitable[None]], **configs: str) -> None:
 
 
 @run_with(on_kept)
-async def test_writes_are_refused_while_the_disk_is_nearly_full_and_taken_again(kept: Kept) -> None:
+async def test_writes_are_refused_while_the_disk_is_nearly_full(kept: Kept) -> None:
     disk, partitions = kept.node.disk, kept.node.ctx.partitions
     await asyncio.sleep(2)
     assert partitions.write_refusal is None
@@ -262,7 +268,7 @@ async def test_writes_are_refused_while_the_disk_is_nearly_full_and_taken_again(
 
 
 @run_with(on_kept, disk_reserve_bytes="0")
-async def test_writes_are_slowed_at_the_first_watermark_and_refused_at_the_second(
+async def test_writes_slow_down_at_the_first_watermark_and_stop_at_the_second(
     kept: Kept,
 ) -> None:
     disk, pressure = kept.node.disk, kept.node.ctx.partitions.pressure
@@ -285,7 +291,7 @@ async def test_writes_are_slowed_at_the_first_watermark_and_refused_at_the_secon
     assert not pressure.is_on
 
 
-def test_watermarks_at_a_hundred_are_none() -> None:
+def test_watermarks_of_100_percent_are_disabled() -> None:
     async def check(kept: Kept) -> None:
         disk = kept.node.disk
         disk.capacity_bytes = disk.used_bytes
@@ -300,7 +306,7 @@ def test_watermarks_at_a_hundred_are_none() -> None:
 
 
 @run_with(on_kept, log_retention_ms=str(3600000))
-async def test_old_segments_go_and_their_files_after_the_delay(kept: Kept) -> None:
+async def test_old_segments_are_removed_and_their_files_after_the_delay(kept: Kept) -> None:
     await kept.fill([b"a", b"b", b"c"])
     await asyncio.sleep(30 * MINUTE)
     await kept.fill([b"d"])
@@ -325,7 +331,7 @@ async def test_files_are_removed_soon_after_their_delay_and_not_at_the_next_roun
 
 
 @run_with(on_kept, log_retention_ms="1000")
-async def test_a_reader_below_the_new_start_is_woken(kept: Kept) -> None:
+async def test_reader_below_the_new_start_is_woken(kept: Kept) -> None:
     await kept.fill([b"a", b"b"])
     woken: list[int] = []
     kept.get().watch(lambda: woken.append(kept.get().log.start_offset))
@@ -334,7 +340,7 @@ async def test_a_reader_below_the_new_start_is_woken(kept: Kept) -> None:
 
 
 @run_with(on_kept, log_retention_ms="1000")
-async def test_a_topic_deleted_before_its_old_files_went_disturbs_nobody(kept: Kept) -> None:
+async def test_topic_deleted_before_its_old_files_does_not_affect_the_rest(kept: Kept) -> None:
     await kept.node.create("other", 1)
     await kept.fill([b"a", b"b"])
     await kept.fill([b"a", b"b"], "other")
@@ -347,7 +353,7 @@ async def test_a_topic_deleted_before_its_old_files_went_disturbs_nobody(kept: K
 
 
 @run_with(on_kept, log_retention_ms="1000")
-async def test_what_cannot_be_removed_is_tried_again(kept: Kept) -> None:
+async def test_failed_file_removal_is_retried(kept: Kept) -> None:
     await kept.fill([b"a", b"b"])
     kept.node.disk.inject(Fault("unlink", errno.EIO, path=".deleted", times=3))
     await asyncio.sleep(10 * MINUTE)
@@ -355,7 +361,7 @@ async def test_what_cannot_be_removed_is_tried_again(kept: Kept) -> None:
 
 
 @run_with(on_kept, log_retention_ms="1000")
-async def test_retention_that_fails_for_one_log_goes_on_with_the_next(kept: Kept) -> None:
+async def test_failed_retention_of_one_log_does_not_stop_the_next(kept: Kept) -> None:
     await kept.node.create("other", 1)
     await kept.fill([b"a", b"b"])
     await kept.fill([b"a", b"b"], "other")
@@ -365,7 +371,7 @@ async def test_retention_that_fails_for_one_log_goes_on_with_the_next(kept: Kept
 
 
 @run_with(on_kept, log_retention_ms="1000")
-async def test_files_that_cannot_be_removed_keep_no_others_on_the_disk(kept: Kept) -> None:
+async def test_failed_file_removals_do_not_block_the_rest(kept: Kept) -> None:
     await kept.node.create("other", 1)
     await kept.fill([b"a", b"b"])
     await kept.fill([b"a", b"b"], "other")
@@ -377,7 +383,7 @@ async def test_files_that_cannot_be_removed_keep_no_others_on_the_disk(kept: Kep
 
 
 @run_with(on_kept, log_retention_ms="1000")
-async def test_an_offline_log_is_left_alone(kept: Kept) -> None:
+async def test_offline_log_is_left_alone(kept: Kept) -> None:
     await kept.fill([b"a", b"b"])
     before = kept.files("/t.")
     kept.node.ctx.partitions.read_failed(kept.get(), OSError(errno.EIO, "bad sector"))
@@ -389,7 +395,7 @@ async def test_an_offline_log_is_left_alone(kept: Kept) -> None:
 
 
 @run_with(on_kept, producer_id_expiration_ms=str(10 * 60000))
-async def test_producers_that_fell_silent_are_forgotten(kept: Kept) -> None:
+async def test_idle_producers_expire(kept: Kept) -> None:
     partition = kept.get()
     now_ms = kept.node.ctx.clock.now_ms()
     batch = memoryview(
@@ -411,7 +417,7 @@ async def test_producers_that_fell_silent_are_forgotten(kept: Kept) -> None:
 
 
 @run_with(on_kept)
-async def test_a_failure_that_took_the_log_offline_is_told_to_those_who_wait(kept: Kept) -> None:
+async def test_failure_that_took_the_log_offline_wakes_readers(kept: Kept) -> None:
     woken: list[str] = []
     kept.get().watch(lambda: woken.append("reader"))
     kept.get().log.fail("a rename failed half way")

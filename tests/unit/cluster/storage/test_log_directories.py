@@ -61,7 +61,7 @@ def on_bench(work: Callable[[Bench], Awaitable[None]]) -> None:
 
 
 @run_with(on_bench)
-async def test_a_replica_that_moved_away_is_removed(bench: Bench) -> None:
+async def test_replica_that_moved_away_is_removed(bench: Bench) -> None:
     parent = bench.fill()
     image = await bench.put(initial_record((1, 2)), initial_record((2, 3)), initial_record((1,)))
     bench.orphans.schedule(TOPIC, 1)
@@ -70,7 +70,7 @@ async def test_a_replica_that_moved_away_is_removed(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_a_replica_that_came_back_meanwhile_keeps_its_files(bench: Bench) -> None:
+async def test_replica_that_came_back_meanwhile_keeps_its_files(bench: Bench) -> None:
     parent = bench.fill()
     image = await bench.put(initial_record((1, 2)), initial_record((1, 3)), initial_record((1,)))
     bench.orphans.schedule(TOPIC, 1)
@@ -79,7 +79,7 @@ async def test_a_replica_that_came_back_meanwhile_keeps_its_files(bench: Bench) 
 
 
 @run_with(on_bench)
-async def test_what_moved_while_the_node_was_away_is_found(bench: Bench) -> None:
+async def test_replicas_moved_while_the_node_was_down_are_found(bench: Bench) -> None:
     parent = bench.fill()
     stranger = bench.fill(TopicId(bytes([9]) * 16), "mine")
     bench.disk.mkdir(f"{parent}/notes")
@@ -87,13 +87,13 @@ async def test_what_moved_while_the_node_was_away_is_found(bench: Bench) -> None
     image = await bench.put(initial_record((2,)), initial_record((1,)), initial_record((3,)))
     await bench.orphans.find_moved(image)
     assert await bench.orphans.remove_moved(image)
-    # What is not known to be ours to remove stays.
+    # Files not known to be removable stay.
     assert bench.disk.listdir(parent) == ["1", "77", "notes"]
     assert bench.disk.listdir(stranger) == ["0", "1", "2"]
 
 
 @run_with(on_bench)
-async def test_what_the_disk_refuses_is_tried_again(bench: Bench) -> None:
+async def test_failed_removal_is_retried(bench: Bench) -> None:
     parent = bench.fill()
     image = await bench.put(initial_record((2,)), initial_record((1,)), initial_record((1,)))
     bench.orphans.schedule(TOPIC, 0)
@@ -104,7 +104,7 @@ async def test_what_the_disk_refuses_is_tried_again(bench: Bench) -> None:
 
 
 @run_with(on_bench)
-async def test_a_removal_that_a_crash_cut_short_is_finished_by_the_next_start(bench: Bench) -> None:
+async def test_removal_interrupted_by_a_crash_completes_at_the_next_start(bench: Bench) -> None:
     parent = bench.fill()
     image = await bench.put(initial_record((1,)), initial_record((1,)), initial_record((1,)))
     # The replica was on its way out, and has come back since.
@@ -115,7 +115,7 @@ async def test_a_removal_that_a_crash_cut_short_is_finished_by_the_next_start(be
 
 
 @run_with(on_bench)
-async def test_a_deleted_topic_is_removed_once_and_confirmed(bench: Bench) -> None:
+async def test_deleted_topic_is_removed_once_and_confirmed(bench: Bench) -> None:
     parent = bench.fill()
     note = store_keys.encode(DeletedRecord("t", 3, (1, 2)))
     await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
@@ -131,7 +131,7 @@ async def test_a_deleted_topic_is_removed_once_and_confirmed(bench: Bench) -> No
 
 
 @run_with(on_bench)
-async def test_a_deletion_that_cannot_be_confirmed_is_tried_again(bench: Bench) -> None:
+async def test_failed_confirmation_is_retried(bench: Bench) -> None:
     bench.fill()
     note = store_keys.encode(DeletedRecord("t", 3, (1,)))
     await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])

@@ -1,4 +1,4 @@
-"""How evenly partitions are written to, from one round to the next."""
+"""Distribution of writes over partitions, from one round to the next."""
 
 from penstock.cluster.storage.partition_skew import PartitionSkew, TopicSkew
 from tests.run_with import run_with
@@ -6,7 +6,7 @@ from tests.unit.broker.api.harness import Node, on_node
 
 
 @run_with(on_node)
-async def test_what_is_appended_between_rounds_counts_and_nothing_older(node: Node) -> None:
+async def test_skew_counts_appends_between_rounds_only(node: Node) -> None:
     await node.create("t", 3)
     await node.create("idle", 1)
     await node.produce("t", 4, index=0)
@@ -24,7 +24,7 @@ async def test_what_is_appended_between_rounds_counts_and_nothing_older(node: No
 
 
 @run_with(on_node, configs={"offsets.topic.num.partitions": "2"})
-async def test_topics_of_the_broker_are_left_out(node: Node) -> None:
+async def test_internal_topics_are_excluded_from_skew(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     skew = PartitionSkew(node.ctx.partitions)
     await skew.run_round()

@@ -1,4 +1,4 @@
-"""What weighs on writes, and what their producers are told."""
+"""Causes of write pressure, and the refusals that producers get."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def refusal(pressure: WritePressure, topic: str = "t") -> ErrorCode | None:
     return None
 
 
-def test_nothing_is_asked_while_nothing_weighs() -> None:
+def test_pressure_is_off_without_a_cause() -> None:
     pressure = WritePressure()
     assert not pressure.is_on
     pressure.set_disk(None, 0.5)
@@ -30,13 +30,13 @@ def test_nothing_is_asked_while_nothing_weighs() -> None:
     assert not pressure.is_on
 
 
-def test_a_full_disk_refuses_everything() -> None:
+def test_full_disk_refuses_all_writes() -> None:
     pressure = WritePressure()
     pressure.set_disk("full")
     assert refusal(pressure) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_full_backlog_refuses_its_own_producers_by_its_policy() -> None:
+def test_full_backlog_refuses_its_producers_by_policy() -> None:
     pressure = WritePressure()
     pressure.set_full_backlogs(
         {("t", 0): Full(Policy.BLOCK, "?"), ("u", 0): Full(Policy.REJECT, "?")}
@@ -51,9 +51,9 @@ def test_a_full_backlog_refuses_its_own_producers_by_its_policy() -> None:
 @pytest.mark.parametrize(
     ("used", "seconds"), [(94.9, 0.0), (95.0, 0.1), (97.0, 0.5), (99.0, 1.0), (100.0, 1.0)]
 )
-def test_the_fuller_the_disk_the_longer_producers_wait(used: float, seconds: float) -> None:
+def test_delay_grows_with_disk_usage(used: float, seconds: float) -> None:
     assert slowness(used, 95, 99) == pytest.approx(seconds * SLOW_SECONDS_MAX)
 
 
-def test_watermarks_the_wrong_way_round_slow_as_much_as_can_be() -> None:
+def test_inverted_watermarks_slow_to_the_maximum() -> None:
     assert slowness(98, 97, 96) == SLOW_SECONDS_MAX

@@ -1,4 +1,4 @@
-"""Retention `ack`: what every group has finished goes, and nothing that somebody needs."""
+"""Retention `ack`: records that every group has finished are removed, and no others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ from tests.unit.coordinator.queueing import (
 )
 
 
-class Room:
+class RetentionBench:
     """A topic with retention `ack` and ten records, and its keeper."""
 
     def __init__(self, node: Node) -> None:
@@ -88,63 +88,63 @@ def _accept(group: str, first: int, last: int, machine: Delivery, now_ms: int) -
     return machine.accept(group, first, last, now_ms)
 
 
-def play(scene: Callable[[Room], Awaitable[None]], **configs: str) -> None:
+def play(scene: Callable[[RetentionBench], Awaitable[None]], **configs: str) -> None:
     async def test(node: Node) -> None:
-        room = Room(node)
-        await room.start(**configs)
-        await scene(room)
+        bench = RetentionBench(node)
+        await bench.start(**configs)
+        await scene(bench)
 
     on_node(test, configs=CONFIGS)
 
 
 @run_with(play)
-async def test_where_no_group_has_a_position_nothing_goes(room: Room) -> None:
-    assert await room.start_after_a_look() == 0
+async def test_topic_without_group_positions_is_kept(bench: RetentionBench) -> None:
+    assert await bench.start_after_a_look() == 0
 
 
 @run_with(play)
-async def test_what_the_slowest_group_has_finished_goes(room: Room) -> None:
-    await room.finish("fast", (0, 9))
-    await room.finish("slow", (0, 3), (6, 7))
-    assert await room.start_after_a_look() == 4
-    assert room.keeper.records_deleted == 4
-    await change(await room.queue("slow"), lambda m, now: m.accept("slow", 4, 5, now))
-    assert await room.start_after_a_look() == 8
+async def test_records_finished_by_the_slowest_group_are_removed(bench: RetentionBench) -> None:
+    await bench.finish("fast", (0, 9))
+    await bench.finish("slow", (0, 3), (6, 7))
+    assert await bench.start_after_a_look() == 4
+    assert bench.keeper.records_deleted == 4
+    await change(await bench.queue("slow"), lambda m, now: m.accept("slow", 4, 5, now))
+    assert await bench.start_after_a_look() == 8
 
 
 @run_with(play)
-async def test_a_consumer_group_that_has_committed_counts_too(room: Room) -> None:
-    await room.finish("fast", (0, 9))
-    await room.commit("plain", 6)
-    assert await room.start_after_a_look() == 6
+async def test_committed_offsets_of_consumer_groups_count(bench: RetentionBench) -> None:
+    await bench.finish("fast", (0, 9))
+    await bench.commit("plain", 6)
+    assert await bench.start_after_a_look() == 6
 
 
 @run_with(play, retention_ack_groups="fast")
-async def test_only_groups_that_are_named_count_where_some_are(room: Room) -> None:
-    await room.finish("fast", (0, 4))
-    await room.commit("plain", 2)
-    assert await room.start_after_a_look() == 5
+async def test_only_listed_groups_count_if_any_are_listed(bench: RetentionBench) -> None:
+    await bench.finish("fast", (0, 4))
+    await bench.commit("plain", 2)
+    assert await bench.start_after_a_look() == 5
 
 
 @run_with(play, retention_ack_groups="fast,late")
-async def test_a_named_group_without_a_position_keeps_everything(room: Room) -> None:
-    await room.finish("fast", (0, 9))
-    assert await room.start_after_a_look() == 0
-    await room.commit("late", 3)
-    assert await room.start_after_a_look() == 3
+async def test_listed_group_without_a_position_keeps_everything(bench: RetentionBench) -> None:
+    await bench.finish("fast", (0, 9))
+    assert await bench.start_after_a_look() == 0
+    await bench.commit("late", 3)
+    assert await bench.start_after_a_look() == 3
 
 
 @run_with(play)
-async def test_a_group_whose_queue_is_closed_still_counts(room: Room) -> None:
-    await room.finish("fast", (0, 9))
-    await room.finish("asleep", (0, 1))
-    room.node.ctx.queue.queues.close()
-    assert await room.start_after_a_look() == 2
+async def test_group_with_a_closed_queue_still_counts(bench: RetentionBench) -> None:
+    await bench.finish("fast", (0, 9))
+    await bench.finish("asleep", (0, 1))
+    bench.node.ctx.queue.queues.close()
+    assert await bench.start_after_a_look() == 2
 
 
 @run_with(play)
-async def test_what_is_not_kept_yet_does_not_count(room: Room) -> None:
-    queue = await room.queue("g")
+async def test_state_that_is_not_persisted_does_not_count(bench: RetentionBench) -> None:
+    queue = await bench.queue("g")
     await take(queue, "g")
     queue.change(lambda m, now: m.accept("g", 0, 9, now), lambda refused: None)
     # It is decided, and may yet be lost with the node.
@@ -156,48 +156,50 @@ async def test_what_is_not_kept_yet_does_not_count(room: Room) -> None:
 
 
 @run_with(play)
-async def test_a_record_on_its_way_to_the_dead_letters_is_needed(room: Room) -> None:
-    queue = await room.queue("g")
+async def test_record_pending_dead_lettering_is_kept(bench: RetentionBench) -> None:
+    queue = await bench.queue("g")
     await take(queue, "g")
     await change(queue, lambda m, now: m.reject("g", 0, 0, now))
     await change(queue, lambda m, now: m.accept("g", 1, 9, now))
     if queue.machine.kept.archived:
-        assert await room.start_after_a_look() == 0
+        assert await bench.start_after_a_look() == 0
     while queue.machine.kept.archived or queue.kept_start < 10:
         await asyncio.sleep(0.01)
-    assert await room.start_after_a_look() == 10
+    assert await bench.start_after_a_look() == 10
 
 
 @run_with(play)
-async def test_nothing_goes_while_a_shard_of_positions_is_not_heard_of(room: Room) -> None:
-    await room.finish("fast", (0, 9))
-    host = room.node.ctx.group.groups.host
+async def test_records_are_kept_while_a_shard_of_positions_is_unavailable(
+    bench: RetentionBench,
+) -> None:
+    await bench.finish("fast", (0, 9))
+    host = bench.node.ctx.group.groups.host
     index, runtime = next(iter(host.runtimes.items()))
     del host.runtimes[index]
-    assert await room.start_after_a_look() == 0
+    assert await bench.start_after_a_look() == 0
     host.runtimes[index] = runtime
-    assert await room.start_after_a_look() == 10
+    assert await bench.start_after_a_look() == 10
 
 
 @run_with(on_node, configs=CONFIGS)
 async def test_other_topics_are_left_alone(node: Node) -> None:
-    room = Room(node)
+    bench = RetentionBench(node)
     await node.create("t", 1)
     await node.produce("t", 10)
     await node.ctx.group.groups.ensure()
-    await room.finish("fast", (0, 9))
-    assert await room.start_after_a_look() == 0
+    await bench.finish("fast", (0, 9))
+    assert await bench.start_after_a_look() == 0
 
 
 @run_with(play)
-async def test_the_disk_is_freed_when_all_is_finished(room: Room) -> None:
-    await room.finish("g", (0, 9))
-    assert await room.start_after_a_look() == 10
+async def test_disk_space_is_freed_when_all_records_are_finished(bench: RetentionBench) -> None:
+    await bench.finish("g", (0, 9))
+    assert await bench.start_after_a_look() == 10
     # The last segment was rolled, and goes once its successor is durable.
     await asyncio.sleep(1)
-    room.housekeeping.retain(room.partition, 0)
-    assert room.partition.log.size_bytes == 0
-    assert room.partition.log.end_offset == 10
+    bench.housekeeping.retain(bench.partition, 0)
+    assert bench.partition.log.size_bytes == 0
+    assert bench.partition.log.end_offset == 10
 
 
 SHARE = GroupPosition(PositionKind.SHARE, "a", "t", 0)
@@ -216,7 +218,7 @@ CURSOR = GroupPosition(PositionKind.CONSUMER, "penstock-redrive.t", "t", 0, 5)
         ([], ("a",), None),
     ],
 )
-def test_whose_position_counts(
+def test_needed_positions_follow_the_listed_groups(
     there: list[GroupPosition], named: tuple[str, ...], counted: list[GroupPosition] | None
 ) -> None:
     assert needing(there, named) == counted

@@ -1,4 +1,4 @@
-"""Administering queues: one answer for each, from whoever leads."""
+"""Queue administration: one answer for each queue, from its leader."""
 
 import pytest
 
@@ -28,7 +28,7 @@ async def test_every_queue_gets_its_own_answer(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_queues_are_moved_forgotten_and_woken(node: Node) -> None:
+async def test_queues_are_moved_deleted_and_woken(node: Node) -> None:
     admin = node.ctx.queue.queue_admin
     queue = await opened(node, 5)
     await take(queue)
@@ -45,7 +45,7 @@ async def test_queues_are_moved_forgotten_and_woken(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_call_that_is_none_is_refused(node: Node) -> None:
+async def test_call_of_an_unknown_kind_is_refused(node: Node) -> None:
     call = QueueCall(kind=9, group_id="g", topic_id=TopicId(b"x" * 16), partition=0)
     (answer,) = await node.ctx.queue.queue_admin.answer_all([call])
     assert answer.error_code == ErrorCode.INVALID_REQUEST
@@ -54,7 +54,7 @@ async def test_a_call_that_is_none_is_refused(node: Node) -> None:
 @pytest.mark.parametrize(
     "told", [None, QueueStanding(3, 2, 7), Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")]
 )
-def test_an_answer_says_on_the_wire_what_it_says_here(told: Told) -> None:
+def test_answer_round_trips_over_the_wire(told: Told) -> None:
     back = told_by(answer_of(told))
     if isinstance(told, Refused):
         assert isinstance(back, Refused)
@@ -63,5 +63,5 @@ def test_an_answer_says_on_the_wire_what_it_says_here(told: Told) -> None:
         assert back == told
 
 
-def test_the_kinds_of_calls_are_numbered_for_ever() -> None:
+def test_call_kind_numbers_are_stable() -> None:
     assert [kind.value for kind in ChangeKind] == [0, 1, 2, 3]

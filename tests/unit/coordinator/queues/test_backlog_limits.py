@@ -9,13 +9,13 @@ from penstock.cluster.storage.write_pressure import Policy, WritePressure
 from penstock.coordinator.queues.backlog_limits import BacklogLimits, bytes_since
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
-from tests.unit.coordinator.queues.test_ack_retention import Room
+from tests.unit.coordinator.queues.test_ack_retention import RetentionBench
 
 RECORDS = 10
 
 
-class Watched(Room):
-    """A topic with ten records and a maximum that leaves room for about half of them."""
+class Watched(RetentionBench):
+    """A topic with ten records and a maximum of about half their size."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
@@ -42,7 +42,7 @@ def play(scene: Callable[[Watched], Awaitable[None]], **configs: str) -> None:
 
 
 @run_with(play)
-async def test_what_no_group_has_read_is_all_backlog(watched: Watched) -> None:
+async def test_unread_records_are_all_backlog(watched: Watched) -> None:
     assert watched.partition.log.size_bytes > 400
     assert await watched.is_full()
     full = watched.pressure.full("t", 0)
@@ -52,7 +52,7 @@ async def test_what_no_group_has_read_is_all_backlog(watched: Watched) -> None:
 
 
 @run_with(play, max_backlog_policy="reject")
-async def test_the_policy_is_the_topics(watched: Watched) -> None:
+async def test_backlog_policy_is_that_of_the_topic(watched: Watched) -> None:
     assert await watched.is_full()
     full = watched.pressure.full("t", 0)
     assert full is not None
@@ -60,7 +60,7 @@ async def test_the_policy_is_the_topics(watched: Watched) -> None:
 
 
 @run_with(play)
-async def test_producers_go_on_when_the_slowest_group_has_caught_up(watched: Watched) -> None:
+async def test_producers_continue_when_the_slowest_group_has_caught_up(watched: Watched) -> None:
     await watched.commit("fast", RECORDS)
     await watched.commit("slow", 1)
     assert await watched.is_full()
@@ -70,20 +70,20 @@ async def test_producers_go_on_when_the_slowest_group_has_caught_up(watched: Wat
 
 
 @run_with(play)
-async def test_a_share_group_counts_from_its_first_unfinished_record(watched: Watched) -> None:
+async def test_share_group_backlog_starts_at_its_first_unfinished_record(watched: Watched) -> None:
     await watched.finish("workers", (0, 1), (5, 9))
     assert await watched.is_full()
-    await watched.finish("others", (0, 9))
+    await watched.finish("rest", (0, 9))
     assert await watched.is_full()
 
 
 @run_with(play, max_backlog_bytes="-1")
-async def test_a_topic_without_a_maximum_is_never_full(watched: Watched) -> None:
+async def test_topic_without_a_maximum_is_never_full(watched: Watched) -> None:
     assert not await watched.is_full()
 
 
 @run_with(play)
-async def test_a_topic_that_is_deleted_holds_nobody_up(watched: Watched) -> None:
+async def test_deleted_topic_exerts_no_backpressure(watched: Watched) -> None:
     assert await watched.is_full()
     await watched.node.delete("t")
     assert not await watched.is_full()
@@ -91,7 +91,7 @@ async def test_a_topic_that_is_deleted_holds_nobody_up(watched: Watched) -> None
 
 @pytest.mark.parametrize("offset", range(RECORDS + 1))
 @run_with(play)
-async def test_bytes_from_an_offset_on_are_told_without_reading(
+async def test_bytes_since_an_offset_are_estimated_without_reading(
     watched: Watched, *, offset: int
 ) -> None:
     partition: Partition = watched.partition

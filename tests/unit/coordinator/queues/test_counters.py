@@ -20,7 +20,7 @@ from penstock.state.queues.state_shard import QueueKey
 FAILURE = DeliveryFailure(1, 0, 0, 0)
 
 
-def test_records_are_counted_by_what_became_of_them() -> None:
+def test_records_are_counted_by_outcome() -> None:
     counts = QueueCounters()
     counts.note(
         [LeasedRange((LeaseState(0, 4, "a", 0, 1), LeaseState(7, 7, "a", 0, 1))), Returned(4, 4)]
@@ -40,7 +40,7 @@ def test_records_are_counted_by_what_became_of_them() -> None:
 KEY, OTHER = QueueKey("g", bytes(16), 0), QueueKey("g", bytes(16), 1)
 
 
-def test_the_time_to_ack_is_that_from_the_delivery_and_the_age_that_from_the_writing() -> None:
+def test_time_to_ack_starts_at_delivery_and_age_at_the_append() -> None:
     counts = QueueCounters()
     counts.sample(KEY, 5, now_ms=1_000, age_s=10.0)
     counts.sample(KEY, 9, now_ms=1_000, age_s=10.0)
@@ -55,7 +55,7 @@ def test_the_time_to_ack_is_that_from_the_delivery_and_the_age_that_from_the_wri
     assert sum(counts.ack_seconds.counts) == 2
 
 
-def test_what_comes_back_is_not_acknowledged() -> None:
+def test_returned_records_are_not_counted_as_acknowledged() -> None:
     counts = QueueCounters()
     for offset in (1, 2):
         counts.sample(KEY, offset, now_ms=0, age_s=0.0)
@@ -64,7 +64,7 @@ def test_what_comes_back_is_not_acknowledged() -> None:
     assert sum(counts.ack_seconds.counts) == 0
 
 
-def test_samples_are_bounded_and_old_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_bounded_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "SAMPLES_MAX", 3)
     counts = QueueCounters()
     for offset in range(5):

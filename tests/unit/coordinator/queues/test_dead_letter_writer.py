@@ -1,4 +1,4 @@
-"""Dead letters: one copy of each, wherever it goes and whatever comes in between."""
+"""Dead letters: one copy of each, whatever the target topic and the failures in between."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ def partition_of(node: Node, topic: str = "t.dlq") -> Partition:
     return partition
 
 
-def letters(node: Node, topic: str = "t.dlq") -> list[Record]:
+def dead_letters(node: Node, topic: str = "t.dlq") -> list[Record]:
     files = partition_of(node, topic).log
     span = files.locate(files.start_offset, 1 << 20, files.end_offset)
     if span is None:
@@ -55,11 +55,11 @@ def header(record: Record, name: str) -> bytes | None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_given_up_is_copied_and_then_finished(node: Node) -> None:
+async def test_rejected_record_is_copied_and_then_finished(node: Node) -> None:
     queue = await opened(node, 3)
     await reject(queue, 2)
     await asyncio.sleep(1)
-    found = letters(node)
+    found = dead_letters(node)
     assert [record.value for record in found] == [b"v0", b"v1"]
     assert [header(record, "offset") for record in found] == [b"0", b"1"]
     assert {header(record, "group") for record in found} == {b"g"}
@@ -68,15 +68,15 @@ async def test_what_is_given_up_is_copied_and_then_finished(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_may_name_another_topic_for_its_letters(node: Node) -> None:
-    queue = await opened(node, 1, errors_deadletterqueue_topic_name="graves")
+async def test_group_may_name_another_dead_letter_topic(node: Node) -> None:
+    queue = await opened(node, 1, errors_deadletterqueue_topic_name="failed")
     await reject(queue, 1)
     await asyncio.sleep(1)
-    assert [record.value for record in letters(node, "graves")] == [b"v0"]
+    assert [record.value for record in dead_letters(node, "failed")] == [b"v0"]
     assert "t.dlq" not in node.ctx.image.topics
 
 
-def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
+def test_queues_waiting_for_one_new_topic_log_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(node: Node) -> None:
@@ -97,11 +97,12 @@ def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_letters(
+async def test_max_message_bytes_of_the_dead_letter_topic_is_raised(
     node: Node, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dead-lettered message's headers come on top of a record that is as large as its topic
-    takes; the leader of the dead-letter topic, on another node, refuses what is too large."""
+    """Headers of a dead-lettered message come on top of a record that is as large as its topic
+    accepts; the leader of the dead-letter topic, on another node, refuses what is too large.
+    """
 
     await node.create("t.dlq", 1, max_message_bytes="1500")
     queue = await opened(node)
@@ -117,29 +118,29 @@ async def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_lette
     monkeypatch.setattr(posting, "append", strict)
     await reject(queue, 2)
     await asyncio.sleep(5)
-    assert [header(record, "offset") for record in letters(node)] == [b"0", b"1"]
+    assert [header(record, "offset") for record in dead_letters(node)] == [b"0", b"1"]
     assert queue.machine.kept.start == 2
     limit = int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"])
     assert limit == 1_048_588 + HEADER_BYTES
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_batches_follow_each_other_with_one_producer(node: Node) -> None:
+async def test_batches_of_one_producer_are_consecutive(node: Node) -> None:
     queue = await opened(node, 6)
     for _ in range(3):
         await reject(queue, 2)
         await asyncio.sleep(1)
-    assert [record.value for record in letters(node)] == [b"v%d" % n for n in range(6)]
+    assert [record.value for record in dead_letters(node)] == [b"v%d" % n for n in range(6)]
     planned = queue.machine.kept.dead_letter_batch
     assert planned is not None
     assert (planned.sequence, planned.offsets) == (6, ())
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue(
+async def test_planned_batch_is_written_once_by_the_reopened_queue(
     node: Node,
 ) -> None:
-    """Whether it was written before or not: there is one copy in the end."""
+    """Written before or not: there is one copy in the end."""
 
     await node.create("t.dlq", 1)
     for is_written in (False, True):
@@ -154,13 +155,13 @@ async def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue
         assert await done is None
         if is_written:
             # As far as this life of the queue gets: it is closed before it hears of it.
-            while len(letters(node)) < 4:
+            while len(dead_letters(node)) < 4:
                 await asyncio.sleep(0)
         queue.close(CLOSED)
         queue = await node.ctx.queue.queues.open(queue.key)
         await asyncio.sleep(1)
         assert queue.machine.kept.start == last + 1
-    values = [record.value for record in letters(node)]
+    values = [record.value for record in dead_letters(node)]
     assert values == [b"v0", b"v1", b"v2", b"v3"]
 
 
@@ -175,18 +176,18 @@ def _planned(machine: Delivery, plan: DeadLetterBatch) -> DeliveryOutcome:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_topic_that_went_and_came_again_gets_letters_again(node: Node) -> None:
+async def test_recreated_dead_letter_topic_gets_dead_letters_again(node: Node) -> None:
     queue = await opened(node, 2)
     await reject(queue, 1)
     await asyncio.sleep(1)
     await node.delete("t.dlq")
     await reject(queue, 1)
     await asyncio.sleep(1)
-    assert [record.value for record in letters(node)] == [b"v1"]
+    assert [record.value for record in dead_letters(node)] == [b"v1"]
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_producer_that_the_log_does_not_know_is_replaced(node: Node) -> None:
+async def test_producer_unknown_to_the_log_is_replaced(node: Node) -> None:
     queue = await opened(node, 2)
     await reject(queue, 1)
     await asyncio.sleep(1)
@@ -196,23 +197,23 @@ async def test_a_producer_that_the_log_does_not_know_is_replaced(node: Node) -> 
     queue.change(lambda m, now: _planned(m, wrong), lambda _: None)
     await reject(queue, 1)
     await asyncio.sleep(2)
-    assert [record.value for record in letters(node)] == [b"v0", b"v1"]
+    assert [record.value for record in dead_letters(node)] == [b"v0", b"v1"]
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_letters_wait_while_the_disk_is_full(node: Node) -> None:
+async def test_dead_letters_wait_while_the_disk_is_full(node: Node) -> None:
     queue = await opened(node, 1)
     node.ctx.partitions.write_refusal = "full"
     await reject(queue, 1)
     await asyncio.sleep(5)
-    assert letters(node) == []
+    assert dead_letters(node) == []
     node.ctx.partitions.write_refusal = None
     await asyncio.sleep(30)
-    assert [record.value for record in letters(node)] == [b"v0"]
+    assert [record.value for record in dead_letters(node)] == [b"v0"]
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_letter_whose_record_is_gone_is_still_told_of(node: Node) -> None:
+async def test_dead_letter_of_a_deleted_record_has_no_value(node: Node) -> None:
     queue = await opened(node, 2)
     await node.create("t.dlq", 1)
     node.ctx.partitions.write_refusal = "full"
@@ -222,14 +223,14 @@ async def test_a_letter_whose_record_is_gone_is_still_told_of(node: Node) -> Non
     await queue.partition.delete_before(1)
     node.ctx.partitions.write_refusal = None
     await asyncio.sleep(30)
-    (letter,) = letters(node)
-    assert letter.value is None
-    assert header(letter, "offset") == b"0"
+    (message,) = dead_letters(node)
+    assert message.value is None
+    assert header(message, "offset") == b"0"
     assert queue.machine.kept.start == 1
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_many_letters_go_in_several_batches(node: Node) -> None:
+async def test_many_dead_letters_are_written_in_several_batches(node: Node) -> None:
     queue = await opened(node)
     await append(node, *[()] * 1_200)
     taking = await take(queue, "a", 1_200)
@@ -241,7 +242,7 @@ async def test_many_letters_go_in_several_batches(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_was_small_on_its_way_here_is_small_among_the_letters(node: Node) -> None:
+async def test_compressed_record_stays_compressed_as_a_dead_letter(node: Node) -> None:
     """Else a rejected record would be a way to fill the disk with a thousandth of the bytes."""
 
     await node.create("t", 1)
@@ -250,6 +251,6 @@ async def test_what_was_small_on_its_way_here_is_small_among_the_letters(node: N
     await asyncio.sleep(1)
     await reject(queue, 2)
     await asyncio.sleep(1)
-    found = letters(node)
+    found = dead_letters(node)
     assert [len(record.value or b"") for record in found] == [8 << 20, 8 << 20]
     assert partition_of(node).log.size_bytes < 1 << 20

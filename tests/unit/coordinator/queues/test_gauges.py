@@ -1,4 +1,4 @@
-"""What metrics tell of queues and dead letters."""
+"""Gauges of queues and dead letters."""
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queues import inspection
@@ -37,7 +37,7 @@ async def test_open_queues_are_counted_by_group_and_topic(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_nobody_reads_is_not_forgotten(node: Node) -> None:
+async def test_idle_queue_stays_in_the_gauges(node: Node) -> None:
     queue = await opened(node, 3)
     watch = QueueWatch(node.ctx.queue.queues)
     await watch.run_round()
@@ -52,7 +52,7 @@ async def test_a_queue_that_nobody_reads_is_not_forgotten(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_letters_count_until_they_are_settled(node: Node) -> None:
+async def test_dead_letters_count_until_they_are_settled(node: Node) -> None:
     await node.create("t.dlq", 1)
     await node.create("t", 1)
     await node.produce("t.dlq", 4)
@@ -67,14 +67,14 @@ async def test_letters_count_until_they_are_settled(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_topic_that_a_group_names_is_one_of_dead_letters(node: Node) -> None:
-    for name in ("t", "t.dlq", "morgue"):
+async def test_topic_configured_by_a_group_is_a_dead_letter_topic(node: Node) -> None:
+    for name in ("t", "t.dlq", "failed"):
         await node.create(name, 1)
-    await configure(node, "g", errors_deadletterqueue_topic_name="morgue")
-    assert sorted(one.name for one in dead_letter_topics(node.ctx.image)) == ["morgue", "t.dlq"]
+    await configure(node, "g", errors_deadletterqueue_topic_name="failed")
+    assert sorted(one.name for one in dead_letter_topics(node.ctx.image)) == ["failed", "t.dlq"]
 
 
-def test_beyond_the_bound_names_are_added_up() -> None:
+def test_names_beyond_the_limit_are_summed() -> None:
     totals: DepthTotals[str] = DepthTotals(OTHERS)
     for number in range(NAMES_MAX + 3):
         totals.add(f"t{number:04}", Inspection(0, 9, unfinished=number, oldest_ms=number))
@@ -83,6 +83,6 @@ def test_beyond_the_bound_names_are_added_up() -> None:
     assert shown[OTHERS] == QueueGauge(unfinished=0 + 1 + 2, oldest_ms=0)
 
 
-def test_an_age_is_none_where_nothing_waits() -> None:
+def test_age_is_zero_without_waiting_records() -> None:
     assert QueueGauge().age_seconds(5_000) == 0
     assert QueueGauge(oldest_ms=2_000).age_seconds(5_000) == 3

@@ -11,7 +11,7 @@ from tests.unit.coordinator.queueing import CONFIGS, Node, change, key_of, on_no
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_looking_opens_nothing_and_sees_the_same(node: Node) -> None:
+async def test_inspection_opens_no_queue_and_sees_the_same(node: Node) -> None:
     queue = await opened(node, 8)
     await take(queue, count=4)
     await change(queue, lambda m, now: m.accept("a", 0, 1, now))
@@ -30,7 +30,7 @@ async def test_looking_opens_nothing_and_sees_the_same(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_of_a_group_without_a_position_nothing_is_known(node: Node) -> None:
+async def test_group_without_a_position_cannot_be_inspected(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 3)
     seen = await inspection.inspect(node.ctx.queue.queues, await key_of(node))
@@ -40,7 +40,7 @@ async def test_of_a_group_without_a_position_nothing_is_known(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_letters_are_all_open_until_one_is_finished(node: Node) -> None:
+async def test_all_dead_letters_are_open_until_one_is_finished(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 5)
     key = await key_of(node, DEAD_LETTERS)
@@ -54,7 +54,7 @@ async def test_letters_are_all_open_until_one_is_finished(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_finished_so_stays_so_in_the_next_life(node: Node) -> None:
+async def test_finished_records_stay_finished_after_reopening(node: Node) -> None:
     queue = await opened(node, 6)
     await inspection.finish(node.ctx.queue.queues, queue.key, [(0, 2), (4, 4)])
     queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -63,7 +63,7 @@ async def test_what_is_finished_so_stays_so_in_the_next_life(node: Node) -> None
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_finished_records_are_offered_again_and_held_ones_stay_held(node: Node) -> None:
+async def test_finished_records_are_offered_again_and_leased_ones_stay_leased(node: Node) -> None:
     queue = await opened(node, 8)
     await take(queue, "a", 6)
     await change(queue, lambda m, now: m.accept("a", 0, 3, now))
@@ -74,7 +74,7 @@ async def test_finished_records_are_offered_again_and_held_ones_stay_held(node: 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_the_log_no_longer_has_is_not_offered_again(node: Node) -> None:
+async def test_deleted_records_are_not_offered_again(node: Node) -> None:
     queue = await opened(node, 6)
     await take(queue)
     await change(queue, lambda m, now: m.accept("a", 0, 5, now))
@@ -86,9 +86,7 @@ async def test_what_the_log_no_longer_has_is_not_offered_again(node: Node) -> No
 
 @pytest.mark.parametrize("runs", [[(0, 5)], [(3, 2)], [(-1, 0)], [(0, 0)] * 10_001])
 @run_with(on_node, configs=CONFIGS)
-async def test_runs_that_make_no_sense_are_refused(
-    node: Node, *, runs: list[tuple[int, int]]
-) -> None:
+async def test_invalid_ranges_are_refused(node: Node, *, runs: list[tuple[int, int]]) -> None:
     queue = await opened(node, 5)
     for change_them in (inspection.finish, inspection.offer_again):
         with pytest.raises(Refused):
@@ -96,7 +94,7 @@ async def test_runs_that_make_no_sense_are_refused(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_records_are_withdrawn_only_if_none_of_them_was_delivered(node: Node) -> None:
+async def test_records_are_withdrawn_only_if_none_was_delivered(node: Node) -> None:
     queue = await opened(node, 8)
     await take(queue, "a", 3)
     await change(queue, lambda m, now: m.accept("a", 0, 0, now))

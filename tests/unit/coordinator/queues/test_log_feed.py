@@ -1,4 +1,4 @@
-"""What a queue is shown of its partition's log, and what of it is for nobody."""
+"""Records that a queue is fed from its partition's log, and those it skips."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ from tests.unit.log.building import unreadable
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_aborted_records_are_for_nobody_where_only_committed_ones_are_read(
+async def test_aborted_records_are_skipped_by_committed_reads(
     node: Node,
 ) -> None:
     here = await world(node, committed_only=True)
@@ -61,7 +61,7 @@ async def test_aborted_records_are_for_nobody_where_only_committed_ones_are_read
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_full_machine_is_shown_no_more_until_there_is_room(node: Node) -> None:
+async def test_full_state_machine_pauses_the_feed(node: Node) -> None:
     policy = QueuePolicy(order=Order.KEY, entries_max=4, lock_ms=60_000)
     here = await world(node, 10, policy=policy)
     taking = Taking(count=100)
@@ -80,7 +80,7 @@ async def test_a_full_machine_is_shown_no_more_until_there_is_room(node: Node) -
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_retention_removes_is_finished(node: Node) -> None:
+async def test_records_removed_by_retention_are_finished(node: Node) -> None:
     here = await world(node, 5)
     await here.queue.partition.delete_before(3)
     await asyncio.sleep(0.1)
@@ -91,7 +91,7 @@ async def test_what_retention_removes_is_finished(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_backlog_larger_than_a_chunk_is_shown_to_its_end(node: Node) -> None:
+async def test_backlog_larger_than_a_chunk_is_fed_completely(node: Node) -> None:
     here = await world(node)
     for _ in range(30):
         await append(node, (("mine", b"x" * 100_000),))
@@ -101,14 +101,14 @@ async def test_a_backlog_larger_than_a_chunk_is_shown_to_its_end(node: Node) -> 
 
 
 async def world_again(node: Node) -> int:
-    """How far a second queue of the same partition gets, opened when everything is there."""
+    """End offset of a second queue of the same partition, opened when all records are there."""
     queue = await opened(node, group="second")
     await asyncio.sleep(1)
     return queue.machine.end
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_log_that_cannot_be_read_closes_the_queue(node: Node) -> None:
+async def test_unreadable_log_closes_the_queue(node: Node) -> None:
     here = await world(node, 3)
     here.queue.partition.log.fail("gone")
     here.queue._feed._position = 0
@@ -119,7 +119,7 @@ async def test_a_log_that_cannot_be_read_closes_the_queue(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_delays_are_found_again_from_the_middle_of_a_batch_on(node: Node) -> None:
+async def test_delays_are_restored_from_the_middle_of_a_batch(node: Node) -> None:
     here = await world(node, 2)
     now_ms = here.queue.time.now_ms()
     due = (now_ms + 100, now_ms + 200, now_ms + 60_000)
@@ -140,8 +140,8 @@ async def test_delays_are_found_again_from_the_middle_of_a_batch_on(node: Node) 
     assert taking.offsets == [3]
 
 
-def test_nonsense_that_somebody_wrote_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever may write to a topic must not be able to stop everybody who reads it as a queue."""
+def test_invalid_batches_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    """A client with write permission must not be able to stop the receivers of a queue."""
 
     async def test(node: Node) -> None:
         here = await world(node, 2)
@@ -159,7 +159,7 @@ def test_nonsense_that_somebody_wrote_is_passed_over(caplog: pytest.LogCaptureFi
     assert "t-0 has no records at 2" in caplog.text
 
 
-def test_what_unpacks_to_very_much_is_not_unpacked_on_the_loop(
+def test_large_batches_are_not_decompressed_on_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on_loop: list[int] = []

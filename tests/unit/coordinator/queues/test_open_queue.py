@@ -1,4 +1,4 @@
-"""One queue at work: who is served when, and that nobody is told of what is not kept."""
+"""One open queue: the order of receivers, and replies only for persisted state."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, on_no
 
 
 class Keeper:
-    """Keeps everything, as soon as it is told to."""
+    """Persists everything, at once or when the test says so."""
 
     def __init__(self) -> None:
         self.written: list[tuple[int, bytes, bool]] = []
@@ -92,7 +92,7 @@ async def world(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_who_waits_is_served_as_soon_as_something_is_committed(node: Node) -> None:
+async def test_waiting_receiver_is_served_when_records_are_committed(node: Node) -> None:
     here = await world(node)
     taking = Taking()
     here.queue.take(taking)
@@ -106,7 +106,7 @@ async def test_who_waits_is_served_as_soon_as_something_is_committed(node: Node)
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_nobody_takes_more_than_an_equal_share_while_others_wait(node: Node) -> None:
+async def test_waiting_receivers_get_equal_shares(node: Node) -> None:
     here = await world(node)
     takers = [Taking(name, 100) for name in "abcd"]
     for taker in takers:
@@ -118,7 +118,7 @@ async def test_nobody_takes_more_than_an_equal_share_while_others_wait(node: Nod
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_who_waits_no_longer_gets_nothing(node: Node) -> None:
+async def test_expired_receiver_gets_nothing(node: Node) -> None:
     here = await world(node)
     first, second, third = Taking("a"), Taking("b", 0), Taking("c")
     for taker in (first, second, third):
@@ -131,7 +131,7 @@ async def test_who_waits_no_longer_gets_nothing(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_one_turn_decides_is_kept_as_one_delta_and_told_after_it(node: Node) -> None:
+async def test_decisions_of_one_turn_are_persisted_as_one_delta_before_replies(node: Node) -> None:
     here = await world(node, 6)
     here.keeper.is_prompt = False
     takers = [Taking("a", 2), Taking("b", 2)]
@@ -146,7 +146,7 @@ async def test_what_one_turn_decides_is_kept_as_one_delta_and_told_after_it(node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_kept_brings_the_same_state_back(node: Node) -> None:
+async def test_persisted_deltas_restore_the_same_state(node: Node) -> None:
     here = await world(node, 20)
     for number in range(6):
         taking = Taking("a", 2)
@@ -182,7 +182,7 @@ async def test_deltas_as_large_as_a_snapshot_are_followed_by_one(node: Node) -> 
 
 @pytest.mark.parametrize("is_known_at_once", [True, False])
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_cannot_be_kept_closes_and_tells_everybody(
+async def test_queue_that_cannot_be_persisted_closes_and_refuses_all_calls(
     node: Node, *, is_known_at_once: bool
 ) -> None:
     here = await world(node, 1)
@@ -212,7 +212,7 @@ async def test_a_queue_that_cannot_be_kept_closes_and_tells_everybody(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lease_that_runs_out_goes_to_the_next_without_being_asked(node: Node) -> None:
+async def test_expired_lease_goes_to_the_next_receiver(node: Node) -> None:
     here = await world(node, 1)
     first, second = Taking("a"), Taking("b")
     here.queue.take(first)
@@ -224,7 +224,7 @@ async def test_a_lease_that_runs_out_goes_to_the_next_without_being_asked(node: 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_records_that_are_given_up_are_told_of_once_that_is_kept(node: Node) -> None:
+async def test_dead_letters_are_announced_once_persisted(node: Node) -> None:
     here = await world(node, 1)
     here.queue.take(Taking("a"))
     await asyncio.sleep(0)
@@ -238,7 +238,7 @@ async def test_records_that_are_given_up_are_told_of_once_that_is_kept(node: Nod
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_ends_with_its_partitions_leadership(node: Node) -> None:
+async def test_queue_ends_with_its_partition_leadership(node: Node) -> None:
     here = await world(node)
     taking = Taking()
     here.queue.take(taking)

@@ -1,4 +1,4 @@
-"""Which queues are open: where they begin, that they come back as they were, when they close."""
+"""Open queues: where they start, how they are restored, and when they close."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ CLOSED = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     [("earliest", [0, 1, 2, 3]), ("latest", [3]), ("by_duration:PT1H", [2, 3])],
 )
 @run_with(on_node, configs=CONFIGS)
-async def test_a_new_group_begins_where_it_is_told(
+async def test_new_group_starts_at_its_configured_offset(
     node: Node, *, reset: str, wanted: list[int]
 ) -> None:
     await node.create("t", 1)
@@ -45,7 +45,7 @@ async def test_a_new_group_begins_where_it_is_told(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_where_a_group_begins_is_kept_before_anything_is_delivered(node: Node) -> None:
+async def test_start_of_a_group_is_persisted_before_a_delivery(node: Node) -> None:
     queue = await opened(node, 3, share_auto_offset_reset="latest")
     queue.close(CLOSED)
     await append(node, ())
@@ -54,7 +54,7 @@ async def test_where_a_group_begins_is_kept_before_anything_is_delivered(node: N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_is_opened_again_goes_on_where_it_was(node: Node) -> None:
+async def test_reopened_queue_continues_where_it_was(node: Node) -> None:
     queue = await opened(node, 10)
     await take(queue, "a", 6)
     assert await change(queue, lambda m, now: m.accept("a", 0, 2, now)) is None
@@ -71,7 +71,7 @@ async def test_a_queue_that_is_opened_again_goes_on_where_it_was(node: Node) -> 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_whoever_asks_at_once_gets_the_same_queue(node: Node) -> None:
+async def test_concurrent_opens_return_the_same_queue(node: Node) -> None:
     await node.create("t", 1)
     key = await key_of(node)
     queues = await asyncio.gather(*(node.ctx.queue.queues.open(key) for _ in range(5)))
@@ -80,7 +80,7 @@ async def test_whoever_asks_at_once_gets_the_same_queue(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_needs_a_partition_that_is_led_here(node: Node) -> None:
+async def test_queue_needs_a_partition_led_here(node: Node) -> None:
     await node.create("t", 1)
     topic_id = node.ctx.image.topics["t"].id
     for key, code in (
@@ -95,7 +95,7 @@ async def test_a_queue_needs_a_partition_that_is_led_here(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_does_not_exist_is_not_made_by_waking_it(node: Node) -> None:
+async def test_wakeup_does_not_create_a_queue(node: Node) -> None:
     await node.create("t", 1)
     with pytest.raises(Refused) as refused:
         await node.ctx.queue.queues.open(await key_of(node), creates=False)
@@ -104,7 +104,7 @@ async def test_a_queue_that_does_not_exist_is_not_made_by_waking_it(node: Node) 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_repeated_id_is_not_delivered_even_if_the_first_is_long_finished(
+async def test_repeated_deduplication_id_is_not_delivered_after_the_first_finished(
     node: Node,
 ) -> None:
     queue = await opened(node)
@@ -123,7 +123,7 @@ async def test_a_repeated_id_is_not_delivered_even_if_the_first_is_long_finished
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_nobody_needs_is_closed_after_a_while(node: Node) -> None:
+async def test_unused_queue_is_closed_after_a_while(node: Node) -> None:
     idle = await opened(node, 2)
     held = await opened(node, group="h", share_record_lock_duration_ms="3600000")
     await take(held, "a", 1)
@@ -134,7 +134,7 @@ async def test_a_queue_that_nobody_needs_is_closed_after_a_while(node: Node) -> 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_changed_config_holds_from_the_next_record_on(node: Node) -> None:
+async def test_changed_config_applies_from_the_next_record(node: Node) -> None:
     queue = await opened(node, 2)
     assert queue.machine.policy.lock_ms == 30_000
     assert node.ctx.queue.queues.lease_settings("g").lock_ms == 30_000
@@ -147,7 +147,7 @@ async def test_a_changed_config_holds_from_the_next_record_on(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_change_of_what_is_visible_builds_the_queue_anew(node: Node) -> None:
+async def test_changed_isolation_level_reopens_the_queue(node: Node) -> None:
     queue = await opened(node, 2)
     await configure(node, "g", share_isolation_level="read_uncommitted")
     assert queue.is_closed
@@ -156,7 +156,7 @@ async def test_a_change_of_what_is_visible_builds_the_queue_anew(node: Node) -> 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_the_state_goes_with_the_topic(node: Node) -> None:
+async def test_state_is_deleted_with_the_topic(node: Node) -> None:
     queue = await opened(node, 2)
     host = node.ctx.queue.queues.keeping.host
     assert sum(len(shard) for _, shard in host.active()) == 1
@@ -171,7 +171,7 @@ async def test_the_state_goes_with_the_topic(node: Node) -> None:
 
 @pytest.mark.parametrize("is_open", [True, False])
 @run_with(on_node, configs=CONFIGS)
-async def test_it_is_known_where_a_queue_stands(node: Node, *, is_open: bool) -> None:
+async def test_position_and_lag_of_a_queue_are_described(node: Node, *, is_open: bool) -> None:
     queue = await opened(node, 10)
     await take(queue, "a", 10)
     await change(queue, lambda m, now: m.accept("a", 0, 3, now))
@@ -185,7 +185,7 @@ async def test_it_is_known_where_a_queue_stands(node: Node, *, is_open: bool) ->
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_whose_start_is_moved_begins_anew_there(node: Node) -> None:
+async def test_queue_with_a_moved_start_begins_there(node: Node) -> None:
     queue = await opened(node, 10)
     await take(queue, "a", 10)
     await change(queue, lambda m, now: m.accept("a", 0, 8, now))
@@ -201,7 +201,7 @@ async def test_a_queue_whose_start_is_moved_begins_anew_there(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_forgotten_queue_begins_like_a_new_one(node: Node) -> None:
+async def test_deleted_queue_begins_like_a_new_one(node: Node) -> None:
     queue = await opened(node, 3)
     await take(queue, "a")
     await change(queue, lambda m, now: m.accept("a", 0, 2, now))
@@ -209,12 +209,12 @@ async def test_a_forgotten_queue_begins_like_a_new_one(node: Node) -> None:
     assert await node.ctx.queue.queues.describe(queue.key) is None
     again = await node.ctx.queue.queues.open(queue.key)
     assert (await take(again)).offsets == [0, 1, 2]
-    await node.ctx.queue.queues.forget(await key_of(node, "nobody"))
+    await node.ctx.queue.queues.forget(await key_of(node, "unknown"))
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_log_that_a_queue_cannot_read_goes_offline_for_all(node: Node) -> None:
-    """Another replica may lead then; a queue that only closes is opened again for nobody."""
+async def test_log_that_a_queue_cannot_read_goes_offline(node: Node) -> None:
+    """Another replica may lead then; a queue that only closes would be opened again in vain."""
 
     queue = await opened(node, 3)
     queue.close(CLOSED)

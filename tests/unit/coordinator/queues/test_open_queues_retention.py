@@ -28,7 +28,7 @@ DELAYED = ((delivery_headers.DELAY_MS, b"7200000"),)
 @pytest.mark.parametrize("limit", ["retention_ms", "retention_bytes"])
 @pytest.mark.parametrize("is_used", [True, False])
 @run_with(on_node, configs=CONFIGS)
-async def test_a_delay_longer_than_retention_is_waited_for(
+async def test_delay_longer_than_retention_is_kept(
     node: Node, *, limit: str, is_used: bool
 ) -> None:
     short = {limit: "600000"} if limit == "retention_ms" else {limit: "1", "retention_ms": "900000"}
@@ -59,7 +59,7 @@ async def test_a_delay_longer_than_retention_is_waited_for(
     if not is_used:
         assert partition.log.start_offset == 60
         return
-    assert 0 < partition.log.start_offset <= 20, "nobody waits for the first ones"
+    assert 0 < partition.log.start_offset <= 20, "no receiver waits for the first ones"
     await asyncio.sleep(65 * MINUTE_S)
     await retain()
     assert partition.log.start_offset <= 20, "they are due, and have their time from now on"
@@ -76,7 +76,7 @@ async def test_a_delay_longer_than_retention_is_waited_for(
 @pytest.mark.parametrize("skew_s", [-300, 300])
 @pytest.mark.parametrize("also", [(), ((delivery_headers.PRIORITY, b"3"),)])
 @run_with(on_node, configs=CONFIGS)
-async def test_a_delay_counts_from_when_the_leader_got_it_where_the_publishers_clock_is_wrong(
+async def test_delay_counts_from_the_append_if_the_publisher_clock_is_wrong(
     node: Node, *, skew_s: int, also: tuple[tuple[str, bytes], ...]
 ) -> None:
     await node.create("t", 1)
@@ -95,7 +95,7 @@ async def test_a_delay_counts_from_when_the_leader_got_it_where_the_publishers_c
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_timestamp_to_come_counts_as_now_also_where_the_record_is_found_later(
+async def test_future_timestamp_counts_as_now_if_the_record_is_found_later(
     node: Node,
 ) -> None:
     await node.create("t", 1)
@@ -112,7 +112,7 @@ async def test_a_timestamp_to_come_counts_as_now_also_where_the_record_is_found_
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_was_deleted_does_not_count_as_delayed(node: Node) -> None:
+async def test_deleted_records_do_not_count_as_delayed(node: Node) -> None:
     await node.create("t", 1)
     await configure(node, "g")
     queue = await node.ctx.queue.queues.open(await key_of(node))

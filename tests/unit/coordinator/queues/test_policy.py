@@ -1,4 +1,4 @@
-"""What a group's and a topic's configs make of a queue."""
+"""Queue settings from the configs of a group and a topic."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ async def test_unset_configs_have_their_defaults(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_says_how_it_delivers(node: Node) -> None:
+async def test_group_configs_set_delivery(node: Node) -> None:
     await configure(
         node,
         "g",
@@ -42,7 +42,7 @@ async def test_a_group_says_how_it_delivers(node: Node) -> None:
         share_isolation_level="read_uncommitted",
         share_auto_offset_reset="by_duration:PT1H",
         share_partition_max_record_locks="100",
-        errors_deadletterqueue_topic_name="graves",
+        errors_deadletterqueue_topic_name="failed",
         share_renew_acknowledge_enable="false",
     )
     found = await settings(node)
@@ -51,13 +51,13 @@ async def test_a_group_says_how_it_delivers(node: Node) -> None:
     assert (policy.backoff_base_ms, policy.backoff_cap_ms) == (7, 70)
     assert not found.committed_only
     assert found.reset_back_ms == 3_600_000
-    assert found.dead_letter_topic == "graves"
+    assert found.dead_letter_topic == "failed"
     leases = lease_settings_of(node.ctx.image, node.configs, "g")
     assert (leases.lock_ms, leases.can_renew) == (15_000, False)
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_topic_says_in_which_order(node: Node) -> None:
+async def test_topic_configs_set_order(node: Node) -> None:
     topic = {"queue.order": "key", "queue.dedup.window.ms": "0"}
     found = await settings(node, **topic, **{"queue.expired.dead.letter": "false"})
     assert found.policy.order is Order.KEY
@@ -66,7 +66,7 @@ async def test_a_topic_says_in_which_order(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_the_broker_is_told_holds_for_every_group(node: Node) -> None:
+async def test_broker_configs_apply_to_every_group(node: Node) -> None:
     await node.create("t", 1)
     broker = BrokerConfigs({"group.share.record.lock.duration.ms": "45000"})
     topic = node.ctx.image.topics["t"]
@@ -74,7 +74,7 @@ async def test_what_the_broker_is_told_holds_for_every_group(node: Node) -> None
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_letters_of_letters_are_not_written(node: Node) -> None:
+async def test_dead_letter_topics_get_no_dead_letters_of_their_own(node: Node) -> None:
     assert not (await settings(node, "t.dlq")).policy.dead_letters
     assert (await settings(node, "t.dlq")).policy.deliveries_max == 32_767
     await configure(node, "g", errors_deadletterqueue_topic_name="t")
@@ -84,9 +84,9 @@ async def test_letters_of_letters_are_not_written(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_a_topic_says_goes_before_what_the_group_says(node: Node) -> None:
+async def test_topic_config_overrides_the_group_config(node: Node) -> None:
     await configure(
-        node, "g", share_delivery_count_limit="3", errors_deadletterqueue_topic_name="graves"
+        node, "g", share_delivery_count_limit="3", errors_deadletterqueue_topic_name="failed"
     )
     own = {"queue.delivery.count.limit": "1", "queue.dead.letter.topic": "mine"}
     found = await settings(node, **own)
@@ -94,7 +94,7 @@ async def test_what_a_topic_says_goes_before_what_the_group_says(node: Node) -> 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_letters_never_go_to_the_brokers_own_topics(node: Node) -> None:
+async def test_internal_topic_is_never_the_dead_letter_topic(node: Node) -> None:
     await configure(node, "g", errors_deadletterqueue_topic_name="__schemas")
     assert (await settings(node)).dead_letter_topic == "t.dlq"
     found = await settings(node, **{"queue.dead.letter.topic": "__consumer_offsets"})

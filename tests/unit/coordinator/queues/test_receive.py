@@ -31,7 +31,7 @@ def offsets(taken: Taken) -> dict[int, list[int]]:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_queues_are_asked_in_turn_until_there_is_enough(node: Node) -> None:
+async def test_queues_are_asked_in_turn_until_the_request_is_full(node: Node) -> None:
     keys = await set_up(node, 3, 5, 5)
     wanted = ReceiveRequest("a", 6, 1 << 20, bytes_min=1 << 20)
     assert offsets(await take(node.ctx.queue.queues, keys, wanted)) == {
@@ -46,7 +46,7 @@ async def test_queues_are_asked_in_turn_until_there_is_enough(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_who_waited_for_one_queue_gets_what_others_have_by_then(node: Node) -> None:
+async def test_receive_waiting_for_one_queue_takes_from_the_rest_as_well(node: Node) -> None:
     keys = await set_up(node, 0, 0, 0)
     wanted = ReceiveRequest("a", 3, 1 << 20, wait_ms=60_000)
     waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
@@ -64,7 +64,7 @@ async def test_who_waited_for_one_queue_gets_what_others_have_by_then(node: Node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_it_waits_for_whichever_has_something_first(node: Node) -> None:
+async def test_receive_ends_with_the_first_queue_that_has_records(node: Node) -> None:
     keys = await set_up(node, 0, 0)
     waiting = asyncio.ensure_future(
         take(node.ctx.queue.queues, keys, ReceiveRequest("a", 10, 1 << 20, wait_ms=60_000))
@@ -76,7 +76,7 @@ async def test_it_waits_for_whichever_has_something_first(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lease_is_as_long_as_it_was_asked_for(node: Node) -> None:
+async def test_lease_has_the_requested_duration(node: Node) -> None:
     keys = await set_up(node, 1)
     await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 1, 1 << 20, lock_ms=2_000))
     await asyncio.sleep(1.9)
@@ -86,8 +86,8 @@ async def test_a_lease_is_as_long_as_it_was_asked_for(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_does_not_fit_is_given_back_and_not_counted(node: Node) -> None:
-    """How large records are is only known on average before they are read."""
+async def test_records_beyond_the_size_limit_are_released_uncounted(node: Node) -> None:
+    """Before they are read, only the average size of records is known."""
 
     keys = await set_up(node, 10)
     await take(node.ctx.queue.queues, keys, ALL)
@@ -103,7 +103,7 @@ async def test_what_does_not_fit_is_given_back_and_not_counted(node: Node) -> No
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_who_goes_away_leaves_everything_as_it_was(node: Node) -> None:
+async def test_cancelled_receive_leaves_the_state_unchanged(node: Node) -> None:
     keys = await set_up(node, 2)
     wanted = ReceiveRequest("a", 10, 1 << 20, bytes_min=1 << 20, wait_ms=60_000)
     waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
@@ -118,7 +118,7 @@ async def test_who_goes_away_leaves_everything_as_it_was(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_wrong_with_one_queue_is_told_beside_what_others_have(node: Node) -> None:
+async def test_refusal_of_one_queue_is_returned_beside_records_of_another(node: Node) -> None:
     keys = await set_up(node, 0, 1)
     beyond = QueueKey("g", keys[0].topic_id, 9)
     taken = await take(node.ctx.queue.queues, [beyond, *keys], ALL)
@@ -129,7 +129,7 @@ async def test_what_is_wrong_with_one_queue_is_told_beside_what_others_have(node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_closes_meanwhile_is_told_of_at_once(node: Node) -> None:
+async def test_queue_that_closes_during_a_receive_is_reported_at_once(node: Node) -> None:
     keys = await set_up(node, 0)
     wanted = ReceiveRequest("a", 1, 1 << 20, wait_ms=600_000)
     waiting = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
@@ -141,6 +141,6 @@ async def test_a_queue_that_closes_meanwhile_is_told_of_at_once(node: Node) -> N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_nothing_wanted_is_nothing_taken(node: Node) -> None:
+async def test_receive_of_zero_records_takes_nothing(node: Node) -> None:
     keys = await set_up(node, 1)
     assert offsets(await take(node.ctx.queue.queues, keys, ReceiveRequest("a", 0, 1 << 20))) == {}

@@ -1,8 +1,8 @@
-"""Every wait ends, whatever the loop's clock says when its timer rings.
+"""Every wait ends, whatever the event loop's clock says when its timer fires.
 
-Timers may ring a little before their time: asyncio's by its clock's resolution, uvloop's by up to
-half a millisecond, since it counts whole ones. A wait that then asks the clock whether its time is
-up is told no, and nobody wakes it again. So these are tried on the real loops, with many deadlines.
+Timers may fire a little early: asyncio's by its clock's resolution, uvloop's by up to half a
+millisecond, since it counts whole ones. A wait that then reads the clock finds its deadline not
+reached, and is not woken again. So these run on the real loops, with many deadlines.
 """
 
 import asyncio

@@ -39,7 +39,7 @@ async def fill(node: Node, batches: int, records: int) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_batch_comes_whole_and_only_what_is_leased_of_it_counts(node: Node) -> None:
+async def test_whole_batch_is_returned_and_only_its_leased_records_count(node: Node) -> None:
     await fill(node, 3, 4)
     found = await read(node, lease(5, 6, 2), lease(9, 9))
     assert len(found.parts) == 2
@@ -58,7 +58,7 @@ async def test_leases_may_come_in_any_order_and_cross_batches(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_batches_that_nobody_needs_are_left_out(node: Node) -> None:
+async def test_batches_without_leased_records_are_skipped(node: Node) -> None:
     await fill(node, 50, 2)
     found = await read(node, lease(1, 1), lease(98, 98))
     assert len(found.parts) == 2
@@ -66,7 +66,7 @@ async def test_batches_that_nobody_needs_are_left_out(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_does_not_fit_is_left_though_one_batch_always_comes(node: Node) -> None:
+async def test_records_beyond_the_limit_are_left_except_for_one_batch(node: Node) -> None:
     await fill(node, 4, 3)
     found = await read(node, lease(0, 11), bytes_max=1)
     assert [record.offset for record, _ in records_of(found)] == [0, 1, 2]
@@ -78,7 +78,7 @@ async def test_what_does_not_fit_is_left_though_one_batch_always_comes(node: Nod
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_the_log_no_longer_has_is_left(node: Node) -> None:
+async def test_deleted_records_are_left(node: Node) -> None:
     await fill(node, 4, 1)
     partition = node.ctx.partitions.get("t", 0)
     assert partition is not None
@@ -89,7 +89,7 @@ async def test_what_the_log_no_longer_has_is_left(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_nothing_leased_is_nothing_read(node: Node) -> None:
+async def test_no_leases_read_nothing(node: Node) -> None:
     await fill(node, 1, 1)
     found = await read(node)
     assert (found.parts, found.leases, found.left) == ([], [], [])
@@ -97,7 +97,7 @@ async def test_nothing_leased_is_nothing_read(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_few_records_of_a_large_batch_come_without_the_others(node: Node) -> None:
+async def test_few_records_of_a_large_batch_are_extracted(node: Node) -> None:
     await fill(node, 2, 100)
     found = await read(node, lease(103, 103, 2), lease(150, 152), lease(199, 199))
     assert offsets(found) == [(103, 2), (150, 1), (151, 1), (152, 1), (199, 1)]
@@ -116,7 +116,7 @@ async def test_a_few_records_of_a_large_batch_come_without_the_others(node: Node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_few_records_have_the_time_of_their_append_where_that_counts(node: Node) -> None:
+async def test_extracted_records_have_their_append_time(node: Node) -> None:
     await node.create("t", 1)
     partition = node.ctx.partitions.get("t", 0)
     assert partition is not None
@@ -130,7 +130,7 @@ async def test_few_records_have_the_time_of_their_append_where_that_counts(node:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_for_those_who_unpack_it_is_what_batches_hold_that_counts(node: Node) -> None:
+async def test_decompressed_size_limits_decompressing_reads(node: Node) -> None:
     await node.create("t", 1)
     stored = await pack(node, *[MIB] * 5)
     assert sum(stored) < MIB // 10

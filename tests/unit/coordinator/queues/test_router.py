@@ -1,7 +1,6 @@
-"""Taking at several nodes at once: one gives, and what another gave too goes back.
+"""Receiving from several nodes at once: one gives records, and those of the others are returned.
 
-Over real nodes, and through their deaths: `tests/sim/test_cluster_doors.py`. Here are the moments
-that hardly ever come.
+Over real nodes, and through failures: `tests/sim/test_cluster_gateways.py`. Here are rare races.
 """
 
 import asyncio
@@ -54,7 +53,9 @@ class Race(QueueRouter):
 
 @pytest.mark.parametrize("giving", [{1}, {3}, {1, 2}, {1, 2, 3}], ids=str)
 @run_with(on_node, configs=CONFIGS)
-async def test_one_gives_and_the_others_get_theirs_back(node: Node, *, giving: set[int]) -> None:
+async def test_one_node_gives_records_and_the_rest_are_returned(
+    node: Node, *, giving: set[int]
+) -> None:
     race = Race(node, giving)
     waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
     await asyncio.sleep(1)
@@ -68,7 +69,7 @@ async def test_one_gives_and_the_others_get_theirs_back(node: Node, *, giving: s
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_empty_wait_at_several_nodes_asks_each_twice(node: Node) -> None:
+async def test_empty_wait_at_several_nodes_asks_each_twice(node: Node) -> None:
     """Once in turn without waiting, once to wait."""
 
     asked: list[tuple[int, bool]] = []
@@ -97,7 +98,7 @@ async def test_an_empty_wait_at_several_nodes_asks_each_twice(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_whoever_goes_at_that_moment_leaves_everything(node: Node) -> None:
+async def test_cancelled_receive_returns_all_records(node: Node) -> None:
     race = Race(node, {1, 2, 3})
     waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
     await asyncio.sleep(1)
@@ -112,7 +113,7 @@ async def test_whoever_goes_at_that_moment_leaves_everything(node: Node) -> None
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_queues_without_a_leader_are_the_reason_only_if_there_are_no_others(
+async def test_leaderless_queues_are_the_reason_only_if_there_are_no_others(
     node: Node,
 ) -> None:
     await node.create("t", 1)
@@ -145,7 +146,7 @@ class Unreadable(QueueRouter):
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_long_wait_ends_with_the_reason_that_every_node_has(node: Node) -> None:
+async def test_long_wait_ends_with_the_reason_common_to_all_nodes(node: Node) -> None:
     reach = Unreadable(node.around, node.ctx.queue.queues)
     keys = [*KEYS[1], *KEYS[2]]
     taken = await reach.take(keys, ReceiveRequest("m", 10, 1 << 20, wait_ms=3_000))
@@ -153,7 +154,7 @@ async def test_a_long_wait_ends_with_the_reason_that_every_node_has(node: Node) 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_at_once(node: Node) -> None:
+async def test_receive_of_a_deleted_topic_is_refused_at_once(node: Node) -> None:
     await node.create("t", 2)
     topic_id = node.ctx.image.topics["t"].id
     keys = [QueueKey("g", topic_id, index) for index in range(2)]

@@ -24,7 +24,7 @@ async def codes(node: Node, *rulings: SettleCommand) -> list[ErrorCode | None]:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_every_verdict_does_what_it_says(node: Node) -> None:
+async def test_every_settlement_action_takes_effect(node: Node) -> None:
     queue = await opened(node, 5, errors_deadletterqueue_enable="false")
     await take(queue, "a", 5)
     assert (
@@ -48,7 +48,7 @@ async def test_every_verdict_does_what_it_says(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_ruling_that_does_not_count_takes_nothing_from_its_neighbours(node: Node) -> None:
+async def test_invalid_settlement_does_not_affect_its_neighbours(node: Node) -> None:
     queue = await opened(node, 6)
     await take(queue, "a", 5)
     rulings = [ruling(queue.key, offset) for offset in range(6)]
@@ -58,7 +58,7 @@ async def test_a_ruling_that_does_not_count_takes_nothing_from_its_neighbours(no
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_neighbours_are_kept_as_one_run(node: Node) -> None:
+async def test_neighbouring_settlements_are_persisted_as_one_range(node: Node) -> None:
     queue = await opened(node, 100)
     await take(queue, "a", 100)
     size = queue._loaded.delta_bytes
@@ -67,7 +67,7 @@ async def test_neighbours_are_kept_as_one_run(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_is_not_open_is_opened_and_one_that_never_was_holds_nothing(
+async def test_closed_queue_is_opened_and_unknown_queue_is_not_created(
     node: Node,
 ) -> None:
     queue = await opened(node, 1)
@@ -75,7 +75,7 @@ async def test_a_queue_that_is_not_open_is_opened_and_one_that_never_was_holds_n
     node.ctx.queue.queues.close()
     assert node.ctx.queue.queues.find(queue.key) is None
     assert await codes(node, ruling(queue.key, 0)) == [None]
-    other = await key_of(node, "nobody")
+    other = await key_of(node, "unknown")
     gone = QueueKey("g", b"x" * 16, 0)
     assert await codes(node, ruling(other, 0), ruling(gone, 0)) == [
         LOST,

@@ -53,20 +53,20 @@ async def exercise(keeping: QueueStateStore, key: QueueKey) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_states_are_kept_read_and_forgotten_here(node: Node) -> None:
+async def test_local_states_are_stored_read_and_deleted(node: Node) -> None:
     for key in keys(3):
         await exercise(node.ctx.queue.queues.keeping, key)
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_before_its_topic_exists_nothing_is_kept(node: Node) -> None:
+async def test_nothing_is_stored_before_the_topic_exists(node: Node) -> None:
     with pytest.raises(Refused) as refused:
         await node.ctx.queue.queues.keeping.read(keys(1)[0], 1)
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_states_of_topics_that_went_unnoticed_are_forgotten_in_the_end(node: Node) -> None:
+async def test_states_of_deleted_topics_are_removed_eventually(node: Node) -> None:
     keeping = node.ctx.queue.queues.keeping
     await keeping.ensure()
     await node.create("t", 1)
@@ -99,12 +99,12 @@ async def test_calls_of_other_nodes_are_answered_or_refused(node: Node) -> None:
         )
         keeping.answer_here(call, answers.append)
     await asyncio.sleep(0.1)
-    # What is refused is refused at once; the others are told when it is kept.
+    # Refusals are answered at once; the rest once it is persisted.
     assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST, 0, 0]
     assert answers[2].snapshot == b"S"
 
 
-def test_an_answer_says_on_the_wire_what_the_shard_said() -> None:
+def test_answer_round_trips_over_the_wire() -> None:
     def back(kind: StateRequestKind, reply: object) -> object:
         call = QueueStateCall(
             kind=kind, group_id="g", topic_id=TopicId(TOPIC), partition=0, leader_epoch=1
@@ -152,13 +152,13 @@ def led_elsewhere(node: RealNode) -> tuple[QueueKey, int]:
 
 
 @run_with(on_cluster)
-async def test_states_are_kept_read_and_forgotten_elsewhere(cluster: SimCluster) -> None:
+async def test_remote_states_are_stored_read_and_deleted(cluster: SimCluster) -> None:
     for node in cluster.nodes():
         await exercise(node.queues.keeping, led_elsewhere(node)[0])
 
 
 @run_with(on_cluster)
-async def test_a_node_that_dies_leaves_no_call_without_an_answer(cluster: SimCluster) -> None:
+async def test_every_call_is_answered_when_a_node_fails(cluster: SimCluster) -> None:
     node = cluster.nodes()[0]
     key, leader = led_elsewhere(node)
     keeping = node.queues.keeping

@@ -15,7 +15,7 @@ def waking_on(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_is_opened_when_its_state_was_loaded(node: Node) -> None:
+async def test_queue_is_opened_when_its_state_is_loaded(node: Node) -> None:
     waking_on(node)
     queue = await opened(node, 2)
     await take(queue, "a", 2)
@@ -31,8 +31,8 @@ async def test_a_queue_is_opened_when_its_state_was_loaded(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lease_that_ran_out_unseen_ends_without_anybody_asking(node: Node) -> None:
-    """Nor does anybody ask for the letter that comes of it."""
+async def test_expired_lease_of_a_closed_queue_ends_without_a_request(node: Node) -> None:
+    """No client asks for the resulting dead letter either."""
 
     waking_on(node)
     queue = await opened(node, 1, share_delivery_count_limit="2")
@@ -52,7 +52,7 @@ async def test_a_lease_that_ran_out_unseen_ends_without_anybody_asking(node: Nod
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_cannot_be_opened_yet_is_tried_again(node: Node) -> None:
+async def test_queue_that_cannot_be_opened_yet_is_retried(node: Node) -> None:
     queue = await opened(node, 2)
     queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     partition = node.ctx.partitions.get("t", 0)

@@ -1,4 +1,4 @@
-"""Questions to other nodes: gathered, spread over channels, bounded."""
+"""Calls to other nodes: batched, spread over channels, bounded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,12 +23,12 @@ from simulation.loop import SimLoop, run
 from tests.run_with import run_with
 
 
-class Road:
+class Network:
     """Notes what is delivered; a delivery takes a second of virtual time."""
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[float, int, str, list[int]]] = []
-        self.rpc: BatchedRpc[int] = BatchedRpc("road", self.deliver)
+        self.rpc: BatchedRpc[int] = BatchedRpc("network", self.deliver)
 
     async def deliver(self, node_id: int, channel: str, items: list[int]) -> None:
         began_s = asyncio.get_running_loop().time()
@@ -36,72 +36,72 @@ class Road:
         await asyncio.sleep(1)
 
 
-def on_road(test: Callable[[Road], Awaitable[None]]) -> None:
+def on_network(test: Callable[[Network], Awaitable[None]]) -> None:
     async def main(loop: SimLoop) -> None:
-        await test(Road())
+        await test(Network())
 
     run(main)
 
 
-@run_with(on_road)
-async def test_what_is_sent_in_one_turn_travels_together(road: Road) -> None:
+@run_with(on_network)
+async def test_items_of_one_turn_are_sent_together(network: Network) -> None:
     for number in range(5):
-        assert road.rpc.send(1, number)
-        assert road.rpc.send(2, 10 * number)
+        assert network.rpc.send(1, number)
+        assert network.rpc.send(2, 10 * number)
     await asyncio.sleep(0.5)
-    assert [(node, items) for _, node, _, items in road.deliveries] == [
+    assert [(node, items) for _, node, _, items in network.deliveries] == [
         (1, [0, 1, 2, 3, 4]),
         (2, [0, 10, 20, 30, 40]),
     ]
 
 
-@run_with(on_road)
-async def test_one_that_waits_does_not_hold_up_the_next_until_all_lanes_are_taken(
-    road: Road,
+@run_with(on_network)
+async def test_slow_request_delays_no_other_until_all_channels_are_busy(
+    network: Network,
 ) -> None:
     for number in range(CHANNELS + 5):
-        road.rpc.send(1, number)
+        network.rpc.send(1, number)
         await asyncio.sleep(0.01)
-    assert len(road.deliveries) == CHANNELS
-    assert len({channel for _, _, channel, _ in road.deliveries}) == CHANNELS
-    assert road.rpc.queued == 5
+    assert len(network.deliveries) == CHANNELS
+    assert len({channel for _, _, channel, _ in network.deliveries}) == CHANNELS
+    assert network.rpc.queued == 5
     await asyncio.sleep(1)
-    assert len(road.deliveries) == CHANNELS + 1, "what waited goes together"
-    assert road.deliveries[-1][3] == list(range(CHANNELS, CHANNELS + 5))
-    assert road.rpc.queued == 0
+    assert len(network.deliveries) == CHANNELS + 1, "what waited goes together"
+    assert network.deliveries[-1][3] == list(range(CHANNELS, CHANNELS + 5))
+    assert network.rpc.queued == 0
 
 
-@run_with(on_road)
-async def test_a_request_has_no_more_than_so_many_items(road: Road) -> None:
+@run_with(on_network)
+async def test_items_per_request_are_limited(network: Network) -> None:
     for number in range(ITEMS_MAX + 1):
-        road.rpc.send(1, number)
+        network.rpc.send(1, number)
     await asyncio.sleep(0.1)
-    assert sorted(len(items) for _, _, _, items in road.deliveries) == [1, ITEMS_MAX]
+    assert sorted(len(items) for _, _, _, items in network.deliveries) == [1, ITEMS_MAX]
 
 
-@run_with(on_road)
-async def test_a_queue_that_is_full_takes_no_more(road: Road) -> None:
-    taken = [road.rpc.send(1, number) for number in range(QUEUED_MAX + 2)]
+@run_with(on_network)
+async def test_full_queue_refuses_items(network: Network) -> None:
+    taken = [network.rpc.send(1, number) for number in range(QUEUED_MAX + 2)]
     assert taken == [True] * QUEUED_MAX + [False] * 2
-    assert road.rpc.send(2, 0), "another node's is not"
+    assert network.rpc.send(2, 0), "another node's is not"
 
 
 @run_with(run)
-async def test_a_bug_in_a_delivery_ends_the_courier(loop: SimLoop) -> None:
+async def test_bug_in_a_delivery_ends_the_sender(loop: SimLoop) -> None:
     async def deliver(node_id: int, channel: str, items: list[int]) -> None:
         raise ValueError("a bug")
 
-    rpc: BatchedRpc[int] = BatchedRpc("road", deliver)
+    rpc: BatchedRpc[int] = BatchedRpc("network", deliver)
     running = asyncio.ensure_future(rpc.run())
     rpc.send(1, 1)
     with pytest.raises(ValueError, match="a bug"):
         await asyncio.wait_for(running, 1)
 
 
-@run_with(on_road)
-async def test_a_courier_that_is_ended_takes_its_deliveries_along(road: Road) -> None:
-    running = asyncio.ensure_future(road.rpc.run())
-    road.rpc.send(1, 1)
+@run_with(on_network)
+async def test_cancelled_sender_cancels_its_deliveries(network: Network) -> None:
+    running = asyncio.ensure_future(network.rpc.run())
+    network.rpc.send(1, 1)
     await asyncio.sleep(0.5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -109,14 +109,14 @@ async def test_a_courier_that_is_ended_takes_its_deliveries_along(road: Road) ->
 
 
 @run_with(run)
-async def test_one_lane_keeps_the_order_and_each_request_below_its_bytes(loop: SimLoop) -> None:
+async def test_single_channel_keeps_order_and_request_size(loop: SimLoop) -> None:
     sent: list[list[int]] = []
 
     async def deliver(node_id: int, channel: str, items: list[int]) -> None:
         sent.append(items)
         await asyncio.sleep(loop.rng.uniform(0, 0.1))
 
-    rpc = BatchedRpc("road", deliver, channels=1, size_of=lambda item: item, bytes_max=10)
+    rpc = BatchedRpc("network", deliver, channels=1, size_of=lambda item: item, bytes_max=10)
     for item in (6, 3, 2, 50, 1, 1):
         rpc.send(1, item)
     await asyncio.sleep(1)
@@ -124,7 +124,7 @@ async def test_one_lane_keeps_the_order_and_each_request_below_its_bytes(loop: S
 
 
 @run_with(run)
-async def test_what_is_withdrawn_is_not_delivered(loop: SimLoop) -> None:
+async def test_withdrawn_items_are_not_sent(loop: SimLoop) -> None:
     lost: list[int] = []
     sent: list[int] = []
 
@@ -135,7 +135,7 @@ async def test_what_is_withdrawn_is_not_delivered(loop: SimLoop) -> None:
         else:
             sent.extend(items)
 
-    rpc: BatchedRpc[int] = BatchedRpc("road", deliver, channels=1)
+    rpc: BatchedRpc[int] = BatchedRpc("network", deliver, channels=1)
     rpc.send(1, 1)
     await asyncio.sleep(0.05)
     rpc.send(1, 2)
@@ -150,7 +150,7 @@ async def test_what_is_withdrawn_is_not_delivered(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_items_are_asked_of_their_leaders_at_once_and_answered_in_order(
+async def test_items_are_sent_to_their_leaders_concurrently_and_answered_in_order(
     loop: SimLoop,
 ) -> None:
     asked: list[tuple[int, list[int]]] = []
@@ -173,14 +173,14 @@ async def test_items_are_asked_of_their_leaders_at_once_and_answered_in_order(
 
 
 class Peer:
-    """Another node that answers with the letters it was asked, but for those it cannot."""
+    """Another node that echoes the characters of each request, except for those it cannot."""
 
     def __init__(self, *wrong: str) -> None:
         self.wrong = wrong
         self.asked: list[str] = []
 
     async def ask(self, node_id: int, request: str, response: type, **how: Any) -> Any:
-        assert how == {"channel": "road", "version": 0, "timeout_ms": 5}
+        assert how == {"channel": "network", "version": 0, "timeout_ms": 5}
         self.asked.append(request)
         if "away" in self.wrong and "c" in request:
             raise ConnectionLost("gone")
@@ -202,7 +202,7 @@ async def test_each_item_is_answered_or_refused_with_its_request(
         cast("type[Answered]", SimpleNamespace),
         str.upper,
         at_once=2,
-        channel="road",
+        channel="network",
         version=0,
         timeout_ms=5,
         unreached=ErrorCode.LEADER_NOT_AVAILABLE,

@@ -14,7 +14,7 @@ def batch(count: int = 2) -> memoryview:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_batch_is_answered_with_its_base_offset_when_it_is_committed(node: Node) -> None:
+async def test_append_returns_the_base_offset_once_committed(node: Node) -> None:
     await node.create("t", 1)
     posting = InternalProducer(node.around, "test")
     topic = node.ctx.image.topics["t"]
@@ -26,7 +26,7 @@ async def test_a_batch_is_answered_with_its_base_offset_when_it_is_committed(nod
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_partition_that_is_not_open_here_refuses(node: Node) -> None:
+async def test_partition_that_is_not_open_here_is_refused(node: Node) -> None:
     await node.create("t", 1)
     topic = node.ctx.image.topics["t"]
     await node.delete("t")
@@ -36,7 +36,7 @@ async def test_a_partition_that_is_not_open_here_refuses(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_nothing_is_written_while_the_disk_is_too_full(node: Node) -> None:
+async def test_nothing_is_written_while_the_disk_is_nearly_full(node: Node) -> None:
     await node.create("t", 1)
     node.ctx.partitions.write_refusal = "the disk is full"
     with pytest.raises(Refused) as refused:

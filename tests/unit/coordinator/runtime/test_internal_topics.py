@@ -15,7 +15,7 @@ CONFIGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.parti
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_topics_are_compacted_and_as_large_as_configured(node: Node) -> None:
+async def test_internal_topics_are_compacted_and_sized_by_config(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     await node.ctx.transaction.txns.ensure()
     known = node.ctx.image.topics
@@ -30,7 +30,7 @@ async def test_topics_are_compacted_and_as_large_as_configured(node: Node) -> No
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_replicas_are_capped_at_the_brokers_there_are(node: Node) -> None:
+async def test_replication_factor_is_limited_to_the_number_of_brokers(node: Node) -> None:
     for number in (2, 3, 4, 5):
         record = store_keys.BrokerRecord(number, "localhost", 9092 + number)
         await node.put(store_keys.broker_key(number), record)
@@ -41,7 +41,7 @@ async def test_replicas_are_capped_at_the_brokers_there_are(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_many_who_ask_at_once_get_one_topic_with_its_seats(node: Node) -> None:
+async def test_concurrent_requests_create_one_topic(node: Node) -> None:
     async def ask() -> int:
         await node.ctx.group.groups.ensure()
         return len(node.ctx.group.groups.host.runtimes)
@@ -50,7 +50,7 @@ async def test_many_who_ask_at_once_get_one_topic_with_its_seats(node: Node) -> 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_topic_that_another_node_created_is_found(node: Node) -> None:
+async def test_topic_created_by_another_node_is_found(node: Node) -> None:
     ctx = node.ctx
     new = NewTopic("__consumer_offsets", 2)
     plan = topics.plan_topic(new, ctx.image, ctx.configs, ctx.random)
@@ -61,7 +61,7 @@ async def test_a_topic_that_another_node_created_is_found(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_in_a_cluster_topics_wait_for_as_many_brokers_as_they_have_replicas(
+async def test_topic_creation_waits_for_enough_brokers_in_a_cluster(
     node: Node,
 ) -> None:
     ctx = node.ctx

@@ -1,4 +1,4 @@
-"""The host: a runtime for each partition, loaded from its log, and nothing served before that."""
+"""Shard host: a runtime for each partition, loaded from its log, and no service before that."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ async def loaded(host: ShardHost[Tally]) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_an_empty_partition_serves_at_once(node: Node) -> None:
+async def test_empty_partition_serves_at_once(node: Node) -> None:
     host = await host_on(node)
     assert sorted(host.runtimes) == [0, 1]
     assert not host.is_loading
@@ -31,7 +31,7 @@ async def test_an_empty_partition_serves_at_once(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_log_is_replayed_before_anyone_is_served(node: Node) -> None:
+async def test_log_is_replayed_before_calls_are_served(node: Node) -> None:
     first = await host_on(node)
     for number in range(3_000):
         count(first.runtime(0), b"%d" % (number % 100), [])
@@ -48,7 +48,7 @@ async def test_a_log_is_replayed_before_anyone_is_served(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_what_was_applied_live_is_what_replay_brings(node: Node) -> None:
+async def test_replay_restores_the_live_state(node: Node) -> None:
     host = await host_on(node)
     runtime = host.runtime(1)
     replies: Replies = []
@@ -62,7 +62,7 @@ async def test_what_was_applied_live_is_what_replay_brings(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_partition_that_cannot_be_read_has_no_coordinator(node: Node) -> None:
+async def test_unreadable_partition_has_no_coordinator(node: Node) -> None:
     first = await host_on(node)
     count(first.runtime(0), b"a", [])
     await asyncio.sleep(0.1)
@@ -79,7 +79,7 @@ async def test_a_partition_that_cannot_be_read_has_no_coordinator(node: Node) ->
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one(node: Node) -> None:
+async def test_lost_partition_is_not_taken_for_an_empty_one(node: Node) -> None:
     """Else groups would have no committed offsets, and begin anew."""
 
     first = await host_on(node)
@@ -102,7 +102,7 @@ async def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one(node: Node
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_record_that_nobody_understands_stops_its_shard_and_no_other(node: Node) -> None:
+async def test_unknown_record_stops_only_its_shard(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     partition = node.ctx.partitions.get(TOPIC, 0)
     assert partition is not None
@@ -119,7 +119,7 @@ async def test_a_record_that_nobody_understands_stops_its_shard_and_no_other(nod
 
 
 @run_with(on_node, configs=FEW)
-async def test_seats_go_with_their_topic(node: Node) -> None:
+async def test_shards_end_with_their_topic(node: Node) -> None:
     host = await host_on(node)
     node.ctx.partitions.on_change(host.follow)
     runtime = host.runtime(0)
@@ -132,7 +132,7 @@ async def test_seats_go_with_their_topic(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_cancelled_wait_drops_the_call(node: Node) -> None:
+async def test_cancelled_wait_drops_the_call(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     waiting = ask(runtime, lambda shard, token, now_ms: shard.park(token, now_ms + 60_000))
     assert runtime.waiting == 1
@@ -143,7 +143,7 @@ async def test_a_cancelled_wait_drops_the_call(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_reply_can_be_awaited_and_so_can_a_refusal(node: Node) -> None:
+async def test_replies_and_refusals_can_be_awaited(node: Node) -> None:
     host = await host_on(node)
     runtime = host.runtime_of("some group")
     assert await ask(runtime, lambda shard, token, now_ms: shard.count(b"a", token)) == 1

@@ -1,4 +1,4 @@
-"""The host in a cluster: a runtime is of one leader epoch, and told of nothing that may be lost."""
+"""Shard host in a cluster: one runtime per leader epoch, without uncommitted records."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def hosted(node: Node) -> ShardHost[Tally]:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_new_leader_epoch_is_a_new_seat(node: Node) -> None:
+async def test_new_leader_epoch_loads_a_new_shard(node: Node) -> None:
     host = await hosted(node)
     runtime = host.runtime(0)
     replies: Replies = []
@@ -49,7 +49,7 @@ async def test_a_new_leader_epoch_is_a_new_seat(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_whoever_waits_when_leadership_is_lost_is_sent_elsewhere(node: Node) -> None:
+async def test_callers_are_redirected_when_leadership_is_lost(node: Node) -> None:
     host = await hosted(node)
     # The other replica is in sync and does not fetch: nothing is committed.
     await elect(node, NODE, 5, isr=(1, 2))
@@ -68,7 +68,7 @@ async def test_whoever_waits_when_leadership_is_lost_is_sent_elsewhere(node: Nod
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_machine_takes_its_seat_when_what_it_was_loaded_from_is_committed(
+async def test_shard_serves_once_its_loaded_records_are_committed(
     node: Node,
 ) -> None:
     host = await hosted(node)
@@ -88,7 +88,7 @@ async def test_a_machine_takes_its_seat_when_what_it_was_loaded_from_is_committe
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_node_that_is_not_sure_of_leading_coordinates_nothing(node: Node) -> None:
+async def test_node_unsure_of_its_leadership_coordinates_nothing(node: Node) -> None:
     class Doubt:
         valid_until = float("inf")
 

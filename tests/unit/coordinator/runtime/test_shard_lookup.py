@@ -1,4 +1,4 @@
-"""Where a key is coordinated, as Kafka's own tools compute it."""
+"""Mapping of keys to coordinators, as Kafka's own tools compute it."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from penstock.coordinator.runtime.shard_lookup import java_hash, shard_of
         ("\U0001f600", 1772899),
     ],
 )
-def test_hashes_are_those_of_java(text: str, expected: int) -> None:
+def test_hashes_equal_those_of_java(text: str, expected: int) -> None:
     reference = 0
     units = text.encode("utf-16-be")
     for at in range(0, len(units), 2):
@@ -29,7 +29,7 @@ def test_hashes_are_those_of_java(text: str, expected: int) -> None:
         assert signed == expected, "known from Java"
 
 
-def test_a_negative_hash_loses_its_sign() -> None:
+def test_negative_hash_becomes_non_negative() -> None:
     assert java_hash("group-b") != 0
     for name in ("x", "some-group", "another", "polygenelubricants"):
         assert 0 <= shard_of(name, 50) < 50

@@ -1,4 +1,4 @@
-"""Shard runtime: replies wait for their records, reads for earlier writes, failures not at all."""
+"""Shard runtime: replies wait for their records, reads for earlier writes."""
 
 import asyncio
 import errno
@@ -7,7 +7,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
-from penstock.coordinator.runtime import shard_runtime as runtimes
+from penstock.coordinator.runtime import shard_runtime
 from penstock.coordinator.runtime.shard_runtime import Effect, ShardRuntime
 from penstock.wire.records import batches
 from simulation.disk import Fault
@@ -21,7 +21,7 @@ FEW = {"offsets.topic.num.partitions": "2"}
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_reply_waits_until_its_record_is_committed(node: Node) -> None:
+async def test_reply_waits_until_its_record_is_committed(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     count(runtime, b"a", replies)
@@ -33,7 +33,7 @@ async def test_a_reply_waits_until_its_record_is_committed(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_read_waits_for_the_write_before_it(node: Node) -> None:
+async def test_read_waits_for_the_write_before_it(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     look(runtime, b"a", replies)
@@ -46,7 +46,7 @@ async def test_a_read_waits_for_the_write_before_it(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_replies_leave_in_the_order_of_the_calls(node: Node) -> None:
+async def test_replies_keep_the_call_order(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     for _ in range(20):
@@ -57,7 +57,7 @@ async def test_replies_leave_in_the_order_of_the_calls(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_what_was_decided_is_applied_before_the_next_call(node: Node) -> None:
+async def test_decision_is_applied_before_the_next_call(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     count(runtime, b"a", replies)
@@ -66,7 +66,7 @@ async def test_what_was_decided_is_applied_before_the_next_call(node: Node) -> N
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_machine_that_can_apply_a_decision_by_itself_is_not_made_to_read_it(
+async def test_decision_applied_directly_is_not_decoded(
     node: Node,
 ) -> None:
     runtime = (await host_on(node)).runtime(0)
@@ -95,7 +95,7 @@ def batches_of(runtime: ShardRuntime[Tally]) -> list[int]:
 
 
 @run_with(on_node, configs=FEW)
-async def test_what_is_decided_in_one_turn_is_appended_as_one_batch(node: Node) -> None:
+async def test_decisions_of_one_turn_are_appended_as_one_batch(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     for name in (b"a", b"b", b"a"):
@@ -107,8 +107,8 @@ async def test_what_is_decided_in_one_turn_is_appended_as_one_batch(node: Node) 
     assert replies == [1, 1, 2, 2]
 
 
-def test_a_turn_that_decides_much_is_appended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtimes, "BATCH_BYTES", 4)
+def test_large_turn_is_appended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_runtime, "BATCH_BYTES", 4)
 
     async def test(node: Node) -> None:
         runtime = (await host_on(node)).runtime(0)
@@ -123,7 +123,7 @@ def test_a_turn_that_decides_much_is_appended_in_parts(monkeypatch: pytest.Monke
 
 
 @run_with(on_node, configs=FEW)
-async def test_what_a_retired_seat_had_not_appended_is_never_written(node: Node) -> None:
+async def test_unappended_records_of_a_retired_shard_are_never_written(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     count(runtime, b"a", replies)
@@ -134,7 +134,7 @@ async def test_what_a_retired_seat_had_not_appended_is_never_written(node: Node)
 
 
 @run_with(on_node, configs=FEW)
-async def test_what_was_decided_in_one_leader_epoch_is_not_written_in_the_next(node: Node) -> None:
+async def test_records_of_one_leader_epoch_are_not_written_in_the_next(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     count(runtime, b"a", replies)
@@ -145,7 +145,7 @@ async def test_what_was_decided_in_one_leader_epoch_is_not_written_in_the_next(n
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_machine_that_breaks_takes_the_rest_of_its_turn_with_it(node: Node) -> None:
+async def test_failed_state_machine_drops_the_rest_of_its_turn(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     count(runtime, b"a", replies)
@@ -157,7 +157,7 @@ async def test_a_machine_that_breaks_takes_the_rest_of_its_turn_with_it(node: No
 
 
 @run_with(on_node, configs=FEW)
-async def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_alone(
+async def test_effect_that_discards_the_shard_skips_the_remaining_effects(
     node: Node,
 ) -> None:
     def effects(runtime: ShardRuntime[Tally]) -> Effect | None:
@@ -173,7 +173,7 @@ async def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_al
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_refusal_is_raised_and_nobody_waits(node: Node) -> None:
+async def test_refusal_is_raised_without_a_pending_call(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     with pytest.raises(Refused) as refused:
         runtime.call(lambda shard, token, now_ms: shard.refuse(), lambda reply: None)
@@ -183,7 +183,7 @@ async def test_a_refusal_is_raised_and_nobody_waits(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_failed_append_throws_the_machine_away_and_builds_another(node: Node) -> None:
+async def test_failed_append_reloads_the_shard(node: Node) -> None:
     host = await host_on(node)
     runtime = host.runtime(0)
     replies: Replies = []
@@ -207,7 +207,7 @@ async def test_a_failed_append_throws_the_machine_away_and_builds_another(node: 
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_machine_that_breaks_is_not_asked_again(node: Node) -> None:
+async def test_failed_state_machine_is_not_called_again(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     with pytest.raises(AssertionError):
@@ -217,7 +217,7 @@ async def test_a_machine_that_breaks_is_not_asked_again(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_dropped_call_is_forgotten_by_all(node: Node) -> None:
+async def test_dropped_call_is_removed(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     token = count(runtime, b"a", replies)
@@ -230,7 +230,7 @@ async def test_a_dropped_call_is_forgotten_by_all(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_tick_comes_when_it_is_due_and_its_records_are_kept(node: Node) -> None:
+async def test_timer_fires_when_due_and_its_records_are_persisted(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     due: list[int] = []
@@ -268,7 +268,7 @@ async def test_timer_waits_while_the_partition_is_out_of_touch(
 
 
 @run_with(on_node, configs=FEW)
-async def test_an_earlier_deadline_moves_the_timer(node: Node) -> None:
+async def test_earlier_deadline_moves_the_timer(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     for delay_ms in (60_000, 300):
         runtime.call(
@@ -282,7 +282,7 @@ async def test_an_earlier_deadline_moves_the_timer(node: Node) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_effects_wait_for_the_records_they_come_from(node: Node) -> None:
+async def test_effects_wait_for_their_records(node: Node) -> None:
     seen: list[int] = []
     host = await host_on(
         node, effects=lambda runtime: lambda: seen.append(runtime.partition.high_watermark)
@@ -294,8 +294,8 @@ async def test_effects_wait_for_the_records_they_come_from(node: Node) -> None:
     assert seen == [1]
 
 
-def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtimes, "WAITING_MAX", 3)
+def test_waiting_calls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_runtime, "WAITING_MAX", 3)
 
     async def test(node: Node) -> None:
         runtime = (await host_on(node)).runtime(0)
@@ -313,7 +313,7 @@ def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @run_with(on_node, configs=FEW)
-async def test_a_retired_seat_sends_its_callers_elsewhere(node: Node) -> None:
+async def test_retired_shard_redirects_its_callers(node: Node) -> None:
     runtime = (await host_on(node)).runtime(0)
     replies: Replies = []
     count(runtime, b"a", replies)
@@ -323,4 +323,4 @@ async def test_a_retired_seat_sends_its_callers_elsewhere(node: Node) -> None:
         count(runtime, b"a", replies)
     assert refused.value.code == ErrorCode.NOT_COORDINATOR
     await asyncio.sleep(A_WHILE_S)
-    assert len(replies) == 1, "the commit that comes later answers nobody"
+    assert len(replies) == 1, "the later commit answers no caller"

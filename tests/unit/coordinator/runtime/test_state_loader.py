@@ -37,7 +37,7 @@ async def read(node: Node, partition: Any, chunk_bytes: int, until: int) -> list
 
 
 @run_with(on_node)
-async def test_everything_comes_in_order_however_small_the_chunks(node: Node) -> None:
+async def test_replay_yields_records_in_order_for_any_chunk_size(node: Node) -> None:
     parts = [batch(n * 10, 10, codec) for n, codec in enumerate([0, 1, 2, 3, 4] * 4)]
     partition = await partition_with(node, *parts)
     for chunk_bytes in (1, 300, 10_000_000):
@@ -46,14 +46,14 @@ async def test_everything_comes_in_order_however_small_the_chunks(node: Node) ->
 
 
 @run_with(on_node)
-async def test_nothing_at_or_after_the_end_is_read(node: Node) -> None:
+async def test_replay_stops_before_the_end_offset(node: Node) -> None:
     partition = await partition_with(node, batch(0, 5), batch(5, 5), batch(10, 5))
     assert await read(node, partition, 10_000, 10) == [b"%d" % n for n in range(10)]
     assert await read(node, partition, 10_000, 0) == []
 
 
 @run_with(on_node)
-async def test_markers_and_records_without_a_key_say_nothing(node: Node) -> None:
+async def test_markers_and_records_without_a_key_are_skipped(node: Node) -> None:
     marker = encode_marker(
         committed=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=1
     )
@@ -64,7 +64,7 @@ async def test_markers_and_records_without_a_key_say_nothing(node: Node) -> None
 
 
 @run_with(on_node)
-async def test_tombstones_are_applied_like_the_rest(node: Node) -> None:
+async def test_tombstones_are_replayed(node: Node) -> None:
     gone = encode([Record(0, 1, b"0", None, ())])
     partition = await partition_with(node, batch(0, 1), gone)
     seen: dict[bytes, bytes | None] = {}

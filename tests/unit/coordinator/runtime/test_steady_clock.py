@@ -9,7 +9,7 @@ from tests.run_with import run_with
 
 
 @run_with(run)
-async def test_it_starts_at_the_wall_clock_and_runs_with_it(loop: SimLoop) -> None:
+async def test_steady_clock_starts_at_the_wall_clock_and_runs_with_it(loop: SimLoop) -> None:
     clock = SimClock(loop)
     time = SteadyTime(clock)
     assert time.now_ms() == clock.now_ms()
@@ -18,7 +18,7 @@ async def test_it_starts_at_the_wall_clock_and_runs_with_it(loop: SimLoop) -> No
 
 
 @run_with(run)
-async def test_a_jump_forward_is_caught_up_with_slowly(loop: SimLoop) -> None:
+async def test_forward_jump_is_followed_slowly(loop: SimLoop) -> None:
     clock = SimClock(loop)
     time = SteadyTime(clock)
     before = time.now_ms()
@@ -30,7 +30,7 @@ async def test_a_jump_forward_is_caught_up_with_slowly(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_a_jump_back_never_takes_it_back(loop: SimLoop) -> None:
+async def test_backward_jump_never_decreases_the_time(loop: SimLoop) -> None:
     clock = SimClock(loop)
     time = SteadyTime(clock)
     clock.jump(-3_600_000)
@@ -43,7 +43,7 @@ async def test_a_jump_back_never_takes_it_back(loop: SimLoop) -> None:
 
 
 @run_with(run)
-async def test_it_may_go_by_another_time_than_the_loops(loop: SimLoop) -> None:
+async def test_elapsed_time_may_come_from_another_source(loop: SimLoop) -> None:
     clock, elapsed_s = SimClock(), [0.0]
     time = SteadyTime(clock, lambda: elapsed_s[0])
     before = time.now_ms()

@@ -52,7 +52,7 @@ def put(log: Log, key: bytes, value: bytes | None, epoch: int = 1) -> None:
 
 
 def compact(log: Log, now_ms: int = NOW_MS, bound: int | None = None, keys_max: int = 0) -> int:
-    """Compacts until there is nothing to do; how many rounds it took."""
+    """Compacts until there is nothing to do; returns the number of rounds."""
     rounds = 0
     while True:
         flush(log)
@@ -88,7 +88,7 @@ def churn(log: Log, count: int, keys: int, seed: int = 0) -> dict[bytes | None, 
     return expected
 
 
-def test_the_newest_record_of_each_key_stays_at_its_offset() -> None:
+def test_newest_record_of_each_key_stays_at_its_offset() -> None:
     log = open_log(make_disk(), COMPACT)
     for at in range(40):
         put(log, b"k%d" % (at % 3), b"%d" % at * 20)
@@ -104,7 +104,7 @@ def test_the_newest_record_of_each_key_stays_at_its_offset() -> None:
     assert log.cleaned_offset == active
 
 
-def test_a_reader_finds_every_offset_of_a_compacted_log() -> None:
+def test_reader_finds_every_offset_of_a_compacted_log() -> None:
     log = open_log(make_disk(), COMPACT)
     churn(log, 100, 5)
     compact(log)
@@ -139,7 +139,7 @@ def test_records_without_a_key_go() -> None:
     assert offsets(read_all(log)) == [1]
 
 
-def test_a_tombstone_is_removed_after_its_retention() -> None:
+def test_tombstone_is_removed_after_its_retention() -> None:
     log = open_log(make_disk(), COMPACT)
     put(log, b"a", b"1")
     put(log, b"a", None)
@@ -160,7 +160,7 @@ def test_a_tombstone_is_removed_after_its_retention() -> None:
         assert offsets(read_all(log))[: len(expected)] == expected
 
 
-def test_nothing_above_the_bound_is_compacted() -> None:
+def test_records_above_the_bound_are_not_compacted() -> None:
     log = open_log(make_disk(), COMPACT)
     for _ in range(30):
         put(log, b"a", b"1" * 80)
@@ -179,7 +179,7 @@ def test_young_segments_wait_for_the_minimum_lag() -> None:
     assert compact(log, NOW_MS + 1000) == 1
 
 
-def test_a_log_waits_until_enough_of_it_is_dirty() -> None:
+def test_log_waits_until_enough_of_it_is_dirty() -> None:
     config = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=0.5)
     log = open_log(make_disk(), config)
     for at in range(200):
@@ -207,14 +207,14 @@ def test_small_segments_are_merged() -> None:
     assert all(segment.size <= COMPACT.segment_bytes for segment in log.segments)
 
 
-def test_a_map_that_is_too_small_needs_more_rounds() -> None:
+def test_map_that_is_too_small_needs_more_rounds() -> None:
     log = open_log(make_disk(), COMPACT)
     expected = churn(log, 200, 50)
     assert compact(log, keys_max=10) > 3
     assert contents(log) == expected
 
 
-def test_long_keys_are_told_apart() -> None:
+def test_long_keys_are_distinguished() -> None:
     log = open_log(make_disk(), COMPACT)
     keys = [b"k" * 100 + b"%d" % at for at in range(5)] + [b"k" * 15, b"k" * 16]
     for _ in range(2):
@@ -226,7 +226,7 @@ def test_long_keys_are_told_apart() -> None:
     assert len(read_all(log)) == len(keys)
 
 
-def test_a_producers_last_batch_stays_even_without_records() -> None:
+def test_producers_last_batch_stays_even_without_records() -> None:
     disk = make_disk()
     log = open_log(disk, COMPACT)
     append(log, batch([b"1"], key=b"a", producer=(5, 0, 0)))
@@ -268,7 +268,7 @@ def test_aborted_records_go_and_their_marker_follows_later() -> None:
     assert log.aborted(0, log.end_offset) == []
 
 
-def test_a_log_that_was_cut_meanwhile_keeps_its_segments() -> None:
+def test_log_that_was_cut_meanwhile_keeps_its_segments() -> None:
     log = open_log(make_disk(), COMPACT)
     churn(log, 60, 3)
     flush(log)
@@ -310,7 +310,7 @@ def test_damage_stops_a_compaction_and_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("batches_wanted", [0, 1, 30, 70, 90])
-def test_a_cancelled_compaction_ends_at_the_next_batch(
+def test_cancelled_compaction_ends_at_the_next_batch(
     batches_wanted: int,
 ) -> None:
     disk = make_disk()
@@ -347,7 +347,7 @@ def test_segments_that_were_cut_are_not_taken_for_damaged_ones() -> None:
         compaction.execute(plan)
 
 
-def test_the_dirtiness_of_a_log_is_the_share_that_was_not_compacted() -> None:
+def test_dirtiness_of_a_log_is_the_share_that_was_not_compacted() -> None:
     log = open_log(make_disk(), COMPACT)
     assert compaction.dirtiness(log, NOW_MS, log.end_offset) is None
     churn(log, 60, 3)
@@ -364,7 +364,7 @@ def test_the_dirtiness_of_a_log_is_the_share_that_was_not_compacted() -> None:
 
 
 def test_undecodable_records_are_kept_and_do_not_stop_compaction() -> None:
-    """Batches are not opened when they come: one that is no records must not cost the partition."""
+    """Batches are not decoded on arrival: one without valid records must not cost the partition."""
     log = open_log(make_disk(), COMPACT)
     put(log, b"k", b"old")
     append(log, unreadable(Codec.NONE))
@@ -379,7 +379,7 @@ def test_undecodable_records_are_kept_and_do_not_stop_compaction() -> None:
 
 
 @pytest.mark.parametrize("operation", ["append", "sync", "open"])
-def test_a_full_disk_stops_a_compaction_and_leaves_nothing_behind(operation: str) -> None:
+def test_full_disk_stops_a_compaction_and_leaves_nothing_behind(operation: str) -> None:
     disk = make_disk()
     log = open_log(disk, COMPACT)
     expected = churn(log, 60, 40)
@@ -406,7 +406,7 @@ def test_segments_that_a_flush_is_busy_with_are_not_compacted() -> None:
     assert compaction.plan(log, NOW_MS, log.end_offset) is not None
 
 
-def test_where_compaction_has_been_is_remembered() -> None:
+def test_cleaned_offset_is_persisted() -> None:
     disk = make_disk()
     log = open_log(disk, COMPACT)
     churn(log, 60, 3)
@@ -430,7 +430,7 @@ def check_whole(log: Log, expected: dict[bytes | None, bytes | None]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_power_cut_at_any_operation_of_a_compaction_loses_no_key(seed: int) -> None:
+def test_power_cut_at_any_operation_of_a_compaction_loses_no_key(seed: int) -> None:
     if Mode.keyring is not None and seed:
         return  # Once is enough for what changes nothing but the bytes.
     disk = make_disk(seed)
@@ -452,7 +452,7 @@ def test_a_power_cut_at_any_operation_of_a_compaction_loses_no_key(seed: int) ->
         check_whole(open_log(cut, COMPACT), expected)
 
 
-def test_a_swap_that_is_cut_off_again_while_it_is_finished_loses_no_key() -> None:
+def test_swap_that_is_cut_off_again_while_it_is_finished_loses_no_key() -> None:
     rng = random.Random(1)
     disk = make_disk()
     log = open_log(disk, COMPACT)

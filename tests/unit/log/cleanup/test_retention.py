@@ -52,7 +52,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     assert offsets(read_all(log)) == list(range(8, 40))
 
 
-def test_an_expired_active_segment_is_rolled_first_and_the_end_offset_stays() -> None:
+def test_expired_active_segment_is_rolled_first_and_the_end_offset_stays() -> None:
     log = aged_log()
     fill(log, 3)
     flush(log)
@@ -82,19 +82,19 @@ def test_unsynced_segments_are_kept() -> None:
     assert log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset) == []
 
 
-def test_a_log_is_kept_at_its_size() -> None:
+def test_log_is_kept_at_its_size() -> None:
     log = aged_log(BY_SIZE)
     size = log.segments[0].size
     log.retain(NOW_MS, log.end_offset)
     assert 2500 <= log.size_bytes < 2500 + size
 
 
-def test_without_a_limit_all_segments_are_kept() -> None:
+def test_all_segments_are_kept_without_a_limit() -> None:
     log = aged_log(dataclasses.replace(SMALL, retention_ms=-1))
     assert log.retain(2**62, log.end_offset) == []
 
 
-def test_a_compacted_topic_is_not_deleted_by_age_but_by_its_start_offset() -> None:
+def test_compacted_topic_is_not_deleted_by_age_but_by_its_start_offset() -> None:
     log = aged_log(dataclasses.replace(BY_TIME, cleanup_delete=False, cleanup_compact=True))
     assert log.retain(2**62, log.end_offset) == []
     log.delete_before(10)
@@ -126,7 +126,7 @@ def test_deleting_everything_leaves_an_empty_log_that_goes_on() -> None:
     assert (again.start_offset, again.end_offset, again.size_bytes) == (40, 40, 0)
 
 
-def test_an_active_segment_below_the_start_offset_is_rolled_under_any_policy() -> None:
+def test_active_segment_below_the_start_offset_is_rolled_under_any_policy() -> None:
     log = aged_log(dataclasses.replace(BY_TIME, retention_ms=-1))
     fill(log, 3)
     flush(log)
@@ -173,7 +173,7 @@ def test_retired_files_that_were_left_over_are_removed_at_the_next_start() -> No
         assert min(name for name in names if name.endswith(".log")) == "00000000000000000008.log"
 
 
-def test_a_clean_start_is_not_disturbed_by_files_that_retention_has_yet_to_rename() -> None:
+def test_clean_start_is_not_disturbed_by_files_that_retention_has_yet_to_rename() -> None:
     log = aged_log()
     log.retain(NOW_MS + HOUR_MS + 60_001, log.end_offset)
     clean = log.close()
@@ -210,7 +210,7 @@ def test_epochs_of_records_that_may_come_back_are_not_forgotten_by_a_new_epoch()
 
 
 @pytest.mark.parametrize("flush_first", [True, False])
-def test_a_power_cut_during_retention_never_loses_the_end_offset(flush_first: bool) -> None:
+def test_power_cut_during_retention_never_loses_the_end_offset(flush_first: bool) -> None:
     log = aged_log()
     fill(log, 2)
     flush(log)

@@ -60,7 +60,7 @@ def test_served_bytes_equal_the_appended_ones() -> None:
         assert bytes(data) == bytes(made)
 
 
-def test_a_sealed_slice_decrypts_whole_batches_as_appended() -> None:
+def test_sealed_slice_decrypts_whole_batches_as_appended() -> None:
     log = open_with(make_disk(), make_keyring(), replace(ON, segment_bytes=1 << 20))
     made = [batch([PLANTED, bytes([at]) * 300]) for at in range(6)]
     for one in made:
@@ -82,7 +82,7 @@ def test_a_sealed_slice_decrypts_whole_batches_as_appended() -> None:
         assert promised == sum(len(one) for one in made[: len(made) - cut])
 
 
-def test_a_sealed_slice_that_does_not_decrypt_ends_the_connection() -> None:
+def test_sealed_slice_that_does_not_decrypt_ends_the_connection() -> None:
     log = open_with(make_disk(), make_keyring())
     append(log, batch([b"a" * 300]))
     flush(log)
@@ -98,7 +98,7 @@ def test_a_sealed_slice_that_does_not_decrypt_ends_the_connection() -> None:
     assert span.sealed_slice() is None
 
 
-def test_nothing_of_the_content_is_in_any_file() -> None:
+def test_encrypted_content_is_in_no_file() -> None:
     disk = make_disk()
     log = open_with(disk, make_keyring())
     for sequence in range(20):
@@ -132,7 +132,7 @@ def test_sealed_caches_spare_the_next_start_a_scan() -> None:
     assert list(stranger.load().keys) == list(twin.index.keys), "without the key: from the headers"
 
 
-def test_a_log_whose_topic_is_switched_rolls_and_serves_both_kinds() -> None:
+def test_log_whose_topic_is_switched_rolls_and_serves_both_kinds() -> None:
     disk, ring = make_disk(), make_keyring()
     log = open_with(disk, ring, SMALL)
     assert not log.cipher.has_key
@@ -150,7 +150,7 @@ def test_a_log_whose_topic_is_switched_rolls_and_serves_both_kinds() -> None:
     assert kinds(log) == [False, True, False, True]
 
 
-def test_an_empty_segment_takes_the_kind_of_its_first_batch() -> None:
+def test_empty_segment_takes_the_kind_of_its_first_batch() -> None:
     log = open_with(make_disk(), make_keyring(), SMALL)
     log.config = ON
     fill(log, 1)
@@ -175,7 +175,7 @@ def test_every_opened_or_cut_segment_goes_on_with_another_key() -> None:
     assert len(set(salts)) == 3
 
 
-def test_without_a_key_nothing_is_written_in_clear() -> None:
+def test_log_without_a_key_writes_nothing_in_clear() -> None:
     log = open_with(make_disk(), None)
     assert log.offline is not None
     assert "encryption.kek.source" in log.offline
@@ -188,7 +188,7 @@ def test_without_a_key_nothing_is_written_in_clear() -> None:
 
 
 @pytest.mark.parametrize("ring", [None, make_keyring(seed=99)])
-def test_a_wrong_or_missing_key_takes_the_log_offline_and_touches_nothing(
+def test_wrong_or_missing_key_takes_the_log_offline_and_touches_nothing(
     ring: Keyring | None,
 ) -> None:
     disk = make_disk()
@@ -202,7 +202,7 @@ def test_a_wrong_or_missing_key_takes_the_log_offline_and_touches_nothing(
     assert offsets(read_all(open_with(disk, make_keyring()))) == list(range(10))
 
 
-def test_a_damaged_key_file_takes_the_log_offline() -> None:
+def test_damaged_key_file_takes_the_log_offline() -> None:
     disk = make_disk()
     fill(open_with(disk, make_keyring()), 1)
     disk.flip_bit(f"{PATH}/key", 100)
@@ -241,7 +241,7 @@ def _reseal(data: bytearray, at: int, size: int) -> None:
     data[at + 17 : at + 21] = crc.to_bytes(4, "big")
 
 
-def test_a_batch_with_the_encrypted_bit_is_refused() -> None:
+def test_batch_with_the_encrypted_bit_is_refused() -> None:
     made = memoryview(encode([Record(value=b"v")], attributes=ENCRYPTED))
     with pytest.raises(Refused, match="ENCRYPTED"):
         check_batch(made)
@@ -250,7 +250,7 @@ def test_a_batch_with_the_encrypted_bit_is_refused() -> None:
         log.append_replica(made, NOW_MS)
 
 
-def test_a_replica_seals_runs_of_batches_with_its_own_key() -> None:
+def test_replica_seals_runs_of_batches_with_its_own_key() -> None:
     leader, follower = (
         open_with(make_disk(1), make_keyring(1)),
         open_with(make_disk(2), None, SMALL),
@@ -273,7 +273,7 @@ def test_a_replica_seals_runs_of_batches_with_its_own_key() -> None:
 # The key file.
 
 
-def test_rewrapping_changes_the_wrapping_only_and_says_whether_it_had_to() -> None:
+def test_rewrap_changes_only_the_wrapping_and_reports_whether_it_did() -> None:
     disk, randomness = make_disk(), SimRandom(3)
     old, new = kek_of(b"o" * 32), kek_of(b"n" * 32)
     ring = Keyring([old], randomness)
@@ -291,7 +291,7 @@ def test_rewrapping_changes_the_wrapping_only_and_says_whether_it_had_to() -> No
 
 
 @pytest.mark.parametrize("step", range(1, 8))
-def test_a_power_cut_while_a_key_is_rewrapped_leaves_one_of_the_two(step: int) -> None:
+def test_power_cut_while_a_key_is_rewrapped_leaves_one_of_the_two(step: int) -> None:
     disk, randomness = make_disk(), SimRandom(3)
     old, new = kek_of(b"o" * 32), kek_of(b"n" * 32)
     ring = Keyring([old], randomness)
@@ -313,7 +313,7 @@ def test_a_power_cut_while_a_key_is_rewrapped_leaves_one_of_the_two(step: int) -
         assert offsets(read_all(open_with(after, ring))) == list(range(5))
 
 
-def test_a_shredded_log_cannot_be_read_by_anybody() -> None:
+def test_shredded_log_cannot_be_read_by_anybody() -> None:
     disk, ring = make_disk(), make_keyring()
     log = open_with(disk, ring)
     fill(log, 5)

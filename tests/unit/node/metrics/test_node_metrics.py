@@ -49,7 +49,7 @@ async def test_traffic_is_counted_by_topic_and_syncs_are_timed(*, tmp_path: Path
 
 
 @run_with(in_new_loop)
-async def test_a_scrape_sets_going_what_is_watched(*, tmp_path: Path) -> None:
+async def test_scrape_starts_the_gauge_refresh(*, tmp_path: Path) -> None:
     node = Node(config_of(tmp_path))
     await node.start()
     try:

@@ -29,7 +29,7 @@ BOUNDS = {
     "condition": 10,
     "protocol": 5,
 }
-# Only the furthest behind are told of: so many children, whatever the labels could make of it.
+# Only the partitions with the most lag are reported: that many children, whatever the labels allow.
 TOGETHER = {("group", "topic"): NAMED, ("group", "topic", "partition"): 200}
 CHILDREN_MAX = 20_000
 
@@ -40,7 +40,7 @@ def test_every_label_is_bounded() -> None:
         assert not unknown, f"{family.name}: how many {unknown} can there be?"
 
 
-def test_no_metric_can_flood_whoever_scrapes() -> None:
+def test_number_of_children_per_metric_is_limited() -> None:
     for family in gen.families():
         most = 1
         rest = family.labels

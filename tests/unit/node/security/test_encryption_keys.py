@@ -62,7 +62,7 @@ def contents(path: Path) -> dict[str, bytes]:
         (None, "is encrypted, and encryption.kek.source is not set"),
     ],
 )
-def test_a_node_with_a_wrong_key_does_not_start_and_touches_nothing(
+def test_wrong_key_stops_the_start_and_changes_nothing(
     tmp_path: Path, keys: str | None, said: str
 ) -> None:
     with_node(config_of(tmp_path), fill)
@@ -79,14 +79,14 @@ def test_a_node_with_a_wrong_key_does_not_start_and_touches_nothing(
 
 
 @run_with(in_new_loop)
-async def test_a_node_whose_topics_are_to_be_encrypted_needs_a_key(*, tmp_path: Path) -> None:
+async def test_encryption_by_default_needs_a_key(*, tmp_path: Path) -> None:
     config = config_of(tmp_path, None, **{"encryption.enable": "true"})
 
     with pytest.raises(NodeFailed, match="needs a key"):
         await Node(config).start()
 
 
-def test_a_topic_is_not_switched_on_where_there_is_no_key(tmp_path: Path) -> None:
+def test_topic_encryption_needs_a_key(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         with pytest.raises(Refused, match="needs a key"):
             await create(node, encryption_enable="true")
@@ -109,7 +109,7 @@ def test_internal_topics_follow_the_default(tmp_path: Path) -> None:
     with_node(config_of(tmp_path, **{"encryption.enable": "true"}), test)
 
 
-def test_rotation_goes_step_by_step_and_the_old_key_may_go_when_nothing_uses_it(
+def test_key_rotation_allows_removing_the_unused_old_key(
     tmp_path: Path,
 ) -> None:
     kek = tmp_path / "kek"
@@ -142,12 +142,12 @@ def test_rotation_goes_step_by_step_and_the_old_key_may_go_when_nothing_uses_it(
     with_node(config_of(tmp_path, NEW), still_there)
 
 
-def test_deleting_a_topic_destroys_its_keys(tmp_path: Path) -> None:
+def test_topic_deletion_destroys_its_keys(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         await fill(node)
         keys = list((tmp_path / "data" / "logs").rglob("key"))
         assert len(keys) == 1
-        held = keys[0].open("rb")  # Somebody who still has it sees only zeros.
+        held = keys[0].open("rb")  # A process that still has it open sees only zeros.
         with held:
             await node.ctx.reached(await topics.delete_topic(node.store, "t"))
             async with asyncio.timeout(30):

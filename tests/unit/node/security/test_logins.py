@@ -1,4 +1,4 @@
-"""Tokens at the doors of a node: whose keys are believed, and for how long."""
+"""Tokens at the endpoints of a node: trusted signing keys, and how long they are cached."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def no_keys(path: Path) -> None:
     path.write_text(json.dumps({"keys": []}))
 
 
-def test_a_key_that_was_taken_back_signs_no_more_after_a_while(tmp_path: Path) -> None:
+def test_revoked_signing_key_is_refused_after_a_while(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     path.write_bytes(key_document())
 
@@ -63,7 +63,7 @@ def test_a_key_that_was_taken_back_signs_no_more_after_a_while(tmp_path: Path) -
     with_logins(test, configs_of(path))
 
 
-def test_keys_that_cannot_be_read_again_stay_and_are_asked_for_now_and_then(tmp_path: Path) -> None:
+def test_unreadable_key_file_keeps_the_keys_and_is_retried(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     path.write_bytes(key_document())
 
@@ -82,7 +82,7 @@ def test_keys_that_cannot_be_read_again_stay_and_are_asked_for_now_and_then(tmp_
     with_logins(test, configs_of(path))
 
 
-def test_a_new_key_is_found_and_strangers_do_not_have_it_looked_for_all_the_time(
+def test_new_signing_key_is_found_and_lookups_are_rate_limited(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "keys.json"
@@ -102,9 +102,7 @@ def test_a_new_key_is_found_and_strangers_do_not_have_it_looked_for_all_the_time
 
 
 @pytest.mark.parametrize("missing", OF_TOKENS)
-def test_no_token_is_good_enough_where_it_is_not_said_whose_are(
-    tmp_path: Path, missing: str
-) -> None:
+def test_tokens_are_refused_without_an_issuer(tmp_path: Path, missing: str) -> None:
     path = tmp_path / "keys.json"
     path.write_bytes(key_document())
     configs = configs_of(path)

@@ -31,7 +31,7 @@ KEPT = kept_of("right")
 
 
 class SlowWorkers:
-    """Each check takes its time, and as with threads nobody can call it off."""
+    """Each check takes its time, and like a thread it cannot be cancelled."""
 
     def __init__(self) -> None:
         self.checked: list[str] = []
@@ -78,7 +78,9 @@ def in_world(test: Callable[[World], Awaitable[None]]) -> None:
 
 
 @run_with(in_world)
-async def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_flood(world: World) -> None:
+async def test_password_check_from_another_address_does_not_wait_behind_a_flood(
+    world: World,
+) -> None:
     flood = [world.ask(f"wrong {number}", THERE) for number in range(200)]
     await asyncio.sleep(0)
     assert await world.ask("right", HERE)
@@ -89,7 +91,7 @@ async def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_flood(world: 
 
 
 @run_with(in_world)
-async def test_whoever_comes_from_the_same_address_by_another_name_waits_for_a_turn(
+async def test_password_check_of_another_user_from_the_same_address_waits_its_turn(
     world: World,
 ) -> None:
     for number in range(200):
@@ -100,7 +102,7 @@ async def test_whoever_comes_from_the_same_address_by_another_name_waits_for_a_t
 
 
 @run_with(in_world)
-async def test_a_user_whose_name_is_known_to_strangers_is_let_in(world: World) -> None:
+async def test_user_under_attack_can_log_in(world: World) -> None:
     assert await world.ask("right", HERE)
     flood = [world.ask(f"wrong {number}", HERE) for number in range(50)]
     await asyncio.sleep(0)
@@ -112,7 +114,7 @@ async def test_a_user_whose_name_is_known_to_strangers_is_let_in(world: World) -
 
 
 @run_with(in_world)
-async def test_one_address_that_fails_takes_a_part_of_one_processor(world: World) -> None:
+async def test_failing_address_is_limited_to_part_of_one_processor(world: World) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     for number in range(20):
@@ -122,7 +124,7 @@ async def test_one_address_that_fails_takes_a_part_of_one_processor(world: World
 
 
 @run_with(in_world)
-async def test_a_password_that_was_right_is_remembered_until_it_changes_and_for_a_while(
+async def test_verified_password_is_cached_until_it_changes_or_expires(
     world: World,
 ) -> None:
     for _ in range(3):
@@ -138,13 +140,13 @@ async def test_a_password_that_was_right_is_remembered_until_it_changes_and_for_
 
 
 @run_with(in_world)
-async def test_a_wrong_password_is_not_remembered(world: World) -> None:
+async def test_wrong_password_is_not_cached(world: World) -> None:
     for _ in range(3):
         assert not await world.ask("wrong", HERE)
     assert len(world.workers.checked) == 3
 
 
-def test_of_too_many_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_verified_password_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PROVEN_MAX >= 10_000, "as many as there may be users"
     monkeypatch.setattr(passwords, "PROVEN_MAX", 2)
 
@@ -161,14 +163,14 @@ def test_of_too_many_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @run_with(in_world)
-async def test_all_clients_of_a_user_who_come_at_once_need_one_check(world: World) -> None:
+async def test_concurrent_logins_of_a_user_need_one_check(world: World) -> None:
     clients = [world.ask("right", HERE) for _ in range(500)]
     assert all(await asyncio.gather(*clients))
     assert world.workers.checked == ["right"]
 
 
 @run_with(in_world)
-async def test_who_hangs_up_at_once_does_not_have_more_checked_at_a_time(world: World) -> None:
+async def test_disconnecting_clients_get_no_more_concurrent_checks(world: World) -> None:
     for number in range(100):
         asked = world.ask(f"wrong {number}", f"198.51.100.{number}")
         await asyncio.sleep(CHECK_S / 100)
@@ -179,7 +181,7 @@ async def test_who_hangs_up_at_once_does_not_have_more_checked_at_a_time(world: 
 
 
 @run_with(in_world)
-async def test_who_hangs_up_as_the_turn_comes_gives_it_to_the_next(world: World) -> None:
+async def test_cancelled_check_passes_its_turn_on(world: World) -> None:
     first = world.ask("right", HERE)
     await asyncio.sleep(0)
     second = world.ask("wrong", HERE, "ann")
@@ -194,7 +196,7 @@ async def test_who_hangs_up_as_the_turn_comes_gives_it_to_the_next(world: World)
     assert await world.ask("right", HERE, "dan")
 
 
-def test_too_many_are_told_to_try_again_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_checks_of_an_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "WAITING_MAX", 30)
 
     async def test(world: World) -> None:
@@ -211,7 +213,7 @@ def test_too_many_are_told_to_try_again_and_others_are_not(monkeypatch: pytest.M
 
 
 @run_with(in_world)
-async def test_a_place_is_given_back_when_the_workers_take_no_more(world: World) -> None:
+async def test_turn_is_released_when_the_workers_are_full(world: World) -> None:
     world.workers.is_full = True
     with pytest.raises(Refused, match="overloaded"):
         await world.ask("right", HERE)

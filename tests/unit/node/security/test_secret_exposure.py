@@ -28,7 +28,7 @@ def said(overrides: dict[str, str], host: str = "127.0.0.1") -> list[str]:
         ),
     ],
 )
-def test_a_secret_that_everybody_may_read_is_refused_and_how_to_mend_it(
+def test_world_readable_secret_is_reported_with_the_fix(
     config: NodeConfig,
 ) -> None:
     found = {"/k.pem": Readers.EVERY_USER, "/c.pem": Readers.EVERY_USER}
@@ -42,7 +42,7 @@ def test_a_secret_that_everybody_may_read_is_refused_and_how_to_mend_it(
     assert exposures(config, found.__getitem__) == []
 
 
-def test_who_misses_a_file_says_so_later() -> None:
+def test_missing_secret_file_is_ignored() -> None:
     def missing(path: str) -> Readers:
         raise FileNotFoundError(path)
 
@@ -50,12 +50,12 @@ def test_who_misses_a_file_says_so_later() -> None:
     assert exposures(config, missing) == []
 
 
-def test_certificates_and_other_sources_of_keys_are_nobodys_secret() -> None:
+def test_certificates_and_other_key_sources_are_not_secrets() -> None:
     overrides = {"ssl.truststore.location": "/ca.pem", "encryption.kek.source": "env:KEK"}
     assert exposures(NodeConfig(overrides=overrides), lambda path: Readers.EVERY_USER) == []
 
 
-def test_a_config_file_with_a_password_in_it_is_a_secret() -> None:
+def test_config_file_with_a_password_is_a_secret() -> None:
     def everybody(path: str) -> Readers:
         return Readers.EVERY_USER
 
@@ -67,7 +67,7 @@ def test_a_config_file_with_a_password_in_it_is_a_secret() -> None:
     assert "its group" in warning
 
 
-def test_a_secret_on_the_command_line_is_warned_of_without_telling_it() -> None:
+def test_secret_on_the_command_line_is_reported_without_its_value() -> None:
     (warning,) = told_aloud({"num.partitions": "3", "sqs.credentials": "A:B", "log.dirs": "/d"})
     assert "sqs.credentials is on the command line" in warning
     assert "--config" in warning
@@ -75,7 +75,7 @@ def test_a_secret_on_the_command_line_is_warned_of_without_telling_it() -> None:
     assert told_aloud({"ssl.key.password": ""}) == []
 
 
-def test_passwords_without_tls_beyond_loopback_are_warned_of() -> None:
+def test_passwords_without_tls_beyond_loopback_are_reported() -> None:
     (warning,) = said(CLEAR | PLAIN)
     assert "SASL_PLAINTEXT on 0.0.0.0 accepts PLAIN without TLS" in warning
     assert "SASL_SSL" in warning
@@ -92,11 +92,11 @@ def test_passwords_without_tls_beyond_loopback_are_warned_of() -> None:
     ],
     ids=["scram", "loopback", "tls", "no-login"],
 )
-def test_where_no_password_can_be_read_nothing_is_said(overrides: dict[str, str]) -> None:
+def test_safe_listeners_are_not_reported(overrides: dict[str, str]) -> None:
     assert said(overrides) == []
 
 
-def test_http_that_takes_passwords_without_tls_is_warned_of() -> None:
+def test_http_passwords_without_tls_are_reported() -> None:
     guarded = {"listeners": "SASL_SSL://0.0.0.0:9093", "authorizer.class.name": "acl"}
     (warning,) = said(guarded, host="0.0.0.0")
     assert "HTTP on 0.0.0.0 accepts passwords" in warning

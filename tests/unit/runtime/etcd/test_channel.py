@@ -29,7 +29,7 @@ async def open_store(*urls: str, timeout_ms: int = 5_000) -> EtcdStore:
 
 
 @pytest.mark.parametrize("version", ["3.4.23", "3.5.0", "3.5.2", "3.5.21", "2.3.8"])
-def test_an_etcd_with_known_consistency_bugs_is_refused(version: str) -> None:
+def test_etcd_with_known_consistency_bugs_is_refused(version: str) -> None:
     async def main() -> None:
         async with FakeEtcdGateway(version) as etcd:
             with pytest.raises(ConnectionError) as refused:
@@ -42,7 +42,7 @@ def test_an_etcd_with_known_consistency_bugs_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.6.0", "3.6.16", "3.7.0-rc.0", "3.10.1", "4.0.0"])
-def test_a_newer_etcd_is_taken(version: str) -> None:
+def test_newer_etcd_is_taken(version: str) -> None:
     async def main() -> None:
         async with FakeEtcdGateway(version) as etcd:
             await (await open_store(etcd.url)).close()
@@ -50,7 +50,7 @@ def test_a_newer_etcd_is_taken(version: str) -> None:
     run(main())
 
 
-def test_an_old_member_is_passed_over_for_a_new_one() -> None:
+def test_old_member_is_passed_over_for_a_new_one() -> None:
     async def main() -> None:
         async with FakeEtcdGateway("3.5.2") as old, FakeEtcdGateway() as new:
             store = await open_store(old.url, new.url)
@@ -73,7 +73,7 @@ def test_an_old_member_is_passed_over_for_a_new_one() -> None:
     ],
     ids=["404", "page", "no version", "ssh", "tls", "endless head"],
 )
-def test_a_server_that_is_not_etcd_is_refused_by_name(answer: Any) -> None:
+def test_server_that_is_not_etcd_is_refused_by_name(answer: Any) -> None:
     async def main() -> None:
         async with FakeEtcdGateway() as other:
             other.answers["/version"] = answer
@@ -86,7 +86,7 @@ def test_a_server_that_is_not_etcd_is_refused_by_name(answer: Any) -> None:
 # Refusals and failures.
 
 
-def test_a_read_is_asked_again_when_etcd_is_between_leaders() -> None:
+def test_read_is_asked_again_when_etcd_is_between_leaders() -> None:
     async def main() -> None:
         async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)
@@ -97,7 +97,7 @@ def test_a_read_is_asked_again_when_etcd_is_between_leaders() -> None:
     run(main())
 
 
-def test_a_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
+def test_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
     async def main() -> None:
         async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)
@@ -124,7 +124,7 @@ def test_a_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
         (INVALID, "etcdserver: too many operations in txn request", "--max-txn-ops"),
     ],
 )
-def test_a_clear_refusal_is_not_an_unknown_result_and_has_advice(
+def test_clear_refusal_is_not_an_unknown_result_and_has_advice(
     code: int, message: str, advice: str
 ) -> None:
     async def main() -> None:
@@ -150,7 +150,7 @@ def test_a_clear_refusal_is_not_an_unknown_result_and_has_advice(
     ],
     ids=["text", "no header", "cut short", "silence"],
 )
-def test_a_commit_without_a_readable_answer_is_unknown(answer: Any) -> None:
+def test_commit_without_a_readable_answer_is_unknown(answer: Any) -> None:
     async def main() -> None:
         async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url, timeout_ms=200)
@@ -165,7 +165,7 @@ def test_a_commit_without_a_readable_answer_is_unknown(answer: Any) -> None:
 # Endpoints and connections.
 
 
-def test_a_member_that_failed_is_left_and_the_next_one_kept() -> None:
+def test_member_that_failed_is_left_and_the_next_one_kept() -> None:
     async def main() -> None:
         async with FakeEtcdGateway() as one, FakeEtcdGateway() as two:
             store = await open_store(one.url, two.url)
@@ -179,7 +179,7 @@ def test_a_member_that_failed_is_left_and_the_next_one_kept() -> None:
     run(main())
 
 
-def test_an_unanswered_read_times_out_with_the_reason() -> None:
+def test_unanswered_read_times_out_with_the_reason() -> None:
     async def main() -> None:
         async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url, timeout_ms=300)
@@ -191,7 +191,7 @@ def test_an_unanswered_read_times_out_with_the_reason() -> None:
     run(main())
 
 
-def test_a_connection_the_server_will_close_is_not_used_again() -> None:
+def test_connection_the_server_will_close_is_not_used_again() -> None:
     async def main() -> None:
         async with FakeEtcdGateway() as etcd:
             store = await open_store(etcd.url)

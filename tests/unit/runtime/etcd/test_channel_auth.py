@@ -35,7 +35,7 @@ def config(etcd: EtcdProcess, **others: str) -> EtcdConfig:
     return EtcdConfig((etcd.url,), **{**fields, **others})
 
 
-def test_the_right_password_opens_the_prefix(guarded: EtcdProcess) -> None:
+def test_right_password_opens_the_prefix(guarded: EtcdProcess) -> None:
     async def main() -> None:
         store = await EtcdStore.open(config(guarded, prefix="/ours/right"))
         revision = await store.commit([Expect("/k", 0)], [Put("/k", b"v")])
@@ -61,7 +61,7 @@ def test_the_right_password_opens_the_prefix(guarded: EtcdProcess) -> None:
     ],
     ids=["password", "user", "none", "prefix"],
 )
-def test_a_missing_permission_is_reported_without_the_password(
+def test_missing_permission_is_reported_without_the_password(
     guarded: EtcdProcess, others: dict[str, str], told: str
 ) -> None:
     async def main() -> None:
@@ -75,7 +75,7 @@ def test_a_missing_permission_is_reported_without_the_password(
     run(main())
 
 
-def test_a_token_that_ended_is_replaced_under_reads_commits_and_watches(tmp_path: Path) -> None:
+def test_token_that_ended_is_replaced_under_reads_commits_and_watches(tmp_path: Path) -> None:
     etcd = EtcdProcess(tmp_path / "etcd", ["--auth-token-ttl=1"])
     etcd.require_passwords({"penstock": PASSWORD}, "/ours/")
 
@@ -129,7 +129,7 @@ def test_tokens_that_died_with_their_member_are_replaced(tmp_path: Path) -> None
         etcd.stop()
 
 
-def test_a_user_for_an_etcd_without_passwords_does_no_harm(etcd: EtcdProcess) -> None:
+def test_user_for_an_etcd_without_passwords_does_no_harm(etcd: EtcdProcess) -> None:
     async def main() -> None:
         store = await EtcdStore.open(config(etcd, prefix="/no-passwords"))
         assert await store.commit([], [Put("/k", b"v")]) is not None

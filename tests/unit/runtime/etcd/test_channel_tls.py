@@ -78,7 +78,7 @@ def test_both_sides_show_a_certificate_and_a_watch_works(secured: Secured) -> No
     run(main())
 
 
-def test_wrong_certificates_are_told_apart(secured: Secured, tmp_path: Path) -> None:
+def test_certificate_errors_are_distinguished(secured: Secured, tmp_path: Path) -> None:
     stranger = trustme.CA()
     stranger.cert_pem.write_to_path(tmp_path / "stranger.pem")
 
@@ -97,7 +97,7 @@ def test_wrong_certificates_are_told_apart(secured: Secured, tmp_path: Path) -> 
     run(main())
 
 
-def test_a_common_name_that_the_gateway_refuses_is_explained(secured: Secured) -> None:
+def test_common_name_that_the_gateway_refuses_is_explained(secured: Secured) -> None:
     secured.etcd.require_passwords({"penstock": "secret"}, "/tls/")
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_a_common_name_that_the_gateway_refuses_is_explained(secured: Secured) -
     run(main())
 
 
-def test_a_certificate_that_was_replaced_is_used_for_the_next_connection(secured: Secured) -> None:
+def test_certificate_that_was_replaced_is_used_for_the_next_connection(secured: Secured) -> None:
     async def main() -> None:
         config = secured.config(**secured.issue("node-1"))
         tls = Tls(config)

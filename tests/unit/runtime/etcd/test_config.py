@@ -26,7 +26,7 @@ def test_endpoints_are_urls_or_addresses(text: str, endpoint: EtcdEndpoint) -> N
 @pytest.mark.parametrize(
     "text", ["", "ftp://h:1", "http://", "http://h:99999", "http://h:x", "http://h:1/v3", "h:0"]
 )
-def test_an_invalid_endpoint_is_refused(text: str) -> None:
+def test_invalid_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="use the form http://host:2379"):
         parse_endpoint(text)
 
@@ -48,11 +48,11 @@ def test_credentials_in_a_url_are_refused_and_not_quoted() -> None:
         ({"timeout_ms": 1}, "below the minimum of 100 ms"),
     ],
 )
-def test_a_config_that_cannot_work_is_refused(fields: dict[str, Any], told: str) -> None:
+def test_config_that_cannot_work_is_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         EtcdConfig(**{"endpoints": ("http://h:1",), **fields})
 
 
-def test_a_password_is_not_shown() -> None:
+def test_password_is_not_shown() -> None:
     config = EtcdConfig(("http://h:1",), user="u", password="hidden")
     assert "hidden" not in repr(config)

@@ -72,7 +72,7 @@ def test_lines_are_the_same_however_they_arrive(size: int) -> None:
     run(main())
 
 
-def test_an_unconsumed_stream_pauses_and_resumes() -> None:
+def test_unconsumed_stream_pauses_and_resumes() -> None:
     line = b"x" * 999 + b"\n"
     count = 20_000
     sent = 0
@@ -101,7 +101,7 @@ def test_an_unconsumed_stream_pauses_and_resumes() -> None:
     run(main())
 
 
-def test_an_answer_without_end_is_given_up() -> None:
+def test_answer_without_end_is_given_up() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM)
         piece = chunk(b"x" * 1_000_000)
@@ -118,7 +118,7 @@ def test_an_answer_without_end_is_given_up() -> None:
     run(main())
 
 
-def test_a_watch_answer_too_large_to_take_loses_the_watch() -> None:
+def test_watch_answer_too_large_to_take_loses_the_watch() -> None:
     """Reading the range again, in pages, gets there."""
 
     async def main() -> None:
@@ -134,7 +134,7 @@ def test_a_watch_answer_too_large_to_take_loses_the_watch() -> None:
     run(main())
 
 
-def test_a_lost_connection_fails_current_and_later_requests() -> None:
+def test_lost_connection_fails_current_and_later_requests() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
 

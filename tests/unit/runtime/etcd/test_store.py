@@ -98,7 +98,7 @@ def test_clusters_with_their_own_prefix_do_not_see_each_other(
     run(main())
 
 
-def test_a_watch_delivers_every_change_of_a_burst(etcd: EtcdProcess, prefix: str) -> None:
+def test_watch_delivers_every_change_of_a_burst(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with opened(prefix, etcd.url) as store:
             base, _ = await store.range("/")
@@ -137,9 +137,7 @@ def test_kill_9_of_etcd_and_its_return_lose_nothing(mortal: EtcdProcess, prefix:
     run(main())
 
 
-def test_changes_made_while_a_watch_was_cut_off_are_told_after(
-    etcd: EtcdProcess, prefix: str
-) -> None:
+def test_changes_during_a_broken_watch_are_delivered_after(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with TcpProxy(etcd.port) as proxy, opened(prefix, proxy.url) as store:
             base, _ = await store.range("/")
@@ -159,7 +157,7 @@ def test_changes_made_while_a_watch_was_cut_off_are_told_after(
     run(main())
 
 
-def test_a_member_that_falls_silent_is_left_by_reads_and_watches(
+def test_member_that_falls_silent_is_left_by_reads_and_watches(
     etcd: EtcdProcess, prefix: str
 ) -> None:
     async def main() -> None:
@@ -184,7 +182,7 @@ def test_a_member_that_falls_silent_is_left_by_reads_and_watches(
     run(main())
 
 
-def test_a_dead_endpoint_is_passed_over(etcd: EtcdProcess, prefix: str) -> None:
+def test_dead_endpoint_is_passed_over(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with TcpProxy(etcd.port) as gone:
             pass
@@ -210,7 +208,7 @@ def test_unreachable_endpoints_are_all_reported_at_once(etcd: EtcdProcess) -> No
 # Commits without a clear answer.
 
 
-def test_a_commit_whose_answer_is_lost_is_unknown_and_done_once(
+def test_commit_whose_answer_is_lost_is_unknown_and_done_once(
     etcd: EtcdProcess, prefix: str
 ) -> None:
     async def main() -> None:
@@ -233,7 +231,7 @@ def test_a_commit_whose_answer_is_lost_is_unknown_and_done_once(
     run(main())
 
 
-def test_a_commit_that_was_lost_on_its_way_is_unknown_and_not_done(
+def test_commit_that_was_lost_on_its_way_is_unknown_and_not_done(
     etcd: EtcdProcess, prefix: str
 ) -> None:
     async def main() -> None:
@@ -250,7 +248,7 @@ def test_a_commit_that_was_lost_on_its_way_is_unknown_and_not_done(
     run(main())
 
 
-def test_a_commit_to_a_stopped_etcd_is_unknown_and_all_is_well_when_it_wakes(
+def test_commit_to_a_stopped_etcd_is_unknown_and_all_is_well_when_it_wakes(
     mortal: EtcdProcess, prefix: str
 ) -> None:
     async def main() -> None:
@@ -269,7 +267,7 @@ def test_a_commit_to_a_stopped_etcd_is_unknown_and_all_is_well_when_it_wakes(
     run(main())
 
 
-def test_a_commit_that_cannot_be_sent_is_certainly_not_done(etcd: EtcdProcess, prefix: str) -> None:
+def test_commit_that_cannot_be_sent_is_certainly_not_done(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with (
             TcpProxy(etcd.port) as proxy,
@@ -286,7 +284,7 @@ def test_a_commit_that_cannot_be_sent_is_certainly_not_done(etcd: EtcdProcess, p
     run(main())
 
 
-def test_a_cancelled_commit_gives_its_connection_back(etcd: EtcdProcess, prefix: str) -> None:
+def test_cancelled_commit_gives_its_connection_back(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with TcpProxy(etcd.port) as proxy, opened(prefix, proxy.url) as store:
             proxy.passes_answers = False
@@ -307,7 +305,7 @@ def test_a_cancelled_commit_gives_its_connection_back(etcd: EtcdProcess, prefix:
 # Bounds.
 
 
-def test_a_burst_uses_a_bounded_number_of_connections_and_leases_need_not_wait(
+def test_burst_uses_a_bounded_number_of_connections_and_leases_need_not_wait(
     etcd: EtcdProcess, prefix: str
 ) -> None:
     async def main() -> None:
@@ -345,7 +343,7 @@ def test_closing_fails_requests_in_progress(etcd: EtcdProcess, prefix: str) -> N
 # Compaction.
 
 
-def test_a_watch_that_fell_behind_a_compaction_is_lost(etcd: EtcdProcess, prefix: str) -> None:
+def test_watch_that_fell_behind_a_compaction_is_lost(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with opened(prefix, etcd.url) as store:
             base, _ = await store.range("/")
@@ -359,7 +357,7 @@ def test_a_watch_that_fell_behind_a_compaction_is_lost(etcd: EtcdProcess, prefix
     run(main())
 
 
-def test_a_watch_that_keeps_up_does_not_notice_compactions(etcd: EtcdProcess, prefix: str) -> None:
+def test_watch_that_keeps_up_does_not_notice_compactions(etcd: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with opened(prefix, etcd.url) as store:
             base, _ = await store.range("/")
@@ -373,9 +371,7 @@ def test_a_watch_that_keeps_up_does_not_notice_compactions(etcd: EtcdProcess, pr
     run(main())
 
 
-def test_a_watch_on_quiet_keys_is_not_lost_when_others_are_compacted(
-    tmp_path: Path, prefix: str
-) -> None:
+def test_watch_of_idle_keys_survives_compaction(tmp_path: Path, prefix: str) -> None:
     etcd = EtcdProcess(tmp_path / "etcd", ["--watch-progress-notify-interval=100ms"])
 
     async def main() -> None:
@@ -401,7 +397,7 @@ def test_a_watch_on_quiet_keys_is_not_lost_when_others_are_compacted(
         etcd.stop()
 
 
-def test_a_follower_has_the_whole_image_after_a_compaction_it_slept_through(
+def test_follower_has_the_whole_image_after_a_compaction_it_slept_through(
     etcd: EtcdProcess, prefix: str
 ) -> None:
     async def main() -> None:
@@ -437,7 +433,7 @@ def test_a_follower_has_the_whole_image_after_a_compaction_it_slept_through(
 # An etcd that is not the one it was.
 
 
-def test_an_etcd_that_lost_its_data_is_not_believed(mortal: EtcdProcess, prefix: str) -> None:
+def test_etcd_that_lost_its_data_is_not_believed(mortal: EtcdProcess, prefix: str) -> None:
     async def main() -> None:
         async with opened(prefix, mortal.url) as store:
             for i in range(5):
@@ -459,7 +455,7 @@ def test_endpoints_of_two_clusters_are_not_mixed(
             await store.get("/a")
             proxy.accepts = False
             proxy.cut()
-            etcd.put("/other", b"")  # So that its revision alone does not give it away.
+            etcd.put("/other", b"")  # So that its revision alone does not reveal it.
             with pytest.raises(Corrupt, match="different clusters"):
                 await store.get("/a")
 
@@ -469,7 +465,7 @@ def test_endpoints_of_two_clusters_are_not_mixed(
 # Leases.
 
 
-def test_a_lease_counts_in_whole_seconds_and_never_shorter_than_asked(
+def test_lease_counts_in_whole_seconds_and_never_shorter_than_asked(
     etcd: EtcdProcess, prefix: str
 ) -> None:
     async def main() -> None:

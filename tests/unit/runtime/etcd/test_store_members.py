@@ -52,7 +52,9 @@ class Counter:
 
 
 def lose(cluster: EtcdCluster, hurt: Callable[[], object], first: EtcdProcess) -> None:
-    """Counts while one member is lost: nothing acknowledged may be missing, or be told twice."""
+    """Counts while one member is lost: no acknowledged change may be missing, or be delivered
+    twice.
+    """
 
     async def main() -> None:
         urls = [first.url, *(url for url in cluster.urls if url != first.url)]
@@ -87,23 +89,23 @@ def lose(cluster: EtcdCluster, hurt: Callable[[], object], first: EtcdProcess) -
     run(main())
 
 
-def test_the_leader_dies_while_it_is_talked_to(cluster: EtcdCluster) -> None:
+def test_leader_dies_while_it_is_talked_to(cluster: EtcdCluster) -> None:
     leader = cluster.leader()
     lose(cluster, leader.kill, leader)
 
 
-def test_a_follower_dies_while_it_is_talked_to(cluster: EtcdCluster) -> None:
+def test_follower_dies_while_it_is_talked_to(cluster: EtcdCluster) -> None:
     leader = cluster.leader()
     follower = next(member for member in cluster.members if member is not leader)
     lose(cluster, follower.kill, follower)
 
 
-def test_the_leader_dies_while_another_is_talked_to(cluster: EtcdCluster) -> None:
+def test_leader_dies_while_another_is_talked_to(cluster: EtcdCluster) -> None:
     leader = cluster.leader()
     lose(cluster, leader.kill, next(m for m in cluster.members if m is not leader))
 
 
-def test_the_leader_is_stopped_and_later_wakes(cluster: EtcdCluster) -> None:
+def test_leader_is_stopped_and_later_wakes(cluster: EtcdCluster) -> None:
     leader = cluster.leader()
     lose(cluster, leader.pause, leader)
     leader.resume()

@@ -188,7 +188,7 @@ class ClassicClient(Client):
         if code == ErrorCode.NONE:
             rows = read_assignment(reply.assignment).assigned_partitions
             given = {(row.topic, p) for row in rows for p in row.partitions}
-            # Who gave something up joins again, so that another can be given it.
+            # A client that revoked a partition joins again, so that another can be assigned it.
             self.must_join = bool(self.owned - given)
             self.owned = given
         else:

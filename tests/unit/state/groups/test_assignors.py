@@ -16,7 +16,7 @@ def spec(
     partitions: dict[str, int],
     previous: dict[str, Slots] | None = None,
 ) -> Spec:
-    """Topics are letters."""
+    """Topics are single characters."""
     exists = {name.encode() for name in partitions}
     return Spec(
         {
@@ -74,7 +74,7 @@ def test_uniform_changes_nothing_when_nothing_changed(wanted: Spec) -> None:
 
 @given(st.integers(1, 60), st.integers(1, 12))
 @settings(max_examples=100, deadline=None)
-def test_a_joining_member_moves_no_more_than_its_share(count: int, size: int) -> None:
+def test_joining_member_moves_no_more_than_its_share(count: int, size: int) -> None:
     members = {f"m{n:02}": "a" for n in range(size)}
     before = assign_uniform(spec(members, {"a": count}))
     after = assign_uniform(spec({**members, "new": "a"}, {"a": count}, before))
@@ -85,7 +85,7 @@ def test_a_joining_member_moves_no_more_than_its_share(count: int, size: int) ->
 
 @given(st.integers(1, 60), st.integers(2, 12))
 @settings(max_examples=100, deadline=None)
-def test_when_a_member_leaves_only_its_partitions_move(count: int, size: int) -> None:
+def test_only_partitions_of_a_leaving_member_move(count: int, size: int) -> None:
     members = {f"m{n:02}": "a" for n in range(size)}
     before = assign_uniform(spec(members, {"a": count}))
     del members["m00"]

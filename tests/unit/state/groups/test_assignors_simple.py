@@ -25,7 +25,7 @@ def test_more_members_than_partitions_share_them_evenly() -> None:
     assert sorted(readers) == [2, 2, 3]
 
 
-def test_nobody_reads_what_it_did_not_ask_for() -> None:
+def test_members_get_only_subscribed_topics() -> None:
     given = assign_simple(
         {"a": frozenset({T}), "b": frozenset({U}), "c": frozenset({T, U})}, {T: 2, U: 2}
     )
@@ -39,13 +39,13 @@ def test_nobody_reads_what_it_did_not_ask_for() -> None:
     ]
 
 
-def test_without_members_or_topics_there_is_nothing_to_assign() -> None:
+def test_assignment_is_empty_without_members_or_topics() -> None:
     assert assign_simple({}, {T: 3}) == {}
     assert assign_simple({"a": frozenset()}, {}) == {"a": set()}
     assert assign_simple({"a": frozenset({U})}, {T: 3}) == {"a": set()}
 
 
-def test_it_holds_for_any_group() -> None:
+def test_assignment_rules_hold_for_random_groups() -> None:
     for seed in range(200):
         rng = random.Random(seed)
         topics = {bytes([n]): rng.randint(1, 5) for n in range(rng.randint(1, 4))}

@@ -17,7 +17,7 @@ OWNED = [ProtocolTopicPartitions(topic="t", partitions=[0, 2])]
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_subscription_comes_back_as_far_as_its_version_carries_it(version: int) -> None:
+def test_subscription_comes_back_as_far_as_its_version_carries_it(version: int) -> None:
     told = Subscription(
         topics=["t", "u"],
         user_data=b"x",
@@ -33,13 +33,13 @@ def test_a_subscription_comes_back_as_far_as_its_version_carries_it(version: int
     assert found.rack_id == ("r" if version >= 3 else None)
 
 
-def test_a_newer_version_is_read_as_the_newest_known() -> None:
+def test_newer_version_is_read_as_the_newest_known() -> None:
     data = write_subscription(Subscription(topics=["t"]), 3)
     newer = b"\x00\x09" + data[2:] + b"more"
     assert read_subscription(newer)[0] == 3
 
 
-def test_an_assignment_comes_back_and_no_bytes_are_nothing() -> None:
+def test_assignment_comes_back_and_no_bytes_are_nothing() -> None:
     data = write_assignment(Assignment(assigned_partitions=OWNED), 1)
     rows = read_assignment(data).assigned_partitions
     assert [(row.topic, list(row.partitions)) for row in rows] == [("t", [0, 2])]

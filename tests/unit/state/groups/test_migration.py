@@ -51,7 +51,7 @@ def classic_pair(**config: Any) -> tuple[Driver, int, str, str]:
     return driver, generation, a, b
 
 
-def test_a_classic_group_is_upgraded_while_its_members_go_on() -> None:
+def test_classic_group_is_upgraded_while_its_members_go_on() -> None:
     driver, generation, a, b = classic_pair()
     joined = driver.beat(member="n", topics=T)
     assert joined.error_code == 0
@@ -79,7 +79,7 @@ def test_a_classic_group_is_upgraded_while_its_members_go_on() -> None:
     assert type_of(driver) == "Consumer Stable"
 
 
-def test_an_upgrade_answers_those_who_wait() -> None:
+def test_upgrade_answers_waiting_members() -> None:
     driver, _, a, _ = classic_pair()
     waiting = driver.join(member=a)
     assert waiting not in driver.replies
@@ -87,7 +87,7 @@ def test_an_upgrade_answers_those_who_wait() -> None:
     assert driver.replies[waiting].error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_upgraded_group_forgets_silent_classic_members() -> None:
+def test_upgraded_group_forgets_silent_classic_members() -> None:
     driver, generation, a, _ = classic_pair()
     driver.beat(member="n", topics=T)
     driver.sleep(10_001)
@@ -96,7 +96,7 @@ def test_an_upgraded_group_forgets_silent_classic_members() -> None:
     assert driver.owned(reply) == {"t": [0, 1, 2, 3]}
 
 
-def test_a_classic_member_joins_a_consumer_group() -> None:
+def test_classic_member_joins_a_consumer_group() -> None:
     driver = Driver()
     driver.set_topics(t=4)
     driver.beat(member="n", topics=T)
@@ -117,7 +117,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     assert partitions_of(synced) == [2, 3]
 
 
-def test_a_classic_member_must_sync_in_time() -> None:
+def test_classic_member_must_sync_in_time() -> None:
     driver = Driver()
     driver.set_topics(t=4)
     driver.beat(member="n", topics=T)
@@ -127,7 +127,7 @@ def test_a_classic_member_must_sync_in_time() -> None:
     assert driver.heartbeat("g", first.member_id, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_group_is_classic_again_when_its_last_consumer_member_goes() -> None:
+def test_group_is_classic_again_when_its_last_consumer_member_goes() -> None:
     driver, generation, a, b = classic_pair()
     driver.beat(member="n", topics=T)
     driver.beat(member="n", epoch=-1)
@@ -140,7 +140,7 @@ def test_the_group_is_classic_again_when_its_last_consumer_member_goes() -> None
     assert {row.member_id for reply in replies for row in reply.members} == {a, b}
 
 
-def test_a_downgrade_survives_a_crash() -> None:
+def test_downgrade_survives_a_crash() -> None:
     driver, _, a, b = classic_pair()
     driver.beat(member="n", topics=T)
     driver.sleep(9_000)
@@ -153,7 +153,7 @@ def test_a_downgrade_survives_a_crash() -> None:
     assert all(driver.replies[token].error_code == 0 for token in tokens)
 
 
-def test_a_silent_consumer_member_brings_the_group_back_too() -> None:
+def test_silent_consumer_member_brings_the_group_back_too() -> None:
     driver, _, a, b = classic_pair()
     driver.beat(member="n", topics=T)
     for _ in range(6):
@@ -165,7 +165,7 @@ def test_a_silent_consumer_member_brings_the_group_back_too() -> None:
     assert type_of(driver).startswith("Classic")
 
 
-def test_a_static_classic_member_replaces_the_last_consumer_one() -> None:
+def test_static_classic_member_replaces_the_last_consumer_one() -> None:
     driver = Driver()
     driver.set_topics(t=2)
     driver.beat(member="n", topics=T, instance="i1")
@@ -188,20 +188,20 @@ def test_migration_can_be_switched_off() -> None:
     assert driver.heartbeat("g", a, generation) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_group_that_is_not_of_consumers_is_not_upgraded() -> None:
+def test_group_that_is_not_of_consumers_is_not_upgraded() -> None:
     driver = Driver()
     driver.enter(protocol_type="connect", protocols=(("compatible", b""),))
     driver.sleep(1)
     assert driver.beat(member="n", topics=T).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_group_whose_words_cannot_be_read_is_not_upgraded() -> None:
+def test_group_whose_words_cannot_be_read_is_not_upgraded() -> None:
     driver = Driver()
     driver.stable_group(protocols=(("range", b"\x00"),))
     assert driver.beat(member="n", topics=T).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_an_empty_group_changes_its_type_and_keeps_counting() -> None:
+def test_empty_group_changes_its_type_and_keeps_counting() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     generation, (a,) = driver.stable_group()
@@ -215,7 +215,7 @@ def test_an_empty_group_changes_its_type_and_keeps_counting() -> None:
     assert type_of(driver) == "Classic Stable"
 
 
-def test_a_classic_member_must_speak_what_the_others_speak() -> None:
+def test_classic_member_must_support_the_protocol_of_the_group() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     driver.beat(member="n", topics=T)

@@ -90,7 +90,7 @@ def listed(driver: Driver, **filters: list[str]) -> list[str]:
     return [f"{r.group_id} {r.group_type} {r.group_state}" for r in response.groups]
 
 
-def test_a_position_is_kept_and_read_back() -> None:
+def test_position_is_kept_and_read_back() -> None:
     driver = Driver()
     assert driver.commit("g", 42, metadata="note") == ErrorCode.NONE
     assert driver.fetch("g") == 42
@@ -130,7 +130,7 @@ def test_long_metadata_refuses_its_partition_only() -> None:
     assert txn_commit(driver, 2, metadata="12345") == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
-def test_a_commit_of_many_positions_is_applied_as_its_records_say() -> None:
+def test_commit_of_many_positions_is_applied_as_its_records_say() -> None:
     def row(index: int, offset: int, metadata: str | None = "") -> OffsetCommitRequestPartition:
         return OffsetCommitRequestPartition(
             partition_index=index, committed_offset=offset, committed_metadata=metadata
@@ -162,7 +162,7 @@ def test_a_commit_of_many_positions_is_applied_as_its_records_say() -> None:
     assert driver.replayed().offsets.sequence == driver.shard.offsets.sequence == before + 1
 
 
-def test_a_member_of_no_group_cannot_commit() -> None:
+def test_member_of_no_group_cannot_commit() -> None:
     driver = Driver()
     assert driver.commit("g", 1, member="m", epoch=3) == ErrorCode.GROUP_ID_NOT_FOUND
     assert driver.commit("g", 1, member="m", epoch=3, version=8) == ErrorCode.ILLEGAL_GENERATION
@@ -170,7 +170,7 @@ def test_a_member_of_no_group_cannot_commit() -> None:
     assert driver.shard.durable_state()["offsets"]["committed"] == {}
 
 
-def test_a_group_of_positions_only_is_listed_described_and_deleted() -> None:
+def test_group_of_positions_only_is_listed_described_and_deleted() -> None:
     driver = Driver()
     driver.commit("g", 1)
     assert listed(driver) == ["g Classic Empty"]
@@ -193,7 +193,7 @@ def test_filters_of_the_list_know_no_case() -> None:
     assert listed(driver, types_filter=["share"]) == []
 
 
-def test_a_group_with_members_is_not_deleted() -> None:
+def test_group_with_members_is_not_deleted() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     _, (a,) = driver.stable_group("a")
@@ -205,7 +205,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
     assert driver.shard.groups == {}
 
 
-def test_version_6_says_that_a_group_is_not_found() -> None:
+def test_version_6_returns_group_not_found() -> None:
     driver = Driver()
     request = DescribeGroupsRequest(groups=["none"])
     new = driver.call("DescribeGroups", request).groups[0]
@@ -245,7 +245,7 @@ def test_consumer_groups_guard_the_topics_they_read() -> None:
     assert code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def test_a_transactional_position_counts_once_its_transaction_commits() -> None:
+def test_transactional_position_counts_once_its_transaction_commits() -> None:
     driver = Driver()
     driver.commit("g", 1)
     assert txn_commit(driver, 5) == ErrorCode.NONE
@@ -259,7 +259,7 @@ def test_a_transactional_position_counts_once_its_transaction_commits() -> None:
     assert driver.fetch("g") == 5
 
 
-def test_an_aborted_transaction_leaves_no_trace() -> None:
+def test_aborted_transaction_leaves_no_trace() -> None:
     driver = Driver()
     txn_commit(driver, 5)
     end_txn(driver, commit=False)
@@ -267,7 +267,7 @@ def test_an_aborted_transaction_leaves_no_trace() -> None:
     assert listed(driver) == []
 
 
-def test_a_later_plain_commit_is_not_undone_by_an_earlier_transaction() -> None:
+def test_later_plain_commit_is_not_undone_by_an_earlier_transaction() -> None:
     driver = Driver()
     txn_commit(driver, 5)
     driver.commit("g", 9)
@@ -276,7 +276,7 @@ def test_a_later_plain_commit_is_not_undone_by_an_earlier_transaction() -> None:
     assert driver.fetch("g") == 9
 
 
-def test_of_two_transactions_the_later_commit_counts_whichever_ends_first() -> None:
+def test_later_commit_of_two_transactions_counts_in_any_order() -> None:
     for first, second in ((7, 8), (8, 7)):
         driver = Driver()
         txn_commit(driver, 5, producer=7)
@@ -286,14 +286,14 @@ def test_of_two_transactions_the_later_commit_counts_whichever_ends_first() -> N
         assert driver.fetch("g") == 6
 
 
-def test_a_marker_does_not_end_a_later_transaction() -> None:
+def test_marker_does_not_end_a_later_transaction() -> None:
     driver = Driver()
     txn_commit(driver, 5, epoch=3)
     end_txn(driver, epoch=2)
     assert driver.fetch("g", is_stable=True) == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
-def test_a_late_request_of_an_ended_transaction_is_refused() -> None:
+def test_late_request_of_an_ended_transaction_is_refused() -> None:
     driver = Driver()
     txn_commit(driver, 5, epoch=2)
     end_txn(driver, epoch=3)
@@ -304,7 +304,7 @@ def test_a_late_request_of_an_ended_transaction_is_refused() -> None:
     assert txn_commit(driver, 6, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_the_memory_of_a_producer_ends() -> None:
+def test_memory_of_a_producer_ends() -> None:
     driver = Driver()
     end_txn(driver, epoch=3)
     assert driver.shard.offsets.producers
@@ -312,7 +312,7 @@ def test_the_memory_of_a_producer_ends() -> None:
     assert driver.shard.offsets.producers == {}
 
 
-def test_transactional_commits_are_fenced_like_others() -> None:
+def test_transactional_commits_are_fenced() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     generation, (a,) = driver.stable_group("g")
@@ -330,7 +330,7 @@ def test_transactional_commits_are_fenced_like_others() -> None:
     assert txn_commit(driver, 1, group="") == ErrorCode.INVALID_GROUP_ID
 
 
-def test_deleting_a_group_forgets_what_waits_for_transactions() -> None:
+def test_group_deletion_removes_pending_transactional_offsets() -> None:
     driver = Driver()
     txn_commit(driver, 5)
     assert delete_groups(driver, "g") == [ErrorCode.NONE]
@@ -385,14 +385,14 @@ def test_positions_of_a_group_without_members_expire_one_by_one() -> None:
     assert listed(driver) == []
 
 
-def test_a_commits_own_retention_is_honoured_up_to_version_4() -> None:
+def test_commits_own_retention_is_honoured_up_to_version_4() -> None:
     driver = Driver()
     driver.commit("g", 1, retention_ms=DAY_MS, version=4)
     driver.sleep(DAY_MS + 600_001)
     assert driver.fetch("g") == -1
 
 
-def test_a_position_that_waits_for_a_transaction_does_not_expire() -> None:
+def test_position_that_waits_for_a_transaction_does_not_expire() -> None:
     driver = Driver()
     driver.commit("g", 1)
     txn_commit(driver, 2)
@@ -402,7 +402,7 @@ def test_a_position_that_waits_for_a_transaction_does_not_expire() -> None:
     assert driver.fetch("g") == 2
 
 
-def test_an_empty_group_without_positions_is_forgotten() -> None:
+def test_empty_group_without_positions_is_forgotten() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     _, (a,) = driver.stable_group("a")
@@ -414,7 +414,7 @@ def test_an_empty_group_without_positions_is_forgotten() -> None:
     assert driver.shard.durable_state()["groups"] == {}
 
 
-def test_a_sweep_over_many_positions_takes_several_ticks() -> None:
+def test_sweep_over_many_positions_takes_several_ticks() -> None:
     driver = Driver(replays=False)
     for n in range(5_000):
         driver.commit(f"g{n}", 1)
@@ -429,7 +429,7 @@ def test_a_sweep_over_many_positions_takes_several_ticks() -> None:
     assert ticks >= 3
 
 
-def test_the_number_of_groups_is_bounded() -> None:
+def test_number_of_groups_is_bounded() -> None:
     driver = Driver(GroupConfig(groups_max=1))
     driver.commit("a", 1)
     assert driver.commit("b", 1) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -445,7 +445,7 @@ def test_records_of_unknown_kind_or_version_are_left_alone(key: bytes) -> None:
     assert driver.shard.groups == {}
 
 
-def test_what_no_client_could_name_or_read_is_left_out_on_load() -> None:
+def test_offsets_with_oversized_names_are_dropped_on_load() -> None:
     """Earlier versions accepted names over HTTP that are too long for Kafka's protocol."""
     shard = Driver().shard
     good, bad = OffsetValue(5, -1, "", 0, 1), OffsetValue(2**63, -1, "", 0, 2)

@@ -19,7 +19,7 @@ def recreate_unseen(driver: Driver) -> None:
     driver.crash()
 
 
-def test_a_position_is_not_applied_to_a_topic_created_anew() -> None:
+def test_position_is_not_applied_to_a_topic_created_anew() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     driver.commit("g", 7)
@@ -35,7 +35,7 @@ def test_a_position_is_not_applied_to_a_topic_created_anew() -> None:
     assert [value.offset for _, rows in driver.shard.positions() for _, value in rows] == [2]
 
 
-def test_a_position_of_a_topic_created_anew_is_removed_though_the_group_reads_it() -> None:
+def test_position_of_a_topic_created_anew_is_removed_though_the_group_reads_it() -> None:
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=0, offsets_check_interval_ms=5_000))
     driver.set_topics(t=1, u=1)
     driver.beat("g", "m", topics=("t",))
@@ -46,7 +46,7 @@ def test_a_position_of_a_topic_created_anew_is_removed_though_the_group_reads_it
     assert driver.shard.offsets.of("g") == {}
 
 
-def test_a_commit_by_id_counts_for_that_topic_only() -> None:
+def test_commit_by_id_counts_for_that_topic_only() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     codes = []
@@ -61,7 +61,7 @@ def test_a_commit_by_id_counts_for_that_topic_only() -> None:
     assert [row.error_code for row in codes] == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE]
 
 
-def test_a_transactional_position_is_not_applied_to_a_topic_created_anew() -> None:
+def test_transactional_position_is_not_applied_to_a_topic_created_anew() -> None:
     driver = Driver()
     driver.set_topics(t=1)
     assert txn_commit(driver, 5) == ErrorCode.NONE
@@ -79,7 +79,7 @@ def test_a_transactional_position_is_not_applied_to_a_topic_created_anew() -> No
     assert driver.fetch("g") == -1
 
 
-def test_a_position_kept_without_a_topic_id_counts_for_whatever_has_the_name() -> None:
+def test_position_kept_without_a_topic_id_counts_for_whatever_has_the_name() -> None:
     driver = Driver()
     driver.commit("g", 7)
     recreate_unseen(driver)

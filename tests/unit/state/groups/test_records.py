@@ -19,7 +19,7 @@ from penstock.state.groups.records import (
 )
 
 
-def test_the_kind_is_read_from_the_keys_first_bytes() -> None:
+def test_kind_is_read_from_the_keys_first_bytes() -> None:
     keys = {
         RecordKind.OFFSET: offset_key("g" * 300, "t", 5),
         RecordKind.PENDING_OFFSET: pending_key(2**40, "g", "t", 5),
@@ -30,7 +30,7 @@ def test_the_kind_is_read_from_the_keys_first_bytes() -> None:
     assert {kind: kind_of(key) for kind, key in keys.items()} == {kind: kind for kind in keys}
 
 
-def test_the_bytes_on_disk_do_not_change() -> None:
+def test_bytes_on_disk_do_not_change() -> None:
     assert offset_key("g", "t", 1) == b"\x95\x01\x00\xa1g\xa1t\x01"
     value = OffsetValue(1, 2, "m", 3, 4, topic_id=b"id")
     assert encode(value) == b"\x98\xa1o\x01\x02\xa1m\x03\x04\xff\xc4\x02id"
@@ -44,13 +44,13 @@ def test_keys_and_values_come_back() -> None:
     assert read_offset(encode(value)) == value
 
 
-def test_a_topics_keys_all_begin_alike() -> None:
+def test_topics_keys_all_begin_alike() -> None:
     start = offset_key_start("g", "t")
     for partition in (0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**31 - 1):
         assert start + encode(partition) == offset_key("g", "t", partition)
 
 
-def test_a_value_with_fields_of_a_newer_broker_is_still_read() -> None:
+def test_value_with_fields_of_a_newer_broker_is_still_read() -> None:
     newer = b"\x99\xa1o\x01\x02\xa1m\x03\x04\xff\xc4\x00\x2a"
     assert read_offset(newer) == OffsetValue(1, 2, "m", 3, 4)
 

@@ -3,7 +3,7 @@
 from penstock.state.groups.timers import Timers
 
 
-def test_what_is_due_is_taken_once_earliest_first() -> None:
+def test_due_timers_are_taken_once_earliest_first() -> None:
     timers: Timers[str] = Timers()
     timers.set("b", 20)
     timers.set("a", 10)
@@ -14,7 +14,7 @@ def test_what_is_due_is_taken_once_earliest_first() -> None:
     assert timers.floor == 30
 
 
-def test_a_deadline_that_moved_later_does_not_fire_early() -> None:
+def test_deadline_that_moved_later_does_not_fire_early() -> None:
     timers: Timers[str] = Timers()
     timers.set("a", 10)
     timers.set("a", 50)
@@ -25,7 +25,7 @@ def test_a_deadline_that_moved_later_does_not_fire_early() -> None:
     assert timers.take_due(49) == []
 
 
-def test_nothing_is_due_when_all_is_cancelled() -> None:
+def test_nothing_is_due_when_all_timers_are_cancelled() -> None:
     timers: Timers[str] = Timers()
     timers.set("a", 10)
     timers.cancel("a")

@@ -1,14 +1,14 @@
-"""A group and its clients, with everything that may go wrong, and the rules that must hold anyway.
+"""A group and its clients, with every fault, and the invariants that must still hold.
 
 Used by the property tests, which choose the actions, and by the planted bugs, which must be found.
-The rules, checked after every action:
+The invariants, checked after every action:
 
 - replayed records give the live state, also after compaction (in the driver);
 - the group's number, generation or epoch, never goes back, and no generation begins twice;
 - in a consumer group a partition has one owner, and no member reads what is not its own;
 - in a stable generation no two members read the same partition;
-- the position is what the last accepted commit said; an old identity's commit is never accepted;
-- nobody waits longer than a rebalance may take;
+- the offset is that of the last accepted commit; an old identity's commit is never accepted;
+- no client waits longer than a rebalance may take;
 - once faults stop, every partition is read by exactly one client.
 """
 
@@ -34,7 +34,7 @@ SETTLE_STEPS = 70
 CLASSIC = ("eager", "cooperative")
 CONSUMER = ("consumer", "slow")
 MIXES = (CLASSIC, CONSUMER, CLASSIC + CONSUMER)
-"""Which clients a world has: of one protocol, of the other, or of both."""
+"""Clients of a world: of one protocol, of the other, or of both."""
 
 
 class World:
@@ -127,8 +127,9 @@ class World:
         self.waits.clear()
         group = self.driver.shard.groups.get(GROUP)
         if isinstance(group, ClassicGroup):
-            # Who was removed since the generation began is in it again: removal is kept only with
-            # the next generation, as in Kafka, and nobody else owns its partitions before that.
+            # A member removed since the generation began is in it again: removal is persisted only
+            # with the next generation, as in Kafka, and no other member owns its partitions before
+            # that.
             for client in self.clients + self.dead:
                 client.old = [known for known in client.old if known[1] != group.generation]
 

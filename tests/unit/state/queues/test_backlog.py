@@ -29,7 +29,7 @@ def backlog(
     return Backlog(policy, kept or QueueState(Snapshot(0)))
 
 
-def test_a_plain_run_is_ready_as_a_whole() -> None:
+def test_plain_run_is_ready_as_a_whole() -> None:
     waiting = backlog()
     waiting.arrive_run(0, 999_999)
     assert waiting.ready_count == 1_000_000
@@ -37,7 +37,7 @@ def test_a_plain_run_is_ready_as_a_whole() -> None:
     assert not waiting.is_full
 
 
-def test_what_was_settled_or_leased_before_does_not_become_ready_again() -> None:
+def test_settled_or_leased_records_do_not_become_ready_again() -> None:
     runs = IntervalSet()
     runs.add(4, 5)
     kept = QueueState(
@@ -61,7 +61,7 @@ def test_what_was_settled_or_leased_before_does_not_become_ready_again() -> None
     assert [offset for offset, _ in delayed._delays.due(1_009)] == [8, 2, 3, 10, 11]
 
 
-def test_a_start_that_moved_meanwhile_holds_for_records_that_arrive_later() -> None:
+def test_start_that_moved_meanwhile_holds_for_records_that_arrive_later() -> None:
     waiting = backlog()
     waiting.kept.apply(Moved(3))
     waiting.arrive_run(0, 5)
@@ -83,7 +83,7 @@ def test_records_with_a_time_wait_for_it() -> None:
     assert waiting.end == 5
 
 
-def test_of_a_key_one_is_ready_and_the_others_are_in_line() -> None:
+def test_one_record_of_a_key_is_ready_and_the_rest_wait() -> None:
     waiting = backlog(Order.KEY)
     waiting.arrive([Arrival(0, key=1), Arrival(1, key=2), Arrival(2, key=1)])
     assert waiting.ready_count == 2
@@ -92,7 +92,7 @@ def test_of_a_key_one_is_ready_and_the_others_are_in_line() -> None:
     assert whole.ready_count == 1
 
 
-def test_what_is_for_nobody_is_finished() -> None:
+def test_skipped_records_are_finished() -> None:
     waiting = backlog()
     waiting.arrive_run(0, 1)
     assert waiting.pass_over(4) == [Finished(2, 4)]
@@ -103,13 +103,13 @@ def test_what_is_for_nobody_is_finished() -> None:
     assert again.pass_over(4) == []
 
 
-def test_that_records_have_ids_is_noted_once() -> None:
+def test_presence_of_ids_is_noted_once() -> None:
     waiting = backlog()
     assert waiting.note_ids() == [DedupMarker()]
     assert waiting.note_ids() == []
 
 
-def test_at_its_bound_it_is_full_and_later_it_is_not() -> None:
+def test_backlog_is_full_at_its_limit() -> None:
     waiting = backlog(entries_max=10)
     for offset in range(10):
         assert not waiting.is_full
@@ -124,7 +124,7 @@ def test_records_arrive_in_the_order_of_the_log() -> None:
         waiting.arrive([Arrival(5)])
 
 
-def test_only_the_first_of_a_key_is_its_head() -> None:
+def test_first_record_of_a_key_is_its_head() -> None:
     queues = KeyQueues()
     assert queues.join(1, 10)
     assert not queues.join(1, 11)
@@ -176,7 +176,7 @@ def test_leave_ignores_an_offset_that_is_not_queued() -> None:
     assert len(queues) == 2
 
 
-def test_nothing_comes_before_its_time_and_everything_comes_then() -> None:
+def test_offsets_are_due_at_their_time_and_not_before() -> None:
     delays = Delays()
     for due_ms, offset in ((5_000, 1), (1_500, 2), (1_499, 3)):
         delays.add(due_ms, offset)
@@ -188,13 +188,13 @@ def test_nothing_comes_before_its_time_and_everything_comes_then() -> None:
     assert delays.next_ms() is None
 
 
-def test_a_tag_travels_along() -> None:
+def test_tag_travels_along() -> None:
     delays = Delays()
     delays.add(10, 7, 9)
     assert delays.due(10) == [(7, 9)]
 
 
-def test_what_is_added_to_the_present_bucket_is_not_lost() -> None:
+def test_offset_added_to_the_current_bucket_is_kept() -> None:
     delays = Delays()
     delays.add(1_900, 1)
     assert delays.due(1_100) == []
@@ -204,7 +204,7 @@ def test_what_is_added_to_the_present_bucket_is_not_lost() -> None:
     assert delays.due(1_900) == [(1, 0)]
 
 
-def test_the_next_look_is_never_too_late() -> None:
+def test_next_look_is_never_too_late() -> None:
     for seed in range(20):
         rng = random.Random(seed)
         delays, left = Delays(), {}
@@ -239,7 +239,7 @@ def test_however_far_ahead_they_take_less_than_forty_bytes_each() -> None:
         assert used / count < 40, span_ms
 
 
-def test_those_of_one_moment_are_no_more_when_it_comes_near() -> None:
+def test_equal_due_times_take_little_memory() -> None:
     count = 20_000
     tracemalloc.start()
     delays = Delays()

@@ -37,7 +37,7 @@ def test_headers_of_an_earlier_death_are_replaced() -> None:
     assert len(again.headers) == len(earlier.headers)
 
 
-def test_a_record_that_is_gone_is_told_of_by_headers_alone() -> None:
+def test_record_that_is_gone_is_told_of_by_headers_alone() -> None:
     copy = dead_letter_record(SOURCE, LETTER, None, 3_000)
     assert (copy.key, copy.value) == (None, None)
     assert dict(copy.headers)["penstock-dlq-timestamp"] == b"-1"

@@ -55,14 +55,14 @@ def test_records_are_leased_in_the_order_of_the_log() -> None:
     assert given(queue.acquire("a", 4, 0)) == []
 
 
-def test_a_higher_priority_goes_first() -> None:
+def test_higher_priority_goes_first() -> None:
     queue = machine()
     queue.arrive_run(0, 99)
     queue.arrive([Arrival(100, priority=9), Arrival(101, priority=3)])
     assert given(queue.acquire("a", 3, 0)) == [(100, 100, 1), (101, 101, 1), (0, 0, 1)]
 
 
-def test_where_it_is_asked_for_only_one_priority_is_given_at_a_time() -> None:
+def test_one_priority_is_acquired_at_a_time_on_request() -> None:
     queue = machine()
     queue.arrive_run(0, 9)
     queue.arrive([Arrival(10, priority=9)])
@@ -70,7 +70,7 @@ def test_where_it_is_asked_for_only_one_priority_is_given_at_a_time() -> None:
     assert given(queue.acquire("a", 5, 0, one_priority=True)) == [(0, 4, 1)]
 
 
-def test_no_more_are_in_flight_than_allowed() -> None:
+def test_leases_in_flight_are_limited() -> None:
     queue = machine(locks_max=5)
     queue.arrive_run(0, 9)
     assert given(queue.acquire("a", 9, 0)) == [(0, 4, 1)]
@@ -79,7 +79,7 @@ def test_no_more_are_in_flight_than_allowed() -> None:
     assert given(queue.acquire("b", 9, 0)) == [(5, 6, 1)]
 
 
-def test_a_lease_may_be_as_long_as_its_taker_wants() -> None:
+def test_lease_may_be_as_long_as_its_taker_wants() -> None:
     queue = machine()
     queue.arrive_run(0, 0)
     queue.acquire("a", 1, 0, lock_ms=1_000)
@@ -89,7 +89,7 @@ def test_a_lease_may_be_as_long_as_its_taker_wants() -> None:
 
 
 def in_groups(keys: str) -> Delivery:
-    """Records of these keys, one letter each, from offset 0 on."""
+    """Records of these keys, one character each, from offset 0 on."""
     queue = machine(Order.KEY)
     queue.arrive([Arrival(at, key=ord(key)) for at, key in enumerate(keys)])
     return queue
@@ -99,14 +99,14 @@ def offsets(outcome: DeliveryOutcome) -> list[int]:
     return [at for lease in outcome.leases for at in range(lease.first, lease.last + 1)]
 
 
-def test_those_behind_a_record_may_come_along_and_nobody_elses_after_them() -> None:
+def test_followers_of_a_key_are_acquired_together_on_request() -> None:
     queue = in_groups("abaabc")
     assert offsets(queue.acquire("m", 3, 0, with_followers=True)) == [0, 2, 3]
     assert offsets(queue.acquire("m", 9, 0, with_followers=True)) == [1, 4, 5]
     assert offsets(queue.acquire("m", 9, 0, with_followers=True)) == []
 
 
-def test_of_those_given_together_each_waits_for_the_ones_before_it() -> None:
+def test_records_acquired_together_wait_for_earlier_ones() -> None:
     queue = in_groups("aaaa")
     assert offsets(queue.acquire("m", 3, 0, with_followers=True)) == [0, 1, 2]
     queue.release("m", 1, 1, 1, delay_ms=0)
@@ -120,7 +120,7 @@ def test_of_those_given_together_each_waits_for_the_ones_before_it() -> None:
     assert offsets(queue.acquire("n", 9, 51, with_followers=True)) == [2, 3]
 
 
-def test_a_later_one_that_is_held_does_not_hold_up_those_before_it() -> None:
+def test_later_one_that_is_held_does_not_hold_up_those_before_it() -> None:
     queue = in_groups("aaa")
     queue.acquire("m", 3, 0, with_followers=True)
     queue.renew("m", 1, 1, 1, 1_000)
@@ -135,7 +135,7 @@ def test_a_later_one_that_is_held_does_not_hold_up_those_before_it() -> None:
 # -- taking back ------------------------------------------------------------------------------
 
 
-def test_what_is_accepted_is_finished() -> None:
+def test_accepted_record_is_finished() -> None:
     queue = machine()
     queue.arrive_run(0, 4)
     queue.acquire("a", 5, 0)
@@ -154,7 +154,7 @@ def test_what_is_accepted_is_finished() -> None:
         ("a", 90, 91, 50),
     ],
 )
-def test_only_who_holds_all_of_it_may_answer(
+def test_only_the_holder_of_all_records_may_settle(
     member: str, first: int, last: int, now_ms: int
 ) -> None:
     queue = machine()
@@ -169,7 +169,7 @@ def test_only_who_holds_all_of_it_may_answer(
     assert queue.kept.snapshot() == before
 
 
-def test_a_late_answer_finishes_what_nobody_else_was_given() -> None:
+def test_late_settlement_finishes_records_not_leased_again() -> None:
     queue = machine()
     queue.arrive_run(0, 3)
     queue.acquire("a", 3, 0)
@@ -187,7 +187,7 @@ def test_a_late_answer_finishes_what_nobody_else_was_given() -> None:
     assert given(queue.acquire("b", 9, LOCK_MS)) == [(3, 3, 1)]
 
 
-def test_an_answer_counts_once() -> None:
+def test_answer_counts_once() -> None:
     queue = machine()
     queue.arrive_run(0, 0)
     queue.acquire("a", 1, 0)
@@ -196,7 +196,7 @@ def test_an_answer_counts_once() -> None:
         queue.accept("a", 0, 0, 1)
 
 
-def test_what_is_released_comes_again_after_its_backoff() -> None:
+def test_released_record_returns_after_its_backoff() -> None:
     queue = machine(backoff_base_ms=40, backoff_cap_ms=40)
     queue.arrive_run(0, 0)
     queue.acquire("a", 1, 0)
@@ -211,7 +211,7 @@ def test_what_is_released_comes_again_after_its_backoff() -> None:
     assert given(queue.acquire("a", 1, due_ms)) == [(0, 0, 2)]
 
 
-def test_whoever_releases_may_say_for_how_long() -> None:
+def test_release_may_set_its_delay() -> None:
     queue = machine(backoff_base_ms=40)
     queue.arrive_run(0, 1)
     queue.acquire("a", 2, 0)
@@ -225,7 +225,7 @@ def test_whoever_releases_may_say_for_how_long() -> None:
     assert given(queue.acquire("b", 2, 5_010)) == [(1, 1, 2)]
 
 
-def test_after_its_last_try_a_record_is_given_up() -> None:
+def test_record_is_dead_lettered_after_its_last_delivery() -> None:
     queue = machine(deliveries_max=2)
     queue.arrive_run(0, 0)
     for count in (1, 2):
@@ -247,7 +247,7 @@ def test_without_dead_letters_a_record_that_is_given_up_is_finished() -> None:
     assert queue.kept.start == 1
 
 
-def test_what_never_reached_its_member_is_not_counted() -> None:
+def test_returned_record_is_not_counted() -> None:
     queue = machine()
     queue.arrive([Arrival(0, priority=4), Arrival(1)])
     queue.acquire("a", 2, 0)
@@ -259,7 +259,7 @@ def test_what_never_reached_its_member_is_not_counted() -> None:
     assert given(queue.acquire("b", 1, 1)) == [(0, 0, 2)]
 
 
-def test_a_renewed_lease_begins_anew() -> None:
+def test_renewed_lease_begins_anew() -> None:
     queue = machine()
     queue.arrive_run(0, 3)
     queue.acquire("a", 4, 0)
@@ -271,7 +271,7 @@ def test_a_renewed_lease_begins_anew() -> None:
     assert given(queue.acquire("b", 9, 160)) == [(2, 2, 2)]
 
 
-def test_what_a_member_held_is_free_when_it_goes() -> None:
+def test_leases_of_a_leaving_member_are_released() -> None:
     queue = machine()
     queue.arrive_run(0, 5)
     queue.acquire("a", 2, 0)
@@ -283,7 +283,7 @@ def test_what_a_member_held_is_free_when_it_goes() -> None:
 # -- time -------------------------------------------------------------------------------------
 
 
-def test_the_deadline_is_never_too_late() -> None:
+def test_deadline_is_never_too_late() -> None:
     queue = machine()
     assert queue.deadline_ms() is None
     queue.arrive([Arrival(0), Arrival(1, due_ms=70), Arrival(2, expires_ms=5_000)])
@@ -293,7 +293,7 @@ def test_the_deadline_is_never_too_late() -> None:
     assert deadline_ms <= 70
 
 
-def test_a_record_that_expires_is_given_up_unless_somebody_holds_it() -> None:
+def test_expired_record_is_dead_lettered_unless_leased() -> None:
     queue = machine()
     queue.arrive([Arrival(0, expires_ms=50), Arrival(1, expires_ms=50)])
     queue.acquire("a", 1, 0)
@@ -313,7 +313,7 @@ def test_expired_records_may_be_dropped() -> None:
 # -- order ------------------------------------------------------------------------------------
 
 
-def test_a_key_that_fails_waits_and_the_others_flow() -> None:
+def test_failed_key_waits_and_other_keys_continue() -> None:
     queue = machine(Order.KEY, backoff_base_ms=1_000, backoff_cap_ms=1_000)
     queue.arrive([Arrival(0, key=1), Arrival(1, key=1), Arrival(2, key=2), Arrival(3, key=2)])
     assert given(queue.acquire("a", 9, 0)) == [(0, 0, 1), (2, 2, 1)]
@@ -326,7 +326,7 @@ def test_a_key_that_fails_waits_and_the_others_flow() -> None:
     assert given(queue.acquire("a", 9, 5_000)) == [(1, 1, 1)]
 
 
-def test_a_whole_partition_in_order_has_one_in_flight() -> None:
+def test_whole_partition_in_order_has_one_in_flight() -> None:
     queue = machine(Order.PARTITION)
     queue.arrive([Arrival(0), Arrival(1)])
     assert given(queue.acquire("a", 9, 0)) == [(0, 0, 1)]
@@ -338,7 +338,7 @@ def test_a_whole_partition_in_order_has_one_in_flight() -> None:
 # -- dead letters and administration ----------------------------------------------------------
 
 
-def test_letters_are_planned_and_then_buried() -> None:
+def test_dead_letters_are_planned_and_then_written() -> None:
     queue = machine()
     queue.arrive_run(0, 2)
     queue.acquire("a", 3, 0)
@@ -353,7 +353,7 @@ def test_letters_are_planned_and_then_buried() -> None:
         queue.plan_dead_letters(burial)
 
 
-def test_one_letter_may_be_ended_without_a_copy() -> None:
+def test_dead_letter_may_be_finished_without_a_copy() -> None:
     queue = machine()
     queue.arrive_run(0, 0)
     queue.acquire("a", 1, 0)
@@ -362,7 +362,7 @@ def test_one_letter_may_be_ended_without_a_copy() -> None:
     assert queue.finish_dead_letter(0) == []
 
 
-def test_what_the_log_no_longer_has_is_finished() -> None:
+def test_deleted_records_are_finished() -> None:
     queue = machine(Order.KEY)
     queue.arrive([Arrival(offset, key=1) for offset in range(4)])
     queue.acquire("a", 1, 0)
@@ -374,7 +374,7 @@ def test_what_the_log_no_longer_has_is_finished() -> None:
     assert ahead.end == 50
 
 
-def test_a_refusal_says_whether_the_records_were_finished_or_the_lease_ran_out() -> None:
+def test_refusal_distinguishes_finished_records_from_expired_leases() -> None:
     queue = machine(lock_ms=10)
     queue.arrive_run(0, 1)
     queue.acquire("a", 2, 0)
@@ -418,7 +418,7 @@ def test_tracebacks_of_a_queue_are_bounded_until_their_copies_are_written() -> N
         assert after.failure.traceback != ""
 
 
-def test_what_came_due_is_kept_as_long_as_retention_keeps_anything() -> None:
+def test_due_records_are_kept_as_long_as_retention_keeps_any() -> None:
     holding = Holding()
     holding.came_due(7, 1_000)
     holding.came_due(9, 2_000)
@@ -429,7 +429,7 @@ def test_what_came_due_is_kept_as_long_as_retention_keeps_anything() -> None:
     assert holding.first(99 * STEP_MS, -1) == 8
 
 
-def test_it_is_bounded_and_never_too_early() -> None:
+def test_log_hold_is_bounded_and_never_too_early() -> None:
     holding = Holding()
     for step in range(2 * STEPS_MAX):
         holding.came_due(1_000 - step, step * STEP_MS)
@@ -438,7 +438,7 @@ def test_it_is_bounded_and_never_too_early() -> None:
     assert holding.first(now_ms, now_ms) == 1_000 - 2 * STEPS_MAX + 1
 
 
-def test_the_first_of_those_that_wait_is_known_and_what_is_gone_forgotten() -> None:
+def test_first_waiting_delay_is_known() -> None:
     rng = random.Random(6)
     delays = Delays()
     assert delays.first_offset() is None

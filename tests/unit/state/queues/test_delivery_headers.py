@@ -37,7 +37,7 @@ def arrival(*header: tuple[str, bytes | None]) -> Arrival:
     return found
 
 
-def test_a_batch_without_headers_is_one_run() -> None:
+def test_batch_without_headers_is_one_run() -> None:
     batch = columns((), (), ())
     assert Intake(Order.NONE).is_plain(batch)
     assert not Intake(Order.KEY).is_plain(batch)
@@ -56,11 +56,13 @@ def test_a_batch_without_headers_is_one_run() -> None:
         ("something", b"1", Arrival(10)),
     ],
 )
-def test_a_header_says_when_and_how_urgently(header: str, value: bytes, wanted: Arrival) -> None:
+def test_delivery_headers_set_due_time_and_priority(
+    header: str, value: bytes, wanted: Arrival
+) -> None:
     assert arrival((header, value)) == wanted
 
 
-def test_the_later_of_two_delays_and_the_earlier_of_two_ends_count() -> None:
+def test_later_of_two_delays_and_the_earlier_of_two_ends_count() -> None:
     found = arrival(
         ("penstock-delay-ms", b"10"),
         ("penstock-deliver-at", b"5000"),
@@ -71,28 +73,28 @@ def test_the_later_of_two_delays_and_the_earlier_of_two_ends_count() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"", b"-1", b"1.5", b"ten", b" 1", b"9" * 17])
-def test_a_value_that_is_none_is_ignored_and_counted(value: bytes | None) -> None:
+def test_value_that_is_none_is_ignored_and_counted(value: bytes | None) -> None:
     intake = Intake(Order.NONE)
     (found,) = intake.arrivals(columns((("penstock-delay-ms", value),)))
     assert found == Arrival(10)
     assert intake.ignored == 1
 
 
-def test_a_priority_above_nine_is_ignored() -> None:
+def test_priority_above_nine_is_ignored() -> None:
     intake = Intake(Order.NONE)
     (found,) = intake.arrivals(columns((("penstock-priority", b"10"),)))
     assert found == Arrival(10)
     assert intake.ignored == 1
 
 
-def test_a_repeated_id_is_for_nobody() -> None:
+def test_repeated_id_is_skipped() -> None:
     intake = Intake(Order.NONE, DedupWindow())
     same: Headers = (("penstock-dedup-id", b"a"),)
     assert list(intake.arrivals(columns(same, same, ()))) == [Arrival(10), 11, Arrival(12)]
     assert intake.has_ids
 
 
-def test_by_key_an_id_is_repeated_only_by_records_of_that_key() -> None:
+def test_id_scope_may_be_the_key() -> None:
     intake = Intake(Order.NONE, DedupWindow(), dedups_by_key=True)
     same: Headers = (("penstock-dedup-id", b"a"),)
     batch = columns(*[same] * 7, keys=[b"x", b"y", b"x", None, None, b"", b"y"])
@@ -109,7 +111,7 @@ def test_ids_of_records_before_the_start_are_remembered() -> None:
     assert list(intake.arrivals(columns(same, base_offset=20))) == [20]
 
 
-def test_without_a_window_ids_mean_nothing() -> None:
+def test_ids_are_ignored_without_a_window() -> None:
     intake = Intake(Order.NONE)
     same: Headers = (("penstock-dedup-id", b"a"),)
     assert list(intake.arrivals(columns(same, same))) == [Arrival(10), Arrival(11)]
@@ -128,7 +130,7 @@ def test_dead_letters_are_not_delayed_again() -> None:
     assert found == Arrival(10)
 
 
-def test_the_same_key_is_the_same_line_and_no_key_is_a_line_of_its_own() -> None:
+def test_same_key_is_the_same_line_and_no_key_is_a_line_of_its_own() -> None:
     batch = columns((), (), (), (), keys=[b"a", b"a", None, None])
     found = [one for one in Intake(Order.KEY).arrivals(batch) if isinstance(one, Arrival)]
     assert found[0].key == found[1].key == key_hash(b"a", 0)
@@ -146,7 +148,7 @@ AT, AFTER = "penstock-deliver-at", "penstock-delay-ms"
         (((AFTER, b"5"), (AT, b"6")), ((AFTER, b"6"), (AT, b"1001"))),
     ],
 )
-def test_where_headers_say_only_when_the_times_are_a_column(rows: tuple[Headers, ...]) -> None:
+def test_due_times_form_a_column_without_other_headers(rows: tuple[Headers, ...]) -> None:
     batch = columns(*rows)
     times = Intake(Order.NONE).due_times(batch)
     assert times is not None
@@ -167,22 +169,22 @@ def test_where_headers_say_only_when_the_times_are_a_column(rows: tuple[Headers,
         (AFTER, b"9" * 16),
     ],
 )
-def test_where_headers_say_more_each_record_is_looked_at(header: tuple[str, bytes | None]) -> None:
+def test_other_headers_need_record_by_record_reading(header: tuple[str, bytes | None]) -> None:
     assert Intake(Order.NONE).due_times(columns(((AT, b"5"),), (header,))) is None
 
 
-def test_where_there_is_an_order_each_record_is_looked_at() -> None:
+def test_ordered_queues_need_record_by_record_reading() -> None:
     assert Intake(Order.KEY).due_times(columns(((AT, b"5"),))) is None
 
 
-def test_a_batch_with_gaps_is_looked_at_record_by_record() -> None:
+def test_batch_with_gaps_is_looked_at_record_by_record() -> None:
     records = [Record(offset, 1, None, b"v", ((AT, b"5"),)) for offset in (3, 5)]
     batch = decode(memoryview(encode(records, base_offset=3, keep_offsets=True)))
     assert Intake(Order.NONE).due_times(batch) is None
 
 
 @pytest.mark.parametrize("name", [AFTER, "penstock-ttl-ms"])
-def test_a_record_from_the_end_of_time_waits_until_then(name: str) -> None:
+def test_record_from_the_end_of_time_waits_until_then(name: str) -> None:
     sent = Record(0, DUE_MS_MAX - 1, None, b"v", ((name, b"500"),))
     batch = decode(memoryview(encode([sent])))
     (found,) = Intake(Order.NONE).arrivals(batch)
@@ -192,7 +194,7 @@ def test_a_record_from_the_end_of_time_waits_until_then(name: str) -> None:
     assert times is None or list(times) == [DUE_MS_MAX]
 
 
-def test_an_id_repeats_within_the_window_and_not_after_it() -> None:
+def test_id_repeats_within_the_window_and_not_after_it() -> None:
     window = DedupWindow(window_ms=100)
     assert not window.is_repeated(b"a", 1_000)
     assert window.is_repeated(b"a", 1_099)
@@ -201,7 +203,7 @@ def test_an_id_repeats_within_the_window_and_not_after_it() -> None:
     assert window.is_repeated(b"a", 1_150)
 
 
-def test_a_repeat_does_not_make_the_window_longer() -> None:
+def test_repeat_does_not_make_the_window_longer() -> None:
     window = DedupWindow(window_ms=100)
     assert not window.is_repeated(b"a", 0)
     assert window.is_repeated(b"a", 90)
@@ -216,7 +218,7 @@ def test_old_ids_are_forgotten() -> None:
     assert window.forgotten_early == 0
 
 
-def test_beyond_its_bound_the_oldest_goes_early_and_is_counted() -> None:
+def test_oldest_id_is_forgotten_early_beyond_the_limit() -> None:
     window = DedupWindow(window_ms=1_000, ids_max=3)
     for name in (b"a", b"b", b"c", b"d"):
         assert not window.is_repeated(name, 0)
@@ -226,13 +228,13 @@ def test_beyond_its_bound_the_oldest_goes_early_and_is_counted() -> None:
     assert not window.is_repeated(b"a", 1)
 
 
-def test_long_ids_are_told_apart_by_their_first_bytes() -> None:
+def test_long_ids_are_compared_by_their_first_bytes() -> None:
     window = DedupWindow()
     assert not window.is_repeated(b"x" * ID_BYTES_MAX + b"1", 0)
     assert window.is_repeated(b"x" * ID_BYTES_MAX + b"2", 0)
 
 
-def test_what_is_sent_after_the_clock_went_back_is_no_repetition() -> None:
+def test_message_after_a_backward_clock_jump_is_not_a_duplicate() -> None:
     window = DedupWindow(window_ms=300_000)
     assert not window.is_repeated(b"a", 10_000_000)
     assert not window.is_repeated(b"a", 6_400_000)
@@ -248,14 +250,14 @@ def test_clocks_that_differ_a_little_are_one() -> None:
     assert not window.is_repeated(b"a", 10_000_000 - SKEW_MS)
 
 
-def test_after_the_clock_went_forward_an_id_may_come_again() -> None:
+def test_id_may_repeat_after_a_forward_clock_jump() -> None:
     window = DedupWindow(window_ms=300_000)
     assert not window.is_repeated(b"a", 10_000_000)
     assert not window.is_repeated(b"a", 13_600_000)
     assert window.is_repeated(b"a", 13_600_001)
 
 
-def test_who_is_far_behind_is_not_forgotten_for_it() -> None:
+def test_id_of_a_publisher_far_behind_is_kept_for_its_window() -> None:
     window = DedupWindow(window_ms=100)
     for number in range(100):
         assert not window.is_repeated(b"ahead %d" % number, 1_000_000 + number)
@@ -276,7 +278,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from([0, 50, 500, 5_000]))
-def test_whatever_the_clock_does_only_what_was_just_sent_is_dropped(
+def test_only_recent_messages_are_dropped_whatever_the_clock(
     steps: list[tuple[int, int]], window_ms: int
 ) -> None:
     """Of what is dropped, one that was delivered is near by both timestamps; and if the clock

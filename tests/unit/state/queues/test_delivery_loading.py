@@ -45,7 +45,7 @@ def drain(queue: Delivery, now_ms: int) -> list[tuple[int, int]]:
 
 
 @ORDERS
-def test_a_lease_that_runs_out_before_its_record_arrives_is_delivered_once(order: Order) -> None:
+def test_lease_that_runs_out_before_its_record_arrives_is_delivered_once(order: Order) -> None:
     queue = loaded(order)
     queue.tick(LOCK_MS)
     assert queue.acquire("b", COUNT, LOCK_MS).leases == (), "nothing has arrived"
@@ -56,7 +56,7 @@ def test_a_lease_that_runs_out_before_its_record_arrives_is_delivered_once(order
 
 
 @ORDERS
-def test_a_record_that_is_given_back_before_it_arrives_is_delivered_once(order: Order) -> None:
+def test_record_that_is_given_back_before_it_arrives_is_delivered_once(order: Order) -> None:
     queue = loaded(order)
     queue.give_back("a", 0, 0, 50)
     assert queue.acquire("b", COUNT, 50).leases == (), "nothing has arrived"
@@ -68,7 +68,7 @@ def test_a_record_that_is_given_back_before_it_arrives_is_delivered_once(order: 
 
 
 @ORDERS
-def test_a_record_that_is_released_before_it_arrives_waits_for_its_retry(order: Order) -> None:
+def test_record_that_is_released_before_it_arrives_waits_for_its_retry(order: Order) -> None:
     queue = loaded(order)
     queue.release("a", 0, 0, 50, delay_ms=1000)
     arrive(queue)
@@ -78,7 +78,7 @@ def test_a_record_that_is_released_before_it_arrives_waits_for_its_retry(order: 
     assert (0, 2) in drain(queue, 1050)
 
 
-def test_a_record_is_finished_for_good_before_it_arrives() -> None:
+def test_record_is_finished_for_good_before_it_arrives() -> None:
     queue = loaded(Order.NONE)
     queue.tick(LOCK_MS)
     assert queue.finish("a", 0, 1, LOCK_MS).ops
@@ -87,7 +87,7 @@ def test_a_record_is_finished_for_good_before_it_arrives() -> None:
     assert drain(queue, LOCK_MS) == [(2, 2), (3, 2)]
 
 
-def test_what_never_was_delivered_is_not_finished_by_a_member() -> None:
+def test_undelivered_record_cannot_be_settled() -> None:
     queue = loaded(Order.NONE)
     queue.tick(LOCK_MS)
     queue.finish("a", 2, 1 << 60, LOCK_MS)
@@ -114,14 +114,14 @@ def test_deadlines_of_a_clock_that_was_ahead_last_no_longer_than_when_they_began
     assert [lease.deadline_ms for lease in kept.leases.values()] == [1_100, 6_000, 1_700]
 
 
-def test_a_lease_that_an_older_version_kept_is_read_and_bounded() -> None:
+def test_lease_that_an_older_version_kept_is_read_and_bounded() -> None:
     old = msgspec.msgpack.encode([0, b"", [[0, 3, "a", 1 << 50, 1]]])
     kept = QueueState(decode_snapshot(old))
     kept.bound(1_000)
     assert kept.leases[0].deadline_ms == 1_000 + LOCK_MS_MAX
 
 
-def test_an_older_version_reads_what_is_kept_now() -> None:
+def test_older_version_reads_the_current_state() -> None:
     class OldLease(msgspec.Struct, array_like=True, frozen=True):
         first: int
         last: int

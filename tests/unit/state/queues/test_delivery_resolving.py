@@ -26,7 +26,7 @@ def take_all(queue: Delivery, now_ms: int = 0) -> list[int]:
     return seen
 
 
-def test_a_resolved_record_is_not_delivered() -> None:
+def test_resolved_record_is_not_delivered() -> None:
     queue = machine()
     queue.arrive_run(0, 9)
     queue.resolve(2, 4)
@@ -34,19 +34,19 @@ def test_a_resolved_record_is_not_delivered() -> None:
     assert queue.kept.start == 10
 
 
-def test_a_lease_on_it_ends_and_the_rest_of_the_lease_stays() -> None:
+def test_lease_on_it_ends_and_the_rest_of_the_lease_stays() -> None:
     queue = machine()
     queue.arrive_run(0, 9)
     queue.acquire("a", 10, 0)
     queue.resolve(3, 5)
     queue.accept("a", 0, 2, 0)
     queue.accept("a", 6, 6, 0)
-    # What is left of the lease still runs out at its time.
+    # The rest of the lease still expires at its time.
     queue.tick(200)
     assert take_all(queue, 200) == [7, 8, 9]
 
 
-def test_whoever_stands_behind_a_resolved_head_steps_up() -> None:
+def test_next_record_follows_a_resolved_head() -> None:
     queue = machine(Order.KEY)
     queue.arrive(Arrival(offset, key=offset % 2) for offset in range(4))
     queue.acquire("a", 1, 0)
@@ -54,7 +54,7 @@ def test_whoever_stands_behind_a_resolved_head_steps_up() -> None:
     assert take_all(queue) == [1, 2, 3]
 
 
-def test_what_has_not_arrived_yet_is_passed_over_when_it_does() -> None:
+def test_resolved_future_records_are_skipped_on_arrival() -> None:
     queue = machine()
     queue.resolve(0, 4)
     queue.arrive_run(0, 9)

@@ -45,7 +45,7 @@ def runs(state: QueueState) -> list[tuple[int, int]]:
     return [(lease.first, lease.last) for lease in state.snapshot().leases]
 
 
-def test_the_start_is_the_first_offset_that_is_not_finished() -> None:
+def test_start_is_the_first_offset_that_is_not_finished() -> None:
     state = kept(leased(0, 9), Finished(3, 5))
     assert (state.start, list(state.finished)) == (0, [(3, 5)])
     state.apply(Finished(0, 2))
@@ -60,7 +60,7 @@ def test_finishing_a_part_cuts_the_lease() -> None:
     assert [lease.first for lease in state.leases_within(3, 6)] == [0, 6]
 
 
-def test_what_is_released_is_remembered_by_its_failure() -> None:
+def test_released_record_keeps_its_failure() -> None:
     state = kept(leased(0, 2), Released(1, 1, FAILURE))
     assert runs(state) == [(0, 0), (2, 2)]
     assert state.failures == {1: FAILURE}
@@ -70,12 +70,12 @@ def test_what_is_released_is_remembered_by_its_failure() -> None:
     assert state.failures == {}
 
 
-def test_what_is_given_back_is_as_if_it_had_not_been_given() -> None:
+def test_returned_lease_leaves_no_trace() -> None:
     before = kept(Released(0, 0, FAILURE)).snapshot()
     assert kept(Released(0, 0, FAILURE), leased(0, 4), Returned(0, 4)).snapshot() == before
 
 
-def test_a_renewed_part_has_a_deadline_of_its_own() -> None:
+def test_renewed_part_has_a_deadline_of_its_own() -> None:
     state = kept(leased(0, 4), Renewed(1, 2, 900))
     assert [(x.first, x.last, x.deadline_ms) for x in state.snapshot().leases] == [
         (0, 0, 100),
@@ -95,7 +95,7 @@ def test_archived_records_are_finished_when_their_batch_is_buried() -> None:
     assert state.dead_letter_batch == DeadLetterBatch(7, b"t" * 16, 1, 7)
 
 
-def test_a_letter_whose_record_went_with_the_log_is_buried_all_the_same() -> None:
+def test_dead_letter_of_a_deleted_record_is_finished() -> None:
     state = kept(leased(3, 4), ArchivedRecord(3, FAILURE), ArchivedRecord(4, FAILURE), start=3)
     state.apply(DeadLettersPlanned(BURIAL))
     state.apply(Moved(10))
@@ -103,7 +103,7 @@ def test_a_letter_whose_record_went_with_the_log_is_buried_all_the_same() -> Non
     assert (state.start, state.archived, list(state.finished)) == (10, {}, [])
 
 
-def test_moving_the_start_finishes_what_is_below() -> None:
+def test_moved_start_finishes_records_below() -> None:
     state = kept(leased(0, 9), Released(2, 2, FAILURE), ArchivedRecord(3, FAILURE), Moved(5))
     assert (state.start, runs(state)) == (5, [(5, 9)])
     assert (state.failures, state.archived) == ({}, {})
@@ -141,7 +141,7 @@ def test_every_operation_survives_its_encoding() -> None:
     assert list(decode_ops(encode_ops(ops))) == ops
 
 
-def test_a_snapshot_and_the_operations_after_it_bring_the_same_state() -> None:
+def test_snapshot_and_the_operations_after_it_bring_the_same_state() -> None:
     for seed in range(40):
         rng = random.Random(seed)
         live = QueueState(Snapshot(0))

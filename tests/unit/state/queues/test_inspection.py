@@ -55,7 +55,7 @@ def test_states_break_runs_and_nothing_finished_is_shown() -> None:
     assert unfinished_count(kept, 12) == 10
 
 
-def test_a_lease_after_a_failure_is_shown_as_the_lease() -> None:
+def test_lease_after_a_failure_is_shown_as_the_lease() -> None:
     kept = kept_with()
     kept.apply(Released(0, 0, FAILED))
     kept.apply(LeasedRange((LeaseState(0, 3, "m", 9_000, 3),)))
@@ -63,7 +63,7 @@ def test_a_lease_after_a_failure_is_shown_as_the_lease() -> None:
     assert found == [Run(0, 3, RunState.LEASED, 3, 9_000, "m")]
 
 
-def test_a_page_says_where_the_next_one_begins() -> None:
+def test_page_has_the_start_of_the_next() -> None:
     kept = kept_with((1, 1), (3, 3), (5, 5))
     found, following = unfinished_runs(kept, 0, 8, 2)
     assert (offsets_of(found), following) == ([0, 2], 4)
@@ -72,7 +72,7 @@ def test_a_page_says_where_the_next_one_begins() -> None:
 
 
 @given(st.lists(runs, max_size=8), runs)
-def test_offering_again_undoes_finishing_and_nothing_else(
+def test_offering_again_undoes_only_finishing(
     finished: list[tuple[int, int]], again: tuple[int, int]
 ) -> None:
     kept = kept_with(*finished)
@@ -86,7 +86,7 @@ def test_offering_again_undoes_finishing_and_nothing_else(
     assert unfinished_count(after, 60) == len(before | wanted)
 
 
-def test_what_is_held_or_dying_stays_so_when_its_neighbours_are_offered_again() -> None:
+def test_leased_and_rejected_records_stay_when_neighbours_are_offered_again() -> None:
     kept = kept_with((0, 3))
     kept.apply(LeasedRange((LeaseState(4, 4, "m", 9_000, 1),)))
     kept.apply(ArchivedRecord(5, FAILED))

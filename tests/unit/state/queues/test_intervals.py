@@ -25,13 +25,13 @@ def test_neighbours_become_one_run() -> None:
     assert len(runs) == 15
 
 
-def test_what_is_there_already_is_not_counted_twice() -> None:
+def test_overlapping_range_is_counted_once() -> None:
     runs = filled((0, 9))
     runs.add(5, 12)
     assert (list(runs), len(runs)) == ([(0, 12)], 13)
 
 
-def test_removing_cuts_a_run_in_two_and_says_how_much_went() -> None:
+def test_removal_splits_a_range_and_returns_its_count() -> None:
     runs = filled((0, 9))
     assert runs.remove(3, 5) == 3
     assert runs.remove(3, 5) == 0
@@ -55,7 +55,7 @@ def test_missing_and_within_divide_a_stretch() -> None:
     assert list(runs.missing(6, 8)) == []
 
 
-def test_a_run_is_found_by_any_of_its_offsets() -> None:
+def test_run_is_found_by_any_of_its_offsets() -> None:
     runs = filled((2, 3), (6, 8))
     assert runs.run_at(7) == (6, 8)
     assert runs.run_at(5) is None
@@ -73,7 +73,7 @@ def test_packing_loses_nothing() -> None:
         assert len(runs.packed()) == 16 * runs.runs
 
 
-def test_it_is_what_a_set_would_be() -> None:
+def test_interval_set_equals_a_set() -> None:
     for seed in range(30):
         rng = random.Random(seed)
         runs, plain = IntervalSet(), set[int]()

@@ -59,7 +59,7 @@ class Keeping:
         return refused.value.code
 
 
-def test_what_was_written_is_read_in_order() -> None:
+def test_written_state_is_read_in_order() -> None:
     kept = Keeping()
     assert kept.read(1) == StoredQueueState(0, None, ())
     kept.write(1, 0, b"S", snapshot=True)
@@ -69,7 +69,7 @@ def test_what_was_written_is_read_in_order() -> None:
     assert kept.read(1, OTHER) == StoredQueueState(0, None, ())
 
 
-def test_a_snapshot_makes_what_came_before_it_worthless() -> None:
+def test_snapshot_replaces_earlier_records() -> None:
     kept = Keeping()
     kept.write(1, 0, b"S", snapshot=True)
     kept.write(1, 1, b"a")
@@ -78,7 +78,7 @@ def test_a_snapshot_makes_what_came_before_it_worthless() -> None:
     assert kept.read(1) == StoredQueueState(2, b"T", (b"b",))
 
 
-def test_a_delta_must_be_the_next_one() -> None:
+def test_delta_must_be_the_next_one() -> None:
     kept = Keeping()
     kept.write(1, 0, b"S", snapshot=True)
     kept.write(1, 1, b"a")
@@ -87,7 +87,7 @@ def test_a_delta_must_be_the_next_one() -> None:
     assert kept.refused(1, 0, snapshot=True) is ErrorCode.FENCED_STATE_EPOCH
 
 
-def test_nothing_is_added_to_what_was_forgotten() -> None:
+def test_deltas_after_a_deletion_are_refused() -> None:
     kept = Keeping()
     kept.write(1, 0, b"S", snapshot=True)
     kept.take(kept.shard.forget(KEY, "t", 0))
@@ -96,7 +96,7 @@ def test_nothing_is_added_to_what_was_forgotten() -> None:
     assert kept.take(kept.shard.forget(KEY, "t", 0)) is None
 
 
-def test_what_compaction_left_of_a_forgotten_queue_means_nothing() -> None:
+def test_compacted_rest_of_a_deleted_queue_is_ignored() -> None:
     kept = Keeping()
     kept.write(1, 0, b"S", snapshot=True)
     kept.write(1, 1, b"a")
@@ -110,7 +110,7 @@ def test_what_compaction_left_of_a_forgotten_queue_means_nothing() -> None:
     later.write(1, 0, b"S", snapshot=True)
 
 
-def test_who_reads_with_a_newer_epoch_shuts_out_the_older_leader() -> None:
+def test_read_with_a_newer_epoch_fences_the_older_leader() -> None:
     kept = Keeping()
     kept.write(1, 0, b"S", snapshot=True)
     kept.read(2)
@@ -123,7 +123,7 @@ def test_who_reads_with_a_newer_epoch_shuts_out_the_older_leader() -> None:
         kept.read(2)
 
 
-def test_after_so_many_deltas_a_snapshot_is_due() -> None:
+def test_snapshot_is_required_after_a_number_of_deltas() -> None:
     shard = StateShard()
 
     def write(number: int, is_snapshot: bool) -> None:
@@ -140,7 +140,7 @@ def test_after_so_many_deltas_a_snapshot_is_due() -> None:
     write(SLOTS + 1, False)
 
 
-def test_it_has_no_time_and_forgets_no_caller() -> None:
+def test_state_shard_has_no_deadline() -> None:
     shard = StateShard()
     shard.loaded(0)
     shard.dropped("t")

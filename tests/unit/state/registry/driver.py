@@ -23,7 +23,7 @@ TWO = (
 )
 OTHER = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 KNOWN_BEFORE = ("SCHEMA", "CONFIG", "MODE", "ID")
-"""Kinds of records that such nodes read; they pass over others."""
+"""Kinds of records that such nodes read; they skip others."""
 
 
 class Driver:

@@ -122,7 +122,7 @@ PAIRS: list[Row] = [
     ("patterns: a property that they do not cover is added",
      {**closed(a=S), "patternProperties": {"^x": S}},
      {**closed(a=S, b=S), "patternProperties": {"^x": S}}, True, False),
-    # What is required.
+    # Required properties.
     ("a property becomes required",
      closed(a=S), {**closed(a=S), "required": ["a"]}, False, True),
     ("a property with a default becomes required",

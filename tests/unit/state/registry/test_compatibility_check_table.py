@@ -45,7 +45,7 @@ def fits(level: Level, kind: str, new: str, *before: str) -> bool:
     return not judge(plan).messages
 
 
-def test_there_are_pairs_enough() -> None:
+def test_table_has_enough_unique_rows() -> None:
     assert len(ROWS) >= 150
     assert len({(kind, what) for kind, what, *_ in ROWS}) == len(ROWS)
 
@@ -55,7 +55,7 @@ def test_there_are_pairs_enough() -> None:
     ROWS,
     ids=[f"{row[0]}: {row[1]}" for row in ROWS],
 )
-def test_a_pair_fits_as_the_table_says(
+def test_pair_fits_as_the_table_says(
     kind: str, what: str, old: str, new: str, backward: bool, forward: bool
 ) -> None:
     wanted = {

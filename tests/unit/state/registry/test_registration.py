@@ -4,7 +4,7 @@ from penstock.state.registry.records import KeptConfig
 from penstock.state.registry.registration import described, merged_metadata, merged_rules
 
 
-def test_of_one_name_that_above_counts() -> None:
+def test_upper_metadata_overrides_lower() -> None:
     below = {
         "tags": {"f": ["PII"], "g": ["A"]},
         "properties": {"a": "1"},
@@ -21,7 +21,7 @@ def test_of_one_name_that_above_counts() -> None:
     assert merged_metadata({"properties": ["odd"]}, {}) == {}
 
 
-def test_rules_are_told_apart_by_their_names() -> None:
+def test_rules_are_merged_by_name() -> None:
     below = {"domainRules": [{"name": "a", "expr": "1"}, {"name": "b"}], "migrationRules": []}
     above = {"domainRules": [{"name": "a", "expr": "2"}, {"name": "c"}]}
     assert merged_rules(below, above) == {

@@ -15,7 +15,7 @@ def refused(driver: Driver, call: requests.RegistryCall) -> RegistryErrorCode:
     return caught.value.number
 
 
-def test_an_id_is_given_to_a_schema_and_not_to_its_place() -> None:
+def test_id_is_given_to_a_schema_and_not_to_its_place() -> None:
     driver = Driver()
     assert driver.register("a") == 1
     assert driver.register("a", TWO) == 2
@@ -26,7 +26,7 @@ def test_an_id_is_given_to_a_schema_and_not_to_its_place() -> None:
     ]
 
 
-def test_an_id_is_not_given_again_even_after_its_schema_is_gone_and_forgotten() -> None:
+def test_id_is_not_given_again_even_after_its_schema_is_gone_and_forgotten() -> None:
     driver = Driver()
     driver.register("a")
     driver.register("b", TWO)
@@ -37,7 +37,7 @@ def test_an_id_is_not_given_again_even_after_its_schema_is_gone_and_forgotten() 
     assert driver.register("b", OTHER) == 3
 
 
-def test_an_id_whose_version_an_import_replaced_is_not_given_again_after_a_restart() -> None:
+def test_id_whose_version_an_import_replaced_is_not_given_again_after_a_restart() -> None:
     driver = Driver()
     driver.ask(requests.PutMode("IMPORT"))
     driver.ask(requests.Register("a", ONE, "AVRO", id=7, version=1))
@@ -48,7 +48,7 @@ def test_an_id_whose_version_an_import_replaced_is_not_given_again_after_a_resta
     assert driver.register("b", OTHER) == 8
 
 
-def test_before_an_import_what_was_deleted_goes_for_good() -> None:
+def test_import_mode_removes_soft_deleted_schemas() -> None:
     driver = Driver()
     driver.register("inner")
     driver.register("outer", '{"type":"array","items":"R"}', ("R", "inner", 1))
@@ -66,7 +66,7 @@ def test_before_an_import_what_was_deleted_goes_for_good() -> None:
     assert driver.register("other", OTHER) == 3
 
 
-def test_an_import_may_have_what_is_there_and_no_other_schema_of_its_id() -> None:
+def test_import_accepts_existing_ids_with_the_same_schema_only() -> None:
     driver = Driver()
     driver.register("a")
     driver.ask(requests.PutMode("IMPORT", force=True))
@@ -93,20 +93,20 @@ def test_normalized_references_have_one_order() -> None:
         assert len(found) == ids
 
 
-def test_a_deleted_version_keeps_its_number_until_it_is_gone_for_good() -> None:
+def test_deleted_version_keeps_its_number_until_it_is_gone_for_good() -> None:
     driver = Driver()
     driver.register("a")
     driver.register("a", TWO)
     driver.ask(requests.DeleteVersion("a", 2))
     assert driver.ask(requests.Register("a", TWO, "AVRO"))["version"] == 3
-    # The deleted version of the same schema made room.
+    # The deleted version of the same schema no longer counts.
     assert driver.ask(requests.ListVersions(subject="a", deleted=True)) == [1, 3]
     driver.ask(requests.DeleteSubject("a"))
     driver.ask(requests.DeleteSubject("a", permanent=True))
     assert driver.ask(requests.Register("a", TWO, "AVRO"))["version"] == 1
 
 
-def test_a_plan_from_before_a_change_does_not_count() -> None:
+def test_plan_from_before_a_change_does_not_count() -> None:
     driver = Driver()
     call = requests.Register("a", ONE, "AVRO")
     plan = driver.shard.plan(call)
@@ -127,7 +127,7 @@ def test_deleted_versions_are_not_compared_with() -> None:
     assert driver.register("a", OTHER) == 2
 
 
-def test_references_hold_what_they_refer_to() -> None:
+def test_referenced_schema_cannot_be_deleted() -> None:
     driver = Driver()
     driver.register("inner")
     driver.register("outer", '{"type":"array","items":"R"}', ("R", "inner", 1))
@@ -143,7 +143,7 @@ def test_references_hold_what_they_refer_to() -> None:
     assert driver.ask(requests.DeleteSubject("inner", True)) == [1]
 
 
-def test_a_reference_to_the_latest_is_kept_as_a_number() -> None:
+def test_reference_to_the_latest_is_kept_as_a_number() -> None:
     driver = Driver()
     driver.register("inner")
     driver.register("outer", '{"type":"array","items":"R"}', ("R", "inner", -1))
@@ -174,7 +174,7 @@ def test_references_go_only_so_deep_and_so_wide() -> None:
     assert refused(driver, wide) is RegistryErrorCode.INVALID_SCHEMA
 
 
-def test_a_full_registry_says_so() -> None:
+def test_full_registry_refuses_registrations() -> None:
     driver = Driver()
     driver.register("a")
     driver.state.count = limits.SCHEMAS_MAX
@@ -182,7 +182,7 @@ def test_a_full_registry_says_so() -> None:
     assert driver.register("a") == 1
 
 
-def test_a_group_keeps_major_versions_apart() -> None:
+def test_group_keeps_major_versions_apart() -> None:
     driver = Driver()
     driver.ask(requests.PutConfig("a", group="major"))
 
@@ -196,7 +196,7 @@ def test_a_group_keeps_major_versions_apart() -> None:
     assert driver.ask(of_major("1", TWO))["version"] == 3
 
 
-def test_an_alias_leads_to_another_subject() -> None:
+def test_alias_leads_to_another_subject() -> None:
     driver = Driver()
     driver.register("real")
     driver.ask(requests.PutConfig("alias", alias="real"))

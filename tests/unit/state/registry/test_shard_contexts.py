@@ -48,7 +48,7 @@ def test_each_context_numbers_its_schemas() -> None:
     assert contents(driver.replayed()) == contents(driver.state)
 
 
-def test_a_guid_has_an_id_in_each_context() -> None:
+def test_guid_has_an_id_in_each_context() -> None:
     driver = Driver()
     driver.register("other", OTHER)
     driver.register("s", ONE)
@@ -63,7 +63,7 @@ def test_a_guid_has_an_id_in_each_context() -> None:
     assert driver.ask(requests.GetByGuid(guid))["schema"] == ONE
 
 
-def test_an_id_is_looked_for_where_its_subject_is() -> None:
+def test_id_is_looked_for_where_its_subject_is() -> None:
     driver = Driver()
     driver.register("s", ONE)
     driver.register(":.a:t", TWO)
@@ -85,7 +85,7 @@ def test_an_id_is_looked_for_where_its_subject_is() -> None:
     assert driver.ask(requests.ListPlaces(id=1, found_by="t2")) == [":.b:t", ":.b:t2"]
 
 
-def test_a_version_is_found_in_another_context_when_the_default_one_has_no_such() -> None:
+def test_version_is_found_in_another_context_when_the_default_one_has_no_such() -> None:
     driver = Driver()
     driver.register(":.a:t", TWO)
     assert driver.ask(requests.GetVersion("t", 1, anywhere=True))["subject"] == ":.a:t"
@@ -149,7 +149,7 @@ def test_references_stay_in_their_context() -> None:
 
 
 @pytest.mark.parametrize("subject", ["outer", ":.a:outer"])
-def test_a_form_is_made_of_the_references_of_its_own_context(subject: str) -> None:
+def test_form_is_made_of_the_references_of_its_own_context(subject: str) -> None:
     driver = Driver()
     for context, inner in (("", ONE), (":.a:", OTHER)):
         driver.register(f"{context}inner", inner)
@@ -193,7 +193,7 @@ def test_settings_are_a_subjects_or_its_contexts_or_everybodys() -> None:
     assert contents(driver.replayed()) == contents(state)
 
 
-def test_an_alias_is_of_its_own_context() -> None:
+def test_alias_is_of_its_own_context() -> None:
     driver = Driver()
     driver.register("real", OTHER)
     driver.register(":.a:real", ONE)
@@ -201,7 +201,7 @@ def test_an_alias_is_of_its_own_context() -> None:
     assert driver.ask(requests.GetVersion(":.a:other", 1))["schema"] == ONE
 
 
-def test_an_import_clears_its_own_context() -> None:
+def test_import_clears_its_own_context() -> None:
     driver = Driver()
     driver.register("s", ONE)
     driver.register(":.a:s", ONE)
@@ -216,7 +216,7 @@ def test_an_import_clears_its_own_context() -> None:
     )
 
 
-def test_an_empty_context_is_deleted_and_takes_its_numbers_with_it() -> None:
+def test_empty_context_is_deleted_and_takes_its_numbers_with_it() -> None:
     driver = Driver()
     driver.register("s", ONE)
     driver.register(":.a:s", ONE)
@@ -240,7 +240,7 @@ def test_an_empty_context_is_deleted_and_takes_its_numbers_with_it() -> None:
     assert driver.register(":.a:t", OTHER) == 1
 
 
-def test_there_may_be_so_many_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_contexts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONTEXTS_MAX", 2)
     driver = Driver()
     driver.register(":.a:s")
@@ -274,7 +274,7 @@ def test_records_of_a_topic_have_schemas_of_the_default_context() -> None:
     assert driver.ask(asked)["ids"] == [2]
 
 
-def test_a_node_that_knows_no_contexts_sees_only_the_default_one() -> None:
+def test_node_that_knows_no_contexts_sees_only_the_default_one() -> None:
     driver, plain = Driver(), Driver()
     for one in (driver, plain):
         one.register("s", ONE)
@@ -293,7 +293,7 @@ def written_before() -> list[Record]:
     return [(key.encode(), value.encode() if value is not None else None) for key, value in rows]
 
 
-def test_a_topic_of_the_version_before_is_read_and_would_be_written_the_same() -> None:
+def test_topic_of_the_version_before_is_read_and_would_be_written_the_same() -> None:
     driver = Driver()
     driver.register("a", ONE)
     driver.register("a", TWO)

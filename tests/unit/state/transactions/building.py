@@ -47,7 +47,7 @@ class Host:
         self.committed = 0
         self.replies: dict[Any, Any] = {}
         self.markers: list[WriteMarkers] = []
-        """Those that may be written."""
+        """Markers that may be written."""
         self.waiting: deque[Waiting] = deque()
         self.next_id = 1000
         self.has_ids = True

@@ -58,7 +58,7 @@ TOPICS = [
 ]
 
 
-def test_an_old_request_is_one_transaction() -> None:
+def test_old_request_is_one_transaction() -> None:
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="t",
         v3_and_below_producer_id=7,
@@ -76,7 +76,7 @@ def test_an_old_request_is_one_transaction() -> None:
     assert codes == [E.PRODUCER_FENCED] * 3
 
 
-def test_a_batch_keeps_its_transactions_apart() -> None:
+def test_batch_keeps_its_transactions_apart() -> None:
     batch = [add(ProducerEpoch(1, 0), [("x", 0), ("x", 1)], name) for name in ("a", "b")]
     request = AddPartitionsToTxnRequest(transactions=batch)
     assert list(transactions_of(request, 4)) == batch

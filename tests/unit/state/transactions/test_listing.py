@@ -49,7 +49,7 @@ def test_every_filter_must_fit(filters: dict[str, Any], found: list[str]) -> Non
     assert [row.transactional_id for row in rows] == found
 
 
-def test_a_pattern_must_match() -> None:
+def test_pattern_must_match() -> None:
     matches = re.compile("pay-.*").fullmatch
     rows = run_to_end(
         list_rows(TXNS.items(), ListTransactionsRequest(), NOW_MS, lambda name: bool(matches(name)))
@@ -64,7 +64,7 @@ def test_states_that_do_not_exist_are_named_once() -> None:
     assert unknown_states(request) == ["Huh", "ongoing"]
 
 
-def test_a_description_has_every_partition() -> None:
+def test_description_has_every_partition() -> None:
     row = describe_row(TXNS, "pay-1")
     assert row.error_code == ErrorCode.NONE
     assert (row.producer_id, row.producer_epoch) == (1, 3)
@@ -72,6 +72,6 @@ def test_a_description_has_every_partition() -> None:
     assert [(t.topic, list(t.partitions)) for t in row.topics] == [("x", [0, 2]), ("y", [1])]
 
 
-def test_an_id_that_is_not_there_gets_kafkas_code() -> None:
+def test_id_that_is_not_there_gets_kafkas_code() -> None:
     assert describe_row(TXNS, "no").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert describe_row(TXNS, "").error_code == ErrorCode.INVALID_REQUEST

@@ -82,7 +82,7 @@ def test_bad_input_gets_kafkas_code_and_changes_nothing(
     assert host.shard.durable_state() == before
 
 
-def test_a_request_without_records_is_answered_behind_earlier_ones() -> None:
+def test_request_without_records_is_answered_behind_earlier_ones() -> None:
     host = Host(commits=False)
     first = host.call("InitProducerId", init(), 5)
     assert not host.replies
@@ -109,7 +109,7 @@ def test_verify_only_answers_for_each_partition_and_enters_none() -> None:
     assert row.partition_error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_groups_offsets_enter_with_their_partition() -> None:
+def test_groups_offsets_enter_with_their_partition() -> None:
     host = Host()
     producer = producer_of(host)
     host.ask("AddOffsetsToTxn", add_offsets(producer), 4)
@@ -129,7 +129,7 @@ def test_markers_wait_for_the_commit_of_the_outcome() -> None:
     assert host.replies[token].producer_epoch == producer.epoch + 1
 
 
-def test_a_lost_outcome_leaves_the_transaction_open() -> None:
+def test_lost_outcome_leaves_the_transaction_open() -> None:
     host = Host()
     producer = open_txn(host, P0)
     host.commits = False
@@ -153,7 +153,7 @@ def test_pending_markers_are_those_not_reported() -> None:
     assert host.shard.marker_written(write, [P0], NOW_MS) == NOTHING
 
 
-def test_a_report_for_a_forgotten_id_is_ignored() -> None:
+def test_report_for_a_forgotten_id_is_ignored() -> None:
     host = Host()
     producer = open_txn(host, P0)
     host.ask("EndTxn", end(producer, committed=False), 5)
@@ -163,7 +163,7 @@ def test_a_report_for_a_forgotten_id_is_ignored() -> None:
     assert host.shard.marker_written(write._replace(number=9), [P0], NOW_MS) == NOTHING
 
 
-def test_the_deadline_is_that_of_the_first_open_transaction() -> None:
+def test_deadline_is_that_of_the_first_open_transaction() -> None:
     host = Host()
     hour = NOW_MS + 3_600_000
     assert host.shard.deadline() == hour
@@ -177,7 +177,7 @@ def test_the_deadline_is_that_of_the_first_open_transaction() -> None:
     assert host.shard.deadline() == hour
 
 
-def test_a_timeout_without_producer_ids_in_stock_is_tried_again() -> None:
+def test_timeout_without_producer_ids_in_stock_is_tried_again() -> None:
     host = Host()
     producer = ProducerEpoch(7, EPOCH_MAX - 1)
     record = TxnRecord(TxnState.EMPTY, producer.id, producer.epoch, 500, NOW_MS)
@@ -204,7 +204,7 @@ def test_open_transactions_do_not_expire() -> None:
     assert host.replayed() == host.shard.durable_state()
 
 
-def test_a_tick_ends_so_many_and_the_next_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tick_ends_so_many_and_the_next_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_module, "TICK_MAX", 2)
     host = Host()
     for at in range(5):
@@ -240,7 +240,7 @@ def test_records_of_unknown_kinds_are_skipped_when_loading() -> None:
     assert host.shard.durable_state() == {}
 
 
-def test_a_dropped_caller_changes_nothing() -> None:
+def test_dropped_caller_changes_nothing() -> None:
     host = Host()
     open_txn(host, P0)
     before = host.shard.durable_state()

@@ -3,7 +3,7 @@
 from penstock.state.transactions.shard import Timeouts
 
 
-def test_what_is_due_comes_earliest_first_and_stays_until_moved() -> None:
+def test_due_timeouts_come_earliest_first_until_moved() -> None:
     timeouts = Timeouts()
     for name, at_ms in (("late", 30), ("b", 10), ("a", 10), ("mid", 20)):
         timeouts.set(name, at_ms)
@@ -17,7 +17,7 @@ def test_what_is_due_comes_earliest_first_and_stays_until_moved() -> None:
     assert timeouts.floor_ms == 30
 
 
-def test_the_floor_is_found_again_when_it_was_too_early() -> None:
+def test_floor_is_found_again_when_it_was_too_early() -> None:
     timeouts = Timeouts()
     timeouts.set("a", 10)
     timeouts.set("a", 50)

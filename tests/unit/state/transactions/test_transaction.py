@@ -198,13 +198,13 @@ def test_init_producer_id(
         assert record.timeout_ms == 2_000
 
 
-def test_a_first_init_starts_at_epoch_zero() -> None:
+def test_first_init_starts_at_epoch_zero() -> None:
     record = begin(7, 1_000, NOW_MS)
     assert record.producer == ProducerEpoch(7, 0)
     assert record.previous == NO_PRODUCER
 
 
-def test_only_apply_changes_the_state() -> None:
+def test_state_changes_only_by_apply() -> None:
     machine = txn(S.ONGOING)
     before = machine.record
     machine.end(ME, True, TRANSACTIONS_V2, NOW_MS, take_id)
@@ -214,7 +214,7 @@ def test_only_apply_changes_the_state() -> None:
     assert list(machine.partitions) == [P0]
 
 
-def test_a_transaction_keeps_its_start_and_its_number() -> None:
+def test_transaction_keeps_its_start_and_its_number() -> None:
     machine = txn(S.COMPLETE_COMMIT)
     first = machine.add(ME, [("u", 1)], NOW_MS + 10)
     assert first is not None
@@ -238,7 +238,7 @@ def test_markers_of_v2_carry_the_bumped_epoch_and_of_v1_the_same() -> None:
     assert (v0.producer, v0.previous, v0.version) == (ME, BEFORE, 0)
 
 
-def test_a_transaction_without_partitions_completes_at_once() -> None:
+def test_transaction_without_partitions_completes_at_once() -> None:
     machine = txn(S.ONGOING, partitions=())
     record = machine.end(ME, True, TRANSACTIONS_V2, NOW_MS, take_id)
     assert record is not None
@@ -247,7 +247,7 @@ def test_a_transaction_without_partitions_completes_at_once() -> None:
     assert fenced.state is S.COMPLETE_ABORT
 
 
-def test_a_v1_end_is_no_repetition_for_a_v2_client() -> None:
+def test_v1_end_is_not_a_repetition_for_a_v2_client() -> None:
     """The epoch before is only a v2 producer's if its last transaction ended under v2."""
     machine = txn(S.COMPLETE_COMMIT, TRANSACTIONS_V0)
     assert code_of(machine.end, BEFORE, True, TRANSACTIONS_V2, NOW_MS, take_id) is FENCED
@@ -265,7 +265,7 @@ def test_used_up_epochs_bring_a_new_producer_id_with_the_end_of_a_transaction() 
     assert prepared.producer == ProducerEpoch(1, EPOCH_MAX)
     assert prepared.successor == ProducerEpoch(77, 0)
     machine.apply(prepared)
-    # Whoever claims the epoch of the markers, or the next id too early, waits or is refused.
+    # A request that claims the epoch of the markers, or the next id too early, waits or is refused.
     for who in (ProducerEpoch(77, 0), ProducerEpoch(1, EPOCH_MAX)):
         assert code_of(machine.add, who, [P0], NOW_MS) is CONCURRENT
         assert code_of(machine.end, who, False, TRANSACTIONS_V2, NOW_MS, take_id) is CONCURRENT
@@ -294,7 +294,7 @@ def test_used_up_epochs_bring_a_new_producer_id_with_a_timeout() -> None:
     assert machine.end(LAST, False, TRANSACTIONS_V2, NOW_MS, take_id) is None
 
 
-def test_without_a_producer_id_in_stock_nothing_is_decided() -> None:
+def test_end_without_a_producer_id_in_stock_decides_nothing() -> None:
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     machine = txn(S.ONGOING, producer_epoch=LAST.epoch)
     assert code_of(machine.end, LAST, True, TRANSACTIONS_V2, NOW_MS, no_id) is code
@@ -304,7 +304,7 @@ def test_without_a_producer_id_in_stock_nothing_is_decided() -> None:
 # Time.
 
 
-def test_only_open_transactions_time_out_and_only_idle_ids_expire() -> None:
+def test_open_transactions_time_out_and_idle_ids_expire() -> None:
     for state in TxnState:
         machine = txn(state)
         is_open = state is S.ONGOING
@@ -314,7 +314,7 @@ def test_only_open_transactions_time_out_and_only_idle_ids_expire() -> None:
         assert not machine.is_expired(NOW_MS + 9, 10)
 
 
-def test_a_clock_that_goes_back_does_not_move_a_transaction_back() -> None:
+def test_clock_that_goes_back_does_not_move_a_transaction_back() -> None:
     record = txn(S.EMPTY).add(ME, [P0], NOW_MS - 500)
     assert record is not None
     assert (record.start_ms, record.updated_ms) == (NOW_MS, NOW_MS)

@@ -79,7 +79,7 @@ class PartitionLog:
         self.offset = 0
 
     def append(self, write: Write) -> None:
-        # Before KIP-890 the epoch does not tell a late write; the partition's guard does.
+        # Before KIP-890 the epoch does not reveal a late write; the partition's guard does.
         if not write.is_v2 and write.guard != self.markers:
             raise Refused(ErrorCode.INVALID_TXN_STATE)
         header = _header(write.producer, TRANSACTIONAL)
@@ -131,13 +131,13 @@ class World:
         self.writes: list[Write] = []
         self.reports: list[WriteMarkers] = []
         self.outcomes: dict[tuple[str, int], bool] = {}
-        """What the markers of each transaction said."""
+        """Outcome in the markers of each transaction."""
         self.promised: dict[ProducerEpoch, bool] = {}
-        """What a v2 producer was told of its transaction."""
+        """Outcome that a v2 producer was told of its transaction."""
         self.given: set[ProducerEpoch] = set()
         """Identities handed out by InitProducerId to producers that named none."""
         self.seen: Counter[str] = Counter()
-        """What happened, to see that the faults and the good cases do."""
+        """Events, to see that the faults and the good cases happen."""
         for name in NAMES:
             record = TxnRecord(TxnState.EMPTY, self.host.take_id(), epoch, TIMEOUT_MS, NOW_MS)
             key, value = encode_record(name, record)
@@ -338,7 +338,7 @@ class World:
             assert log.producers.first_open_offset == -1
         self.check()
 
-    # What must always hold.
+    # Invariants.
 
     def check(self) -> None:
         assert self.host.replayed() == self.host.shard.durable_state(), "a replay differs"

@@ -49,7 +49,7 @@ def deny_cluster(node: Node, operation: Operation) -> None:
 
 @pytest.mark.parametrize("version", range(3))
 @run_with(on_node)
-async def test_the_cluster_is_described(node: Node, *, version: int) -> None:
+async def test_describe_cluster_returns_the_brokers(node: Node, *, version: int) -> None:
     asked = DescribeClusterRequest(include_cluster_authorized_operations=False)
     answer = await node.ask(describe_cluster, version, asked)
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (
@@ -68,7 +68,7 @@ async def test_the_cluster_is_described(node: Node, *, version: int) -> None:
 
 
 @run_with(on_node)
-async def test_rights_on_the_cluster_are_shown_to_those_who_ask(node: Node) -> None:
+async def test_describe_cluster_returns_authorized_operations_on_request(node: Node) -> None:
     asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
     deny_cluster(node, Operation.CREATE)
     rights = (await node.ask(describe_cluster, 0, asked)).cluster_authorized_operations
@@ -84,7 +84,7 @@ async def test_rights_on_the_cluster_are_shown_to_those_who_ask(node: Node) -> N
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
 @run_with(on_node)
-async def test_only_brokers_can_be_asked_for(
+async def test_describe_cluster_accepts_brokers_only(
     node: Node, *, endpoint_type: int, code: ErrorCode
 ) -> None:
     asked = DescribeClusterRequest(
@@ -97,7 +97,7 @@ async def test_only_brokers_can_be_asked_for(
 
 @pytest.mark.parametrize("version", range(1, 6))
 @run_with(on_node)
-async def test_the_log_directory_shows_sizes(node: Node, *, version: int) -> None:
+async def test_log_directory_reports_sizes(node: Node, *, version: int) -> None:
     await make(node, "t", 2)
     await node.produce("t", 3)
     answer = await node.ask(describe_log_dirs, version, DescribeLogDirsRequest(topics=None))
@@ -114,7 +114,7 @@ async def test_the_log_directory_shows_sizes(node: Node, *, version: int) -> Non
 
 
 @run_with(on_node)
-async def test_only_the_partitions_asked_for_are_shown(node: Node) -> None:
+async def test_log_directory_lists_only_the_requested_partitions(node: Node) -> None:
     await make(node, "t", 2)
     rows = [
         DescribableLogDirTopic(topic="t", partitions=[1, 1, 9]),
@@ -128,7 +128,7 @@ async def test_only_the_partitions_asked_for_are_shown(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_log_directories_need_the_right(node: Node) -> None:
+async def test_describe_log_dirs_requires_the_permission(node: Node) -> None:
     deny_cluster(node, Operation.DESCRIBE)
     answer = await node.ask(describe_log_dirs, 4, DescribeLogDirsRequest(topics=None))
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -141,14 +141,14 @@ class BrokenDisk:
 
 
 @run_with(on_node)
-async def test_a_disk_that_fails_is_an_error_of_its_directory(node: Node) -> None:
+async def test_failing_disk_is_an_error_of_its_directory(node: Node) -> None:
     node.ctx.admin.directory = DataDirectory(BrokenDisk(), "data")  # type: ignore[arg-type]
     answer = await node.ask(describe_log_dirs, 4, DescribeLogDirsRequest(topics=None))
     assert answer.results[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @run_with(on_node)
-async def test_a_replica_can_only_stay_where_it_is(node: Node) -> None:
+async def test_replica_can_only_be_moved_to_its_own_directory(node: Node) -> None:
     await make(node, "t", 1)
 
     async def move(path: str, index: int) -> int:
@@ -167,7 +167,7 @@ async def test_a_replica_can_only_stay_where_it_is(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_broker_that_is_up_cannot_be_unregistered(node: Node) -> None:
+async def test_live_broker_cannot_be_unregistered(node: Node) -> None:
     for broker_id, code in [
         (1, ErrorCode.INVALID_REQUEST),
         (9, ErrorCode.BROKER_ID_NOT_REGISTERED),
@@ -181,7 +181,7 @@ async def test_a_broker_that_is_up_cannot_be_unregistered(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_nobody_waits_for_a_broker_that_will_not_return(node: Node) -> None:
+async def test_unregistered_broker_is_no_longer_waited_for(node: Node) -> None:
     gone = TopicId(bytes([9]) * 16)
     await node.put(store_keys.deleted_key(gone), DeletedRecord("old", 1, (1, 9), (1,)))
     answer = await node.ask(unregister_broker, 0, UnregisterBrokerRequest(broker_id=9))
@@ -199,7 +199,7 @@ async def test_nobody_waits_for_a_broker_that_will_not_return(node: Node) -> Non
 
 @pytest.mark.parametrize("version", range(3))
 @run_with(on_node)
-async def test_features_stay_as_they_are(node: Node, *, version: int) -> None:
+async def test_features_cannot_be_changed(node: Node, *, version: int) -> None:
     def asked_for(**levels: int) -> UpdateFeaturesRequest:
         return UpdateFeaturesRequest(
             feature_updates=[

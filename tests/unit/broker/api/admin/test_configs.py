@@ -75,7 +75,7 @@ def code_and_message(answer: object) -> tuple[int, str | None]:
 
 @pytest.mark.parametrize("version", range(1, 5))
 @run_with(on_node, configs={"log.retention.hours": "3"})
-async def test_a_topics_configs_say_where_they_come_from(node: Node, *, version: int) -> None:
+async def test_topic_configs_report_their_source(node: Node, *, version: int) -> None:
     await make(node, "t", retention_ms="5000")
     rows = await described(node, TOPIC, "t", version)
     own = rows["retention.ms"]
@@ -93,7 +93,7 @@ async def test_a_topics_configs_say_where_they_come_from(node: Node, *, version:
 
 
 @run_with(on_node, configs={"log.retention.hours": "3"})
-async def test_a_value_of_the_broker_is_a_static_value_of_the_topic(node: Node) -> None:
+async def test_broker_value_is_a_static_value_of_the_topic(node: Node) -> None:
     await make(node, "t")
     row = (await described(node, TOPIC, "t"))["retention.ms"]
     assert (row.value, row.config_source) == ("10800000", ConfigSource.STATIC_BROKER_CONFIG)
@@ -107,7 +107,7 @@ async def test_a_value_of_the_broker_is_a_static_value_of_the_topic(node: Node) 
     ],
 )
 @run_with(on_node)
-async def test_only_what_is_asked_for_is_shown(
+async def test_describe_configs_returns_only_the_requested_names(
     node: Node, *, keys: list[str], names: list[str]
 ) -> None:
     await make(node, "t")
@@ -116,14 +116,14 @@ async def test_only_what_is_asked_for_is_shown(
 
 
 @run_with(on_node)
-async def test_an_empty_list_of_names_asks_for_everything(node: Node) -> None:
+async def test_describe_configs_with_an_empty_name_list_returns_everything(node: Node) -> None:
     await make(node, "t")
     answer = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t", [])))
     assert len(answer.results[0].configs) > 30
 
 
 @run_with(on_node)
-async def test_synonyms_and_documentation_are_shown_to_those_who_ask(node: Node) -> None:
+async def test_synonyms_and_documentation_are_returned_on_request(node: Node) -> None:
     await make(node, "t")
     quiet = await node.ask(describe_configs, 4, asking(resource(TOPIC, "t"), synonyms=False))
     assert all(not row.synonyms for row in quiet.results[0].configs)
@@ -133,7 +133,7 @@ async def test_synonyms_and_documentation_are_shown_to_those_who_ask(node: Node)
 
 
 @run_with(on_node, configs={"ssl.key.password": "hunter2", "num.partitions": "6"})
-async def test_a_brokers_configs_hide_secrets_and_show_what_is_fixed(node: Node) -> None:
+async def test_broker_configs_hide_secrets_and_mark_read_only_ones(node: Node) -> None:
     rows = await described(node, BROKER, "1")
     secret = rows["ssl.key.password"]
     assert (secret.value, secret.is_sensitive) == (None, True)
@@ -146,7 +146,7 @@ async def test_a_brokers_configs_hide_secrets_and_show_what_is_fixed(node: Node)
 
 
 @run_with(on_node)
-async def test_the_cluster_shows_only_what_was_set_for_it(node: Node) -> None:
+async def test_cluster_resource_lists_only_its_own_values(node: Node) -> None:
     assert await described(node, BROKER, "") == {}
     await alter(node, BROKER, "", [("message.max.bytes", Op.SET, "777")])
     rows = await described(node, BROKER, "")
@@ -155,7 +155,7 @@ async def test_the_cluster_shows_only_what_was_set_for_it(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_groups_configs_have_the_brokers_defaults(node: Node) -> None:
+async def test_group_configs_default_to_broker_configs(node: Node) -> None:
     await alter(node, GROUP, "g", [("share.auto.offset.reset", Op.SET, "earliest")])
     rows = await described(node, GROUP, "g")
     assert rows["share.auto.offset.reset"].value == "earliest"
@@ -179,7 +179,7 @@ async def test_a_groups_configs_have_the_brokers_defaults(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_what_cannot_be_described_or_altered_is_a_row(
+async def test_invalid_resource_is_refused_in_its_row(
     node: Node, *, kind: int, name: str, code: ErrorCode, words: str
 ) -> None:
     answer = await node.ask(describe_configs, 4, asking(resource(kind, name)))
@@ -201,7 +201,7 @@ async def test_what_cannot_be_described_or_altered_is_a_row(
     ],
 )
 @run_with(on_node)
-async def test_configs_need_rights(
+async def test_configs_require_the_permission(
     node: Node, *, kind: int, name: str, type_: ResourceType, code: ErrorCode
 ) -> None:
     await make(node, "t")
@@ -215,7 +215,7 @@ async def test_configs_need_rights(
 
 
 @run_with(on_node)
-async def test_no_request_describes_more_resources_than_the_limit(node: Node) -> None:
+async def test_describe_configs_limits_the_resources_of_a_request(node: Node) -> None:
     many = [resource(GROUP, f"g{i}", ["share.isolation.level"]) for i in range(2001)]
     answer = await node.ask(describe_configs, 4, asking(*many, many[0]))
     codes = [result.error_code for result in answer.results]
@@ -280,7 +280,7 @@ async def replace(
 
 @pytest.mark.parametrize("version", range(2))
 @run_with(on_node)
-async def test_a_topics_config_changes_and_its_log_knows(node: Node, *, version: int) -> None:
+async def test_topic_config_change_reaches_the_log(node: Node, *, version: int) -> None:
     await make(node, "t", segment_ms="9")
     rows: list[tuple[str, int, str | None]] = [
         ("retention.ms", Op.SET, "77"),
@@ -300,14 +300,14 @@ async def test_a_topics_config_changes_and_its_log_knows(node: Node, *, version:
 
 @pytest.mark.parametrize("version", range(3))
 @run_with(on_node)
-async def test_replacing_removes_what_is_not_named(node: Node, *, version: int) -> None:
+async def test_replacement_removes_configs_it_does_not_name(node: Node, *, version: int) -> None:
     await make(node, "t", segment_ms="9")
     await replace(node, TOPIC, "t", {"retention.ms": "77"}, version=version)
     assert node.ctx.image.topics["t"].configs == {"retention.ms": "77"}
 
 
 @run_with(on_node)
-async def test_validating_changes_nothing(node: Node) -> None:
+async def test_validation_only_changes_nothing(node: Node) -> None:
     await make(node, "t")
     await alter(node, TOPIC, "t", [("retention.ms", Op.SET, "7")], validate_only=True)
     await replace(node, TOPIC, "t", {"retention.ms": "7"}, validate_only=True)
@@ -316,7 +316,7 @@ async def test_validating_changes_nothing(node: Node) -> None:
 
 @pytest.mark.parametrize("name", ["", "1"])
 @run_with(on_node)
-async def test_a_brokers_dynamic_config_reaches_every_topic(node: Node, *, name: str) -> None:
+async def test_dynamic_broker_config_reaches_every_topic(node: Node, *, name: str) -> None:
     await make(node, "t")
     await alter(node, BROKER, name, [("message.max.bytes", Op.SET, "5000")])
     partition = node.ctx.partitions.get("t", 0)
@@ -340,7 +340,7 @@ async def test_a_brokers_dynamic_config_reaches_every_topic(node: Node, *, name:
     ],
 )
 @run_with(on_node)
-async def test_a_wrong_alteration_is_refused(
+async def test_invalid_alteration_is_refused(
     node: Node, *, kind: int, name: str, row: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     await make(node, "t")
@@ -350,14 +350,14 @@ async def test_a_wrong_alteration_is_refused(
 
 
 @run_with(on_node)
-async def test_a_typo_is_answered_with_the_right_name(node: Node) -> None:
+async def test_misspelled_config_is_answered_with_the_nearest_name(node: Node) -> None:
     await make(node, "t")
     _, message = await alter(node, TOPIC, "t", [("retention.mss", Op.SET, "1")], check=False)
     assert message == "unknown topic config 'retention.mss', did you mean 'retention.ms'?"
 
 
 @run_with(on_node)
-async def test_a_resource_twice_is_changed_not_once(node: Node) -> None:
+async def test_repeated_resource_is_refused(node: Node) -> None:
     await make(node, "t")
     row = IncrementalAlterConfigsResource(
         resource_type=TOPIC,
@@ -373,7 +373,7 @@ async def test_a_resource_twice_is_changed_not_once(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_config_twice_is_changed_not_once(node: Node) -> None:
+async def test_repeated_config_is_refused(node: Node) -> None:
     await make(node, "t")
     rows = [AlterableConfig(name="retention.ms", value=value) for value in ("7", "8")]
     row = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=rows)
@@ -387,7 +387,7 @@ async def test_a_config_twice_is_changed_not_once(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_there_is_no_topic_that_all_others_follow(node: Node) -> None:
+async def test_alter_configs_of_an_empty_topic_name_is_refused(node: Node) -> None:
     row = AlterConfigsResource(resource_type=TOPIC, resource_name="", configs=[])
     request = AlterConfigsRequest(resources=[row], validate_only=False)
     code, _ = code_and_message(await node.ask(alter_configs, 2, request))
@@ -395,7 +395,7 @@ async def test_there_is_no_topic_that_all_others_follow(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_no_request_alters_more_resources_than_the_limit(node: Node) -> None:
+async def test_alter_configs_limits_the_resources_of_a_request(node: Node) -> None:
     rows = [
         AlterConfigsResource(resource_type=GROUP, resource_name=f"g{i}", configs=[])
         for i in range(2001)
@@ -429,7 +429,7 @@ async def test_resources_with_configs_are_listed(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_unknown_kinds_and_missing_rights_are_errors(node: Node) -> None:
+async def test_unknown_resource_types_and_missing_permissions_are_errors(node: Node) -> None:
     asked = ListConfigResourcesRequest(resource_types=[TOPIC, 99])
     answer = await node.ask(list_config_resources, 1, asked)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -53,7 +53,9 @@ def election(*rows: tuple[str, list[int]], kind: int = PREFERRED) -> ElectLeader
 
 @pytest.mark.parametrize("version", range(3))
 @run_with(on_node)
-async def test_a_partition_with_its_leader_needs_no_election(node: Node, *, version: int) -> None:
+async def test_partition_with_its_preferred_leader_needs_no_election(
+    node: Node, *, version: int
+) -> None:
     await make(node)
     asked = election(("t", [0, 1, 5]), ("gone", [0]))
     answer = await node.ask(elect_leaders, version, asked)
@@ -75,7 +77,7 @@ async def test_a_partition_with_its_leader_needs_no_election(node: Node, *, vers
     ],
 )
 @run_with(on_node)
-async def test_a_partition_whose_leader_is_gone_says_so(
+async def test_partition_without_an_eligible_leader_is_an_error(
     node: Node, *, kind: int, code: ErrorCode
 ) -> None:
     await make(node)
@@ -90,7 +92,7 @@ async def test_a_partition_whose_leader_is_gone_says_so(
 
 
 @run_with(on_node)
-async def test_the_preferred_replica_is_elected(node: Node) -> None:
+async def test_preferred_replica_is_elected(node: Node) -> None:
     await make(node)
     await node.put(store_keys.broker_key(2), BrokerRecord(2, "h", 1))
     await move(node, PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2), leader_epoch=3))
@@ -101,7 +103,7 @@ async def test_the_preferred_replica_is_elected(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_an_unclean_election_is_held_when_asked_for_and_counted(node: Node) -> None:
+async def test_unclean_election_happens_on_request_and_is_counted(node: Node) -> None:
     await make(node)
     await move(node, PartitionRecord(replicas=(9, 1), leader=9, isr=(9,)))
     asked = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None)
@@ -117,7 +119,7 @@ async def test_an_unclean_election_is_held_when_asked_for_and_counted(node: Node
 
 @pytest.mark.parametrize("version", range(3))
 @run_with(on_node)
-async def test_elections_need_the_right(node: Node, *, version: int) -> None:
+async def test_elections_require_the_permission(node: Node, *, version: int) -> None:
     deny_cluster(node, Operation.ALTER)
     answer = await node.ask(elect_leaders, version, election(("t", [0])))
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -127,7 +129,7 @@ async def test_elections_need_the_right(node: Node, *, version: int) -> None:
 
 
 @run_with(on_node)
-async def test_an_unknown_kind_of_election_is_refused(node: Node) -> None:
+async def test_unknown_election_type_is_refused(node: Node) -> None:
     answer = await node.ask(elect_leaders, 2, election(("t", [0]), kind=5))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
@@ -155,7 +157,7 @@ async def reassign(
 
 
 @run_with(on_node)
-async def test_a_replica_can_be_reassigned_to_where_it_is(node: Node) -> None:
+async def test_reassignment_to_the_current_replicas_succeeds(node: Node) -> None:
     await make(node)
     assert await reassign(node, [1]) == ErrorCode.NONE
     assert await reassign(node, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
@@ -171,7 +173,7 @@ def state(node: Node, index: int = 0) -> PartitionRecord:
 
 
 @run_with(on_node)
-async def test_a_move_begins_at_once_and_can_be_cancelled(node: Node) -> None:
+async def test_reassignment_starts_at_once_and_can_be_cancelled(node: Node) -> None:
     await make(node)
     await node.put(store_keys.broker_key(2), BrokerRecord(2, "h", 1))
     assert await reassign(node, [2]) == ErrorCode.NONE
@@ -187,7 +189,7 @@ async def test_a_move_begins_at_once_and_can_be_cancelled(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_replication_factor_changes_only_when_it_may(node: Node) -> None:
+async def test_replication_factor_changes_only_if_allowed(node: Node) -> None:
     await make(node)
     await node.put(store_keys.broker_key(2), BrokerRecord(2, "h", 1))
     code = await reassign(node, [1, 2], keep_factor=True)
@@ -221,7 +223,7 @@ async def test_every_partition_of_a_large_request_is_answered(node: Node) -> Non
 
 @pytest.mark.parametrize("version", range(2))
 @run_with(on_node)
-async def test_reassigning_needs_the_right(node: Node, *, version: int) -> None:
+async def test_reassignment_requires_the_permission(node: Node, *, version: int) -> None:
     deny_cluster(node, Operation.ALTER)
     request = AlterPartitionReassignmentsRequest(topics=[])
     answer = await node.ask(alter_partition_reassignments, version, request)
@@ -229,7 +231,7 @@ async def test_reassigning_needs_the_right(node: Node, *, version: int) -> None:
 
 
 @run_with(on_node)
-async def test_reassignments_under_way_are_listed(node: Node) -> None:
+async def test_ongoing_reassignments_are_listed(node: Node) -> None:
     await make(node)
     await make(node, "u")
     everything = ListPartitionReassignmentsRequest(topics=None)

@@ -1,4 +1,6 @@
-"""What nodes ask each other about schemas: only nodes may, and refusals keep their numbers."""
+"""Schema registry requests between nodes: only nodes may send them, and refusals keep their
+numbers.
+"""
 
 import msgspec
 
@@ -20,7 +22,7 @@ async def asked(node: Node, call: RegistryCall | bytes) -> AskRegistryResponse:
 
 
 @run_with(on_node)
-async def test_a_call_is_answered_where_the_topic_is_led(node: Node) -> None:
+async def test_registry_call_is_answered_by_the_topic_leader(node: Node) -> None:
     early = await asked(node, GetById(1))
     assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     await node.ctx.produce.registry.ask(Register("s", '"int"', "AVRO"))
@@ -32,7 +34,7 @@ async def test_a_call_is_answered_where_the_topic_is_led(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_nonsense_and_strangers_are_refused(node: Node) -> None:
+async def test_malformed_and_unauthorized_registry_calls_are_refused(node: Node) -> None:
     assert (await asked(node, b"?")).error_code == ErrorCode.INVALID_REQUEST
     node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
     denied = await asked(node, GetById(1))

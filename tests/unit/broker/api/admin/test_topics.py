@@ -59,7 +59,7 @@ async def create(node: Node, *topics: CreatableTopic, version: int = 7) -> dict[
 
 @pytest.mark.parametrize("version", range(2, 8))
 @run_with(on_node)
-async def test_a_topic_is_created_and_served(node: Node, *, version: int) -> None:
+async def test_topic_is_created_and_served(node: Node, *, version: int) -> None:
     asked = CreateTopicsRequest(
         topics=[topic("t", 3, retention_ms="5000")], timeout_ms=10_000, validate_only=False
     )
@@ -84,13 +84,13 @@ async def test_a_topic_is_created_and_served(node: Node, *, version: int) -> Non
 
 
 @run_with(on_node, configs={"num.partitions": "4"})
-async def test_minus_one_takes_the_brokers_defaults(node: Node) -> None:
+async def test_minus_one_means_the_broker_defaults(node: Node) -> None:
     assert await create(node, topic("t", -1, -1)) == {"t": ErrorCode.NONE}
     assert len(node.ctx.image.topics["t"].partitions) == 4
 
 
 @run_with(on_node)
-async def test_validating_creates_nothing(node: Node) -> None:
+async def test_validation_only_creates_nothing(node: Node) -> None:
     asked = CreateTopicsRequest(topics=[topic("t"), topic("u", 0)], validate_only=True)
     answer = await node.ask(create_topics, 7, asked)
     assert [row.error_code for row in answer.topics] == [
@@ -120,7 +120,7 @@ async def test_validating_creates_nothing(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_a_wrong_topic_is_its_own_row_and_the_others_are_made(
+async def test_invalid_topic_is_refused_in_its_row_and_the_rest_created(
     node: Node, *, row: CreatableTopic, code: ErrorCode
 ) -> None:
     await create(node, topic("there"), topic("a.b"))
@@ -129,13 +129,13 @@ async def test_a_wrong_topic_is_its_own_row_and_the_others_are_made(
 
 
 @run_with(on_node)
-async def test_a_name_twice_is_made_not_once(node: Node) -> None:
+async def test_repeated_name_is_refused(node: Node) -> None:
     assert await create(node, topic("t"), topic("t", 2)) == {"t": ErrorCode.INVALID_REQUEST}
     assert node.ctx.image.topics == {}
 
 
 @run_with(on_node)
-async def test_names_of_one_request_collide_too(node: Node) -> None:
+async def test_names_of_one_request_that_collide_are_refused(node: Node) -> None:
     assert await create(node, topic("a.b"), topic("a_b")) == {
         "a.b": ErrorCode.NONE,
         "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -143,7 +143,7 @@ async def test_names_of_one_request_collide_too(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_limit_counts_over_all_topics_of_a_request(node: Node) -> None:
+async def test_partition_limit_counts_all_topics_of_a_request(node: Node) -> None:
     asked = CreateTopicsRequest(topics=[topic("a", 1500), topic("b", 501)], validate_only=True)
     answer = await node.ask(create_topics, 7, asked)
     assert [row.error_code for row in answer.topics] == [
@@ -153,7 +153,7 @@ async def test_the_limit_counts_over_all_topics_of_a_request(node: Node) -> None
 
 
 @run_with(on_node)
-async def test_no_request_names_more_topics_than_the_limit(node: Node) -> None:
+async def test_create_topics_limits_the_topics_of_a_request(node: Node) -> None:
     many = [topic(f"t{i}") for i in range(2001)]
     answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=many, validate_only=True))
     codes = [row.error_code for row in answer.topics]
@@ -161,7 +161,7 @@ async def test_no_request_names_more_topics_than_the_limit(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_creating_needs_the_right_on_the_cluster_or_the_topic(node: Node) -> None:
+async def test_creation_requires_the_permission_on_cluster_or_topic(node: Node) -> None:
     node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "no")
     assert await create(node, topic("no"), topic("yes")) == {
@@ -171,7 +171,7 @@ async def test_creating_needs_the_right_on_the_cluster_or_the_topic(node: Node) 
 
 
 @run_with(on_node)
-async def test_configs_are_shown_to_those_who_may_see_them(node: Node) -> None:
+async def test_configs_of_a_created_topic_require_the_permission(node: Node) -> None:
     node.rights.deny(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "t")
     answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=[topic("t")]))
     [row] = answer.topics
@@ -181,7 +181,7 @@ async def test_configs_are_shown_to_those_who_may_see_them(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_node_that_is_slow_to_act_is_reported_and_the_topic_stands(node: Node) -> None:
+async def test_slow_creation_times_out_and_the_topic_exists(node: Node) -> None:
     node.etcd.watch_delay_s = (30.0, 30.0)
     asked = CreateTopicsRequest(topics=[topic("t")], timeout_ms=100)
     answer = await node.ask(create_topics, 7, asked)
@@ -201,7 +201,7 @@ async def delete(node: Node, *names: str, version: int = 5) -> dict[str | None, 
 
 @pytest.mark.parametrize("version", range(1, 6))
 @run_with(on_node)
-async def test_a_topic_is_deleted_by_name(node: Node, *, version: int) -> None:
+async def test_topic_is_deleted_by_name(node: Node, *, version: int) -> None:
     await create(node, topic("t"), topic("u"))
     assert await delete(node, "t", "gone", version=version) == {
         "t": ErrorCode.NONE,
@@ -219,7 +219,7 @@ def states(*rows: tuple[str | None, TopicId]) -> DeleteTopicsRequest:
 
 
 @run_with(on_node)
-async def test_a_topic_is_deleted_by_name_or_by_id(node: Node) -> None:
+async def test_topic_is_deleted_by_name_or_by_id(node: Node) -> None:
     await create(node, topic("t"), topic("u"))
     t, u = node.ctx.image.topics["t"].id, node.ctx.image.topics["u"].id
     strange = TopicId(b"?" * 16)
@@ -235,7 +235,7 @@ async def test_a_topic_is_deleted_by_name_or_by_id(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_row_must_name_one_topic_in_one_way(node: Node) -> None:
+async def test_row_must_name_one_topic_in_one_way(node: Node) -> None:
     await create(node, topic("t"), topic("u"))
     t = node.ctx.image.topics["t"].id
     asked = states(
@@ -257,7 +257,7 @@ async def test_a_row_must_name_one_topic_in_one_way(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_name_and_an_id_of_the_same_topic_are_told_apart(node: Node) -> None:
+async def test_topic_named_by_name_and_by_id_is_refused_the_second_time(node: Node) -> None:
     await create(node, topic("t"))
     t = node.ctx.image.topics["t"].id
     answer = await node.ask(delete_topics, 6, states((None, t), ("t", NO_TOPIC_ID)))
@@ -271,14 +271,14 @@ async def test_a_name_and_an_id_of_the_same_topic_are_told_apart(node: Node) -> 
     ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
 )
 @run_with(on_node, configs={"delete.topic.enable": "false"})
-async def test_deletion_can_be_switched_off(node: Node, *, version: int, code: ErrorCode) -> None:
+async def test_deletion_can_be_disabled(node: Node, *, version: int, code: ErrorCode) -> None:
     await create(node, topic("t"))
     assert await delete(node, "t", version=version) == {"t": code}
     assert "t" in node.ctx.image.topics
 
 
 @run_with(on_node)
-async def test_deleting_needs_the_right_and_hides_what_one_may_not_see(node: Node) -> None:
+async def test_deletion_requires_the_permission_and_hides_topics(node: Node) -> None:
     await create(node, topic("t"), topic("hidden"))
     node.rights.deny(Operation.DELETE, ResourceType.TOPIC, "t")
     node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")
@@ -297,7 +297,7 @@ async def test_deleting_needs_the_right_and_hides_what_one_may_not_see(node: Nod
 
 
 @run_with(on_node)
-async def test_a_name_can_be_used_again_at_once(node: Node) -> None:
+async def test_name_can_be_reused_at_once(node: Node) -> None:
     await create(node, topic("t"))
     first = node.ctx.image.topics["t"].id
     await node.produce("t", 3)
@@ -310,7 +310,7 @@ async def test_a_name_can_be_used_again_at_once(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_no_request_deletes_more_topics_than_the_limit(node: Node) -> None:
+async def test_delete_topics_limits_the_topics_of_a_request(node: Node) -> None:
     await create(node, topic("last"))
     codes = await delete(node, *(f"t{i}" for i in range(2000)), "last")
     assert codes["last"] == ErrorCode.POLICY_VIOLATION
@@ -319,7 +319,7 @@ async def test_no_request_deletes_more_topics_than_the_limit(node: Node) -> None
 
 
 @run_with(on_node)
-async def test_slow_growth_is_reported_and_stands(node: Node) -> None:
+async def test_slow_partition_addition_times_out_and_stands(node: Node) -> None:
     await create(node, topic("t"))
     node.etcd.watch_delay_s = (30.0, 30.0)
     asked = CreatePartitionsRequest(topics=[growth("t", 2)], timeout_ms=100, validate_only=False)
@@ -328,7 +328,7 @@ async def test_slow_growth_is_reported_and_stands(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_slow_deletion_is_reported_and_stands(node: Node) -> None:
+async def test_slow_deletion_times_out_and_stands(node: Node) -> None:
     await create(node, topic("t"))
     node.etcd.watch_delay_s = (30.0, 30.0)
     asked = DeleteTopicsRequest(topic_names=["t"], timeout_ms=100)
@@ -359,7 +359,7 @@ async def grow(
 
 @pytest.mark.parametrize("version", range(4))
 @run_with(on_node)
-async def test_a_topic_grows_and_the_new_partitions_are_served(node: Node, *, version: int) -> None:
+async def test_added_partitions_are_served(node: Node, *, version: int) -> None:
     await create(node, topic("t"), topic("u"))
     rows = [growth("t", 3), growth("u", 2, [[1]])]
     codes = await grow(node, *rows, version=version)
@@ -369,7 +369,7 @@ async def test_a_topic_grows_and_the_new_partitions_are_served(node: Node, *, ve
 
 
 @run_with(on_node)
-async def test_validating_growth_grows_nothing(node: Node) -> None:
+async def test_validation_only_adds_no_partitions(node: Node) -> None:
     await create(node, topic("t"))
     assert await grow(node, growth("t", 3), validate_only=True) == {"t": ErrorCode.NONE}
     assert len(node.ctx.image.topics["t"].partitions) == 1
@@ -388,7 +388,7 @@ async def test_validating_growth_grows_nothing(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_growth_that_cannot_be_is_a_row(
+async def test_invalid_partition_count_is_refused_in_its_row(
     node: Node, *, row: CreatePartitionsTopic, code: ErrorCode
 ) -> None:
     await create(node, topic("t", 2), topic("u"))
@@ -396,7 +396,7 @@ async def test_growth_that_cannot_be_is_a_row(
 
 
 @run_with(on_node)
-async def test_growing_needs_the_right_and_each_name_once(node: Node) -> None:
+async def test_adding_partitions_requires_the_permission_and_unique_names(node: Node) -> None:
     await create(node, topic("t"), topic("u"))
     node.rights.deny(Operation.ALTER, ResourceType.TOPIC, "t")
     codes = await grow(node, growth("t", 2), growth("u", 2), growth("u", 3))

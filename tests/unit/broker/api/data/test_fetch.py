@@ -32,7 +32,7 @@ from tests.unit.broker.api.replicating import EPOCH, append, led, replicate, syn
 
 
 @run_with(on_node)
-async def test_committed_batches_are_answered_from_the_offset_on(node: Node) -> None:
+async def test_committed_batches_are_returned_from_the_offset(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 4)
     (row,) = rows(await ask(node, ("t", 0, 2)))
@@ -44,7 +44,7 @@ async def test_committed_batches_are_answered_from_the_offset_on(node: Node) -> 
 
 @pytest.mark.parametrize("version", range(4, 13))
 @run_with(on_node)
-async def test_every_version_by_name_is_answered(node: Node, *, version: int) -> None:
+async def test_every_version_with_topic_names_is_answered(node: Node, *, version: int) -> None:
     await node.create("t", 1)
     await node.produce("t", 1)
     (row,) = rows(await ask(node, ("t", 0, 0), version=version))
@@ -53,7 +53,7 @@ async def test_every_version_by_name_is_answered(node: Node, *, version: int) ->
 
 @pytest.mark.parametrize("version", range(13, 19))
 @run_with(on_node)
-async def test_from_version_13_on_topics_are_named_by_id(node: Node, *, version: int) -> None:
+async def test_topics_are_named_by_id_from_version_13(node: Node, *, version: int) -> None:
     await node.create("t", 1)
     await node.produce("t", 1)
     topic_id = node.ctx.image.topics["t"].id
@@ -68,7 +68,7 @@ async def test_from_version_13_on_topics_are_named_by_id(node: Node, *, version:
 
 
 @run_with(on_node)
-async def test_what_is_not_committed_is_not_shown(node: Node) -> None:
+async def test_uncommitted_records_are_not_returned(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 1)
     node.workers.delay_s = (50.0, 50.0)
@@ -81,7 +81,7 @@ async def test_what_is_not_committed_is_not_shown(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_every_refusal_is_a_row_of_its_own(node: Node) -> None:
+async def test_every_refusal_is_in_its_row(node: Node) -> None:
     await node.create("t", 2)
     await node.create("secret", 1)
     await node.produce("t", 3)
@@ -108,14 +108,14 @@ async def test_every_refusal_is_a_row_of_its_own(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_an_error_is_answered_at_once(node: Node) -> None:
+async def test_error_is_answered_at_once(node: Node) -> None:
     await node.create("t", 1)
     pending = await park(node, ("t", 0, 0), ("gone", 0, 0))
     assert pending.is_answered
 
 
 @run_with(on_node)
-async def test_below_the_start_of_the_log_is_out_of_range(node: Node) -> None:
+async def test_offset_below_the_log_start_is_out_of_range(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 3)
     await partition_of(node).delete_before(2)
@@ -133,7 +133,7 @@ async def test_below_the_start_of_the_log_is_out_of_range(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_a_client_with_another_leader_epoch_is_fenced(
+async def test_request_with_another_leader_epoch_is_fenced(
     node: Node, *, epoch: int, code: ErrorCode
 ) -> None:
     await node.create("t", 1)
@@ -143,7 +143,7 @@ async def test_a_client_with_another_leader_epoch_is_fenced(
 
 
 @run_with(on_node)
-async def test_a_history_that_departs_from_ours_is_told_where(node: Node) -> None:
+async def test_diverging_epoch_of_the_client_is_returned(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 2)
     partition_of(node).leader_epoch = 5
@@ -160,7 +160,7 @@ async def test_a_history_that_departs_from_ours_is_told_where(node: Node) -> Non
 
 
 @run_with(on_node)
-async def test_an_epoch_this_log_cannot_know_is_out_of_range(node: Node) -> None:
+async def test_epoch_unknown_to_the_log_is_out_of_range(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 2)
     (row,) = rows(await ask(node, ("t", 0, 1), last_epoch=9))
@@ -169,9 +169,7 @@ async def test_an_epoch_this_log_cannot_know_is_out_of_range(node: Node) -> None
 
 @pytest.mark.parametrize("version", [12, 15])
 @run_with(on_node)
-async def test_a_stranger_who_claims_to_be_a_replica_is_refused(
-    node: Node, *, version: int
-) -> None:
+async def test_unauthorized_replica_fetch_is_refused(node: Node, *, version: int) -> None:
     await node.create("t", 1)
     topics = asked(("t", 0, 0))
     topics[0].topic_id = node.ctx.image.topics["t"].id
@@ -184,7 +182,7 @@ async def test_a_stranger_who_claims_to_be_a_replica_is_refused(
 
 
 @run_with(on_node)
-async def test_read_committed_stops_before_an_open_transaction_and_names_aborted_ones(
+async def test_read_committed_stops_at_an_open_transaction_and_lists_aborted_ones(
     node: Node,
 ) -> None:
     await node.create("t", 1)
@@ -231,7 +229,7 @@ async def test_read_committed_stops_before_an_open_transaction_and_names_aborted
 
 
 @run_with(on_node)
-async def test_at_least_one_batch_is_answered_whatever_the_limits_say(node: Node) -> None:
+async def test_at_least_one_batch_is_returned_despite_the_limits(node: Node) -> None:
     await node.create("t", 2)
     await fill(node, [5000, 10])
     await fill(node, [5000], index=1)
@@ -242,7 +240,7 @@ async def test_at_least_one_batch_is_answered_whatever_the_limits_say(node: Node
 
 
 @run_with(on_node)
-async def test_max_bytes_holds_over_all_partitions(node: Node) -> None:
+async def test_max_bytes_limits_all_partitions_together(node: Node) -> None:
     await node.create("t", 3)
     for index in range(3):
         await fill(node, [1000] * 4, index=index)
@@ -267,7 +265,7 @@ async def test_partition_max_bytes_may_end_inside_a_batch(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_brokers_own_limit_holds_whatever_the_client_asks_for(node: Node) -> None:
+async def test_broker_limit_overrides_the_client_limit(node: Node) -> None:
     await node.create("t", 1)
     await fill(node, [500] * 10)
     node.ctx.fetch.fetch_bytes_max = 1500
@@ -276,7 +274,7 @@ async def test_the_brokers_own_limit_holds_whatever_the_client_asks_for(node: No
 
 
 @run_with(on_node)
-async def test_a_large_answer_is_the_files_bytes(node: Node) -> None:
+async def test_large_response_equals_the_bytes_of_the_file(node: Node) -> None:
     await node.create("t", 1)
     await fill(node, [SLICE_BYTES_MIN, 10, SLICE_BYTES_MIN])
     (row,) = rows(await ask(node, ("t", 0, 0)))
@@ -286,7 +284,7 @@ async def test_a_large_answer_is_the_files_bytes(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_age_of_what_is_sent_is_noted_but_of_large_answers_now_and_then(
+async def test_record_age_is_sampled_for_large_responses(
     node: Node,
 ) -> None:
     await node.create("t", 1)
@@ -331,14 +329,14 @@ async def three_copies(node: Node) -> None:
     fetched(node, 3, 2)
 
 
-def test_the_selector_is_named_as_in_kafka() -> None:
+def test_rack_aware_selector_has_its_kafka_class_name() -> None:
     assert selects(RACK_AWARE)
     assert not selects(None)
     assert not selects("org.apache.kafka.common.replica.LeaderSelector")
 
 
 @run_with(on_node)
-async def test_a_consumer_is_sent_to_the_in_sync_replica_in_its_rack(node: Node) -> None:
+async def test_consumer_is_redirected_to_the_in_sync_replica_in_its_rack(node: Node) -> None:
     await three_copies(node)
     row = await read(node, rack="r3")
     assert (row.error_code, row.preferred_read_replica) == (0, 3)
@@ -347,7 +345,7 @@ async def test_a_consumer_is_sent_to_the_in_sync_replica_in_its_rack(node: Node)
 
 @pytest.mark.parametrize("rack", ["", "r1", "r9"])
 @run_with(on_node)
-async def test_a_consumer_with_no_rack_or_no_replica_there_stays_with_the_leader(
+async def test_consumer_without_a_matching_rack_reads_from_the_leader(
     node: Node, *, rack: str
 ) -> None:
     await three_copies(node)
@@ -357,14 +355,14 @@ async def test_a_consumer_with_no_rack_or_no_replica_there_stays_with_the_leader
 
 
 @run_with(on_node)
-async def test_without_a_selector_everybody_reads_from_the_leader(node: Node) -> None:
+async def test_consumer_reads_from_the_leader_without_a_selector(node: Node) -> None:
     await three_copies(node)
     node.ctx.fetch.replicas.has_selector = False
     assert offsets(await read(node, rack="r3")) == [0, 1]
 
 
 @run_with(on_node)
-async def test_nobody_is_sent_to_one_that_lacks_the_offset_lags_or_is_leaving(node: Node) -> None:
+async def test_lagging_or_leaving_replica_is_not_preferred(node: Node) -> None:
     await three_copies(node)
     fetched(node, 3, 1)
     assert (await read(node, 2, rack="r3", max_wait_ms=0)).preferred_read_replica == -1
@@ -380,7 +378,7 @@ async def test_nobody_is_sent_to_one_that_lacks_the_offset_lags_or_is_leaving(no
 
 
 @run_with(on_node)
-async def test_in_a_session_the_choice_is_told(node: Node) -> None:
+async def test_preferred_replica_is_returned_within_a_session(node: Node) -> None:
     await three_copies(node)
     topics = asked(("t", 0, 0))
     opened = await node.ask(fetch, 12, request(topics, session_epoch=0))
@@ -403,7 +401,7 @@ async def follow(node: Node, count: int = 3, committed: int = 2) -> None:
 
 
 @run_with(on_node)
-async def test_a_follower_serves_what_it_knows_to_be_committed(node: Node) -> None:
+async def test_follower_serves_records_below_its_high_watermark(node: Node) -> None:
     await follow(node)
     for row in (await read(node, rack="r1"), await read(node, epoch=EPOCH)):
         assert offsets(row) == [0, 1]
@@ -411,7 +409,7 @@ async def test_a_follower_serves_what_it_knows_to_be_committed(node: Node) -> No
 
 
 @run_with(on_node)
-async def test_a_parked_consumer_is_woken_by_what_its_follower_learns(node: Node) -> None:
+async def test_parked_consumer_is_woken_by_the_follower_high_watermark(node: Node) -> None:
     await follow(node)
     topics = asked(("t", 0, 2))
     pending = await node.send(fetch, 12, request(topics, rack_id="r1", max_wait_ms=9000))
@@ -425,7 +423,7 @@ async def test_a_parked_consumer_is_woken_by_what_its_follower_learns(node: Node
 
 
 @run_with(on_node)
-async def test_who_shows_no_sign_of_wanting_a_follower_is_sent_to_the_leader(node: Node) -> None:
+async def test_request_without_rack_or_epoch_is_sent_to_the_leader(node: Node) -> None:
     await follow(node)
     assert (await read(node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     old = await read(node, epoch=EPOCH, version=10)
@@ -433,7 +431,7 @@ async def test_who_shows_no_sign_of_wanting_a_follower_is_sent_to_the_leader(nod
 
 
 @run_with(on_node)
-async def test_a_consumer_with_an_old_epoch_is_fenced_by_a_follower_and_told_who_leads(
+async def test_old_epoch_is_fenced_by_a_follower_with_the_leader(
     node: Node,
 ) -> None:
     await follow(node)
@@ -444,13 +442,13 @@ async def test_a_consumer_with_an_old_epoch_is_fenced_by_a_follower_and_told_who
 
 
 @run_with(on_node)
-async def test_what_a_follower_does_not_have_yet_is_not_out_of_range(node: Node) -> None:
+async def test_offset_beyond_the_follower_is_not_available(node: Node) -> None:
     await follow(node)
     assert (await read(node, 9, rack="r1")).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
 @run_with(on_node)
-async def test_a_log_that_is_being_cut_is_not_read(node: Node) -> None:
+async def test_log_under_repair_is_not_read(node: Node) -> None:
     await follow(node)
     replica = node.ctx.partitions.replica("t", 0)
     assert replica is not None

@@ -34,7 +34,7 @@ def names(response: FetchResponse) -> list[tuple[str, int]]:
 
 
 @run_with(on_node)
-async def test_an_incremental_answer_has_only_what_changed(node: Node) -> None:
+async def test_incremental_response_has_only_changes(node: Node) -> None:
     await node.create("t", 3)
     full = await open_session(node, ("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
     assert names(full) == [("t", 0), ("t", 1), ("t", 2)]
@@ -56,7 +56,7 @@ async def test_an_incremental_answer_has_only_what_changed(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_an_error_and_its_end_are_news(node: Node) -> None:
+async def test_error_and_its_end_are_changes(node: Node) -> None:
     await node.create("t", 1)
     session = (await open_session(node, ("t", 0, 0), ("late", 0, 0))).session_id
     again = await ask(node, session_id=session, session_epoch=1)
@@ -85,7 +85,7 @@ async def test_partitions_are_added_and_forgotten(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_session_that_follows_nothing_any_more_ends(node: Node) -> None:
+async def test_session_without_partitions_ends(node: Node) -> None:
     await node.create("t", 1)
     session = (await open_session(node, ("t", 0, 0))).session_id
     last = await ask(
@@ -99,7 +99,7 @@ async def test_a_session_that_follows_nothing_any_more_ends(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_who_had_data_goes_last_next_time(node: Node) -> None:
+async def test_partition_with_data_goes_last_next_time(node: Node) -> None:
     await node.create("t", 2)
     for index in range(2):
         await fill(node, [5000] * 3, index=index)
@@ -119,7 +119,7 @@ async def test_who_had_data_goes_last_next_time(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_a_session_out_of_step_is_refused_as_a_whole(
+async def test_session_out_of_sequence_is_refused_as_a_whole(
     node: Node, *, session_shift: int, epoch: int, code: ErrorCode
 ) -> None:
     await node.create("t", 1)
@@ -129,7 +129,7 @@ async def test_a_session_out_of_step_is_refused_as_a_whole(
 
 
 @run_with(on_node)
-async def test_a_full_fetch_closes_the_session_that_it_names(node: Node) -> None:
+async def test_full_fetch_closes_the_session_it_names(node: Node) -> None:
     await node.create("t", 1)
     first = (await open_session(node, ("t", 0, 0))).session_id
     again = await ask(node, ("t", 0, 0), session_id=first, session_epoch=0)
@@ -140,7 +140,7 @@ async def test_a_full_fetch_closes_the_session_that_it_names(node: Node) -> None
 
 
 @run_with(on_node)
-async def test_a_session_survives_that_its_partition_was_forgotten_during_a_cold_read(
+async def test_partition_forgotten_during_a_cold_read_does_not_end_the_session(
     node: Node,
 ) -> None:
     await node.create("t", 1)
@@ -162,7 +162,7 @@ async def test_a_session_survives_that_its_partition_was_forgotten_during_a_cold
 
 
 @run_with(on_node)
-async def test_a_leader_that_moved_away_is_told_apart_from_a_topic_that_is_not(node: Node) -> None:
+async def test_moved_leader_is_distinguished_from_an_unknown_topic(node: Node) -> None:
     record = store_keys.PartitionRecord((9,), 9, (9,))
     topic = store_keys.TopicRecord("AAAAAAAAAAAAAAAAAAAAAQ", (record,))
     revision = await node.store.commit(
@@ -176,7 +176,7 @@ async def test_a_leader_that_moved_away_is_told_apart_from_a_topic_that_is_not(n
 
 
 @run_with(on_node)
-async def test_nobody_learns_what_others_read_by_guessing_their_session(node: Node) -> None:
+async def test_session_of_another_principal_cannot_be_used(node: Node) -> None:
     await node.create("secret", 1)
     mine = await open_session(node, ("secret", 0, 0))
     eve = Client()

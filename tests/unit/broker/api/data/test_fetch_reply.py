@@ -1,4 +1,4 @@
-"""How many records a reply is said to have, without looking into it."""
+"""Number of records in a reply, estimated without parsing it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,12 +21,12 @@ def found(offset: int, end: int, *, is_last: bool = True) -> FetchedPartition:
     return made
 
 
-def test_up_to_the_end_of_a_segment_they_are_counted_by_offset() -> None:
+def test_records_up_to_a_segment_end_are_counted_by_offset() -> None:
     assert _records(found(240, 1_000), 50) == 10
     assert _records(found(190, 1_000, is_last=False), 100) == 10
 
 
-def test_in_the_middle_of_a_segment_they_are_estimated_by_their_bytes() -> None:
+def test_records_inside_a_segment_are_estimated_by_bytes() -> None:
     assert _records(found(100, 300, is_last=False), 300) == 30
     whole = sum(_records(found(0, end, is_last=False), 250) for end in (250, 500, 750))
     assert whole + 25 == 100

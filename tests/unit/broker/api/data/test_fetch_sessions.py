@@ -16,7 +16,7 @@ def followed(topic: str = "t", index: int = 0, offset: int = 0) -> Followed:
     return Followed(topic, index, offset, 1000, -1, -1)
 
 
-def test_a_session_expects_its_requests_in_turn() -> None:
+def test_session_expects_consecutive_epochs() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed()], by_id=False, now=0.0)
     assert session is not None
@@ -27,7 +27,7 @@ def test_a_session_expects_its_requests_in_turn() -> None:
     assert sessions.resume(session.id, 2, False, 3.0) is session
 
 
-def test_the_epoch_wraps_to_one_and_never_to_zero() -> None:
+def test_epoch_wraps_to_one_and_never_to_zero() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed()], by_id=False, now=0.0)
     assert session is not None
@@ -36,13 +36,13 @@ def test_the_epoch_wraps_to_one_and_never_to_zero() -> None:
     assert session.epoch == 1
 
 
-def test_an_unknown_session_is_refused() -> None:
+def test_unknown_session_is_refused() -> None:
     with pytest.raises(Refused) as stranger:
         FetchSessions().resume(7, 1, False, 0.0)
     assert stranger.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_session_is_its_owners_alone() -> None:
+def test_session_belongs_to_its_principal() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed("secret")], by_id=False, now=0.0, owner="User:ann")
     assert session is not None
@@ -55,7 +55,7 @@ def test_a_session_is_its_owners_alone() -> None:
     assert len(sessions) == 0
 
 
-def test_a_session_does_not_change_between_names_and_ids() -> None:
+def test_session_does_not_change_between_names_and_ids() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed()], by_id=False, now=0.0)
     assert session is not None
@@ -64,7 +64,7 @@ def test_a_session_does_not_change_between_names_and_ids() -> None:
     assert mixed.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_a_full_house_admits_a_newcomer_only_for_a_quiet_session() -> None:
+def test_full_cache_evicts_only_an_idle_session() -> None:
     sessions = FetchSessions(sessions_max=2)
     first = sessions.open([followed()], by_id=False, now=0.0)
     second = sessions.open([followed()], by_id=False, now=1.0)
@@ -77,7 +77,7 @@ def test_a_full_house_admits_a_newcomer_only_for_a_quiet_session() -> None:
     assert sessions.resume(second.id, 1, False, QUIET_SECONDS + 1) is second
 
 
-def test_updates_replace_what_is_wanted_and_keep_what_was_sent() -> None:
+def test_updates_replace_requested_offsets_and_keep_sent_state() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed(offset=5), followed(index=1)], by_id=False, now=0.0)
     assert session is not None
@@ -89,7 +89,7 @@ def test_updates_replace_what_is_wanted_and_keep_what_was_sent() -> None:
     assert session.partitions[("t", 0)].high_watermark_sent == 9
 
 
-def test_who_was_served_goes_to_the_end() -> None:
+def test_served_partition_moves_to_the_end() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed(index=i) for i in range(3)], by_id=False, now=0.0)
     assert session is not None
@@ -97,7 +97,7 @@ def test_who_was_served_goes_to_the_end() -> None:
     assert [key[1] for key in session.partitions] == [1, 2, 0]
 
 
-def test_ids_start_where_the_node_says_and_wrap_past_those_in_use() -> None:
+def test_session_ids_start_at_the_first_id_and_skip_those_in_use() -> None:
     sessions = FetchSessions(first_id=2**31 - 1)
     ids = []
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_ids_start_where_the_node_says_and_wrap_past_those_in_use() -> None:
     assert ids == [2**31 - 1, 1, 2]
 
 
-def test_a_session_cannot_grow_without_bound() -> None:
+def test_session_size_is_limited() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed()], by_id=False, now=0.0)
     assert session is not None
@@ -120,7 +120,7 @@ def test_a_session_cannot_grow_without_bound() -> None:
     assert sessions.open(many, by_id=False, now=0.0) is None
 
 
-def test_all_sessions_together_hold_a_bounded_number_of_partitions() -> None:
+def test_total_partitions_of_all_sessions_are_limited() -> None:
     sessions = FetchSessions()
     full = [followed(index=index) for index in range(SESSION_PARTITIONS_MAX)]
     opened = [

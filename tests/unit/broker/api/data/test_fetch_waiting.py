@@ -18,7 +18,7 @@ from tests.unit.broker.api.harness import Node, on_node
 
 
 @run_with(on_node)
-async def test_without_data_it_waits_for_the_next_batch(node: Node) -> None:
+async def test_fetch_without_data_waits_for_the_next_batch(node: Node) -> None:
     await node.create("t", 1)
     pending = await park(node, ("t", 0, 0))
     assert not pending.is_answered
@@ -30,7 +30,7 @@ async def test_without_data_it_waits_for_the_next_batch(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_after_max_wait_it_answers_with_what_there_is(node: Node) -> None:
+async def test_fetch_returns_available_records_after_max_wait(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 1)
     loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ async def test_after_max_wait_it_answers_with_what_there_is(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_no_wait_is_longer_than_the_brokers_own_limit(node: Node) -> None:
+async def test_wait_is_limited_by_the_broker(node: Node) -> None:
     await node.create("t", 1)
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -62,7 +62,7 @@ async def test_min_bytes_are_counted_over_all_partitions(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_half_a_batch_that_is_left_out_counts_as_bytes_that_are_there(node: Node) -> None:
+async def test_excluded_partial_batch_counts_towards_min_bytes(node: Node) -> None:
     """Or a reader would wait for more than it can be given at once."""
 
     await node.create("t", 1)
@@ -84,7 +84,7 @@ async def test_one_group_commit_wakes_a_fetch_once_for_all_its_partitions(node: 
 
 
 @run_with(on_node)
-async def test_the_end_of_an_old_segment_does_not_wait_for_more(node: Node) -> None:
+async def test_end_of_an_older_segment_does_not_wait(node: Node) -> None:
     await node.create("t", 1, segment_bytes="1048576")
     await fill(node, [100])
     partition_of(node).log.roll()
@@ -96,7 +96,7 @@ async def test_the_end_of_an_old_segment_does_not_wait_for_more(node: Node) -> N
 
 
 @run_with(on_node)
-async def test_a_parked_fetch_whose_connection_is_lost_leaves_nothing_behind(node: Node) -> None:
+async def test_parked_fetch_of_a_lost_connection_is_removed(node: Node) -> None:
     await node.create("t", 1)
     pending = await park(node, ("t", 0, 0))
     view = memoryview(encode([Record(0, 1000, None, b"v", ())]))
@@ -108,7 +108,7 @@ async def test_a_parked_fetch_whose_connection_is_lost_leaves_nothing_behind(nod
 
 
 @run_with(on_node)
-async def test_a_parked_fetch_hears_that_its_topic_was_deleted(node: Node) -> None:
+async def test_parked_fetch_is_answered_when_its_topic_is_deleted(node: Node) -> None:
     await node.create("t", 1)
     await node.create("other", 1)
     pending = await park(node, ("t", 0, 0), ("other", 0, 0))
@@ -120,7 +120,7 @@ async def test_a_parked_fetch_hears_that_its_topic_was_deleted(node: Node) -> No
 
 
 @run_with(on_node)
-async def test_a_parked_fetch_below_a_moved_start_is_out_of_range(node: Node) -> None:
+async def test_parked_fetch_below_a_moved_start_is_out_of_range(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 3)
     pending = await park(node, ("t", 0, 1), min_bytes=100_000)
@@ -133,7 +133,7 @@ async def test_a_parked_fetch_below_a_moved_start_is_out_of_range(node: Node) ->
 
 
 @run_with(on_node)
-async def test_an_offline_partition_is_an_error_even_at_its_end(node: Node) -> None:
+async def test_offline_partition_is_an_error_even_at_its_end(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 1)
     pending = await park(node, ("t", 0, 1))
@@ -146,7 +146,7 @@ async def test_an_offline_partition_is_an_error_even_at_its_end(node: Node) -> N
 
 @pytest.mark.parametrize("size", [100, SLICE_BYTES_MIN])
 @run_with(on_node)
-async def test_what_is_not_in_memory_is_read_by_a_worker(node: Node, *, size: int) -> None:
+async def test_cold_data_is_read_by_a_worker(node: Node, *, size: int) -> None:
     await node.create("t", 1)
     await fill(node, [size])
     node.disk.cold_ratio = 1.0
@@ -156,8 +156,8 @@ async def test_what_is_not_in_memory_is_read_by_a_worker(node: Node, *, size: in
 
 
 @run_with(on_node)
-async def test_a_half_batch_that_cannot_be_checked_leaves_a_small_answer(node: Node) -> None:
-    """What an earlier process wrote is checked when it is read, and half a batch cannot be."""
+async def test_unverifiable_partial_batch_shortens_the_response(node: Node) -> None:
+    """Data of an earlier process is verified when it is read, and a partial batch cannot be."""
 
     await node.create("t", 1)
     await fill(node, [100, 2 * SLICE_BYTES_MIN])
@@ -170,9 +170,7 @@ async def test_a_half_batch_that_cannot_be_checked_leaves_a_small_answer(node: N
 
 @pytest.mark.parametrize("size", [100, SLICE_BYTES_MIN])
 @run_with(on_node)
-async def test_bytes_that_cannot_be_read_take_the_partition_offline(
-    node: Node, *, size: int
-) -> None:
+async def test_unreadable_bytes_take_the_partition_offline(node: Node, *, size: int) -> None:
     await node.create("t", 2)
     await fill(node, [size])
     await fill(node, [10], index=1)
@@ -185,7 +183,7 @@ async def test_bytes_that_cannot_be_read_take_the_partition_offline(
 
 
 @run_with(on_node)
-async def test_an_error_while_looking_is_that_partitions_alone(node: Node) -> None:
+async def test_lookup_error_affects_only_its_partition(node: Node) -> None:
     await node.create("t", 2, segment_bytes="1048576")
     await fill(node, [100])
     await fill(node, [10], index=1)

@@ -71,7 +71,7 @@ async def look_up(
 
 @pytest.mark.parametrize("version", range(1, 12))
 @run_with(on_node)
-async def test_the_ends_of_a_log_are_found_in_every_version(node: Node, *, version: int) -> None:
+async def test_log_ends_are_found_in_every_version(node: Node, *, version: int) -> None:
     await make(node)
     await node.produce("t", 4, timestamp=1000, step=10)
     latest = await look_up(node, LATEST, version=version)
@@ -87,7 +87,7 @@ async def test_the_ends_of_a_log_are_found_in_every_version(node: Node, *, versi
 
 
 @run_with(on_node)
-async def test_an_empty_log_has_ends_and_no_times(node: Node) -> None:
+async def test_empty_log_has_offsets_and_no_timestamps(node: Node) -> None:
     await make(node)
     assert (await look_up(node, LATEST)).offset == 0
     assert (await look_up(node, EARLIEST)).offset == 0
@@ -96,7 +96,7 @@ async def test_an_empty_log_has_ends_and_no_times(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_largest_timestamp_is_found(node: Node) -> None:
+async def test_largest_timestamp_is_found(node: Node) -> None:
     await make(node)
     await node.produce("t", 3, timestamp=5000, step=-100)
     row = await look_up(node, MAX_TIMESTAMP)
@@ -104,7 +104,7 @@ async def test_the_largest_timestamp_is_found(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_nothing_is_tiered(node: Node) -> None:
+async def test_tiered_offsets_are_absent(node: Node) -> None:
     await make(node)
     await node.produce("t", 2)
     assert (await look_up(node, EARLIEST_LOCAL)).offset == 0
@@ -125,7 +125,7 @@ async def test_nothing_is_tiered(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_a_question_a_version_does_not_know_is_refused(
+async def test_special_timestamp_unknown_to_the_version_is_refused(
     node: Node, *, timestamp: int, version: int
 ) -> None:
     await make(node)
@@ -134,7 +134,7 @@ async def test_a_question_a_version_does_not_know_is_refused(
 
 
 @run_with(on_node)
-async def test_what_is_not_committed_is_not_found(node: Node) -> None:
+async def test_uncommitted_records_are_not_found(node: Node) -> None:
     await make(node)
     await node.produce("t", 4, timestamp=1000, step=10)
     partition = node.ctx.partitions.get("t", 0)
@@ -149,7 +149,7 @@ async def test_what_is_not_committed_is_not_found(node: Node) -> None:
 
 @pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, 0])
 @run_with(on_node)
-async def test_a_client_with_another_leader_epoch_is_fenced(node: Node, *, timestamp: int) -> None:
+async def test_request_with_another_leader_epoch_is_fenced(node: Node, *, timestamp: int) -> None:
     await make(node)
     partition = node.ctx.partitions.get("t", 0)
     assert partition is not None
@@ -163,7 +163,7 @@ async def test_a_client_with_another_leader_epoch_is_fenced(node: Node, *, times
 
 @pytest.mark.parametrize("timestamp", [LATEST, 0])
 @run_with(on_node)
-async def test_a_partition_that_is_not_here_is_a_row(node: Node, *, timestamp: int) -> None:
+async def test_unavailable_partition_is_an_error_in_its_row(node: Node, *, timestamp: int) -> None:
     await make(node)
     elsewhere = PartitionRecord(replicas=(9,), leader=9, isr=(9,))
     await node.put("/topics/far", store_keys.TopicRecord("QUFBQUFBQUFBQUFBQUFBQQ", (elsewhere,)))
@@ -178,7 +178,7 @@ async def test_a_partition_that_is_not_here_is_a_row(node: Node, *, timestamp: i
 
 
 @run_with(on_node)
-async def test_a_partition_twice_is_refused(node: Node) -> None:
+async def test_repeated_partition_is_refused(node: Node) -> None:
     await make(node)
     rows = [ListOffsetsPartition(partition_index=i, timestamp=LATEST) for i in (0, 1, 0)]
     request = ListOffsetsRequest(
@@ -194,7 +194,7 @@ async def test_a_partition_twice_is_refused(node: Node) -> None:
 
 @pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, MAX_TIMESTAMP, 0])
 @run_with(on_node)
-async def test_a_log_that_is_offline_says_so(node: Node, *, timestamp: int) -> None:
+async def test_offline_log_is_a_storage_error(node: Node, *, timestamp: int) -> None:
     await make(node)
     partition = node.ctx.partitions.get("t", 0)
     assert partition is not None
@@ -211,7 +211,7 @@ class RottenWorkers:
 
 
 @run_with(on_node)
-async def test_rot_found_by_a_search_takes_the_partition_offline(node: Node) -> None:
+async def test_corruption_found_by_a_search_takes_the_partition_offline(node: Node) -> None:
     await make(node)
     await node.produce("t", 1)
     ctx = node.ctx.metadata
@@ -243,7 +243,7 @@ async def epoch_end(
 
 @pytest.mark.parametrize("version", range(2, 5))
 @run_with(on_node)
-async def test_an_epoch_ends_where_its_last_record_does(node: Node, *, version: int) -> None:
+async def test_epoch_end_is_its_last_record(node: Node, *, version: int) -> None:
     await make(node)
     await node.produce("t", 3)
     assert await epoch_end(node, 0, version=version) == (ErrorCode.NONE, 0, 3)
@@ -251,7 +251,7 @@ async def test_an_epoch_ends_where_its_last_record_does(node: Node, *, version: 
 
 
 @run_with(on_node)
-async def test_epochs_are_asked_of_the_right_leader_by_those_who_may(node: Node) -> None:
+async def test_epoch_end_requires_leader_and_permission(node: Node) -> None:
     await make(node)
     unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     assert await epoch_end(node, 0, name="gone") == unknown
@@ -289,7 +289,7 @@ async def test_records_below_an_offset_are_deleted(node: Node, *, version: int) 
 
 
 @run_with(on_node)
-async def test_a_deletion_that_was_answered_survives_a_power_cut(node: Node) -> None:
+async def test_acknowledged_deletion_survives_a_power_cut(node: Node) -> None:
     await make(node)
     await node.produce("t", 4)
     assert await cut(node, 3) == (ErrorCode.NONE, 3)
@@ -315,7 +315,7 @@ async def test_a_deletion_that_was_answered_survives_a_power_cut(node: Node) -> 
     ],
 )
 @run_with(on_node)
-async def test_records_that_may_not_be_deleted_stay(
+async def test_refused_deletion_keeps_the_records(
     node: Node, *, name: str, index: int, offset: int, code: ErrorCode
 ) -> None:
     await make(node)

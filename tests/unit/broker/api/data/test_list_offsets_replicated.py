@@ -1,4 +1,4 @@
-"""Positions in a replicated log: what a new leader may tell, and deletions on every replica."""
+"""ListOffsets of a replicated log: answers of a new leader, and deletions on every replica."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ async def newly_elected(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_new_leader_tells_the_latest_offset_once_it_knows_what_is_committed(
+async def test_new_leader_answers_latest_once_its_log_is_committed(
     node: Node,
 ) -> None:
     await newly_elected(node)
@@ -44,7 +44,7 @@ async def test_a_new_leader_tells_the_latest_offset_once_it_knows_what_is_commit
 
 
 @run_with(on_node)
-async def test_a_new_leader_does_not_say_that_there_is_nothing_at_a_time(node: Node) -> None:
+async def test_new_leader_answers_timestamps_once_its_log_is_committed(node: Node) -> None:
     await newly_elected(node)
     assert (await look_up(node, 500)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     fetched(node, 2, 2)
@@ -54,7 +54,7 @@ async def test_a_new_leader_does_not_say_that_there_is_nothing_at_a_time(node: N
 
 
 @run_with(on_node)
-async def test_a_node_that_is_not_sure_of_its_place_tells_nothing(node: Node) -> None:
+async def test_leader_with_an_expired_registration_answers_nothing(node: Node) -> None:
     await replicate(node)
     node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
     assert (await look_up(node, LATEST)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -89,7 +89,7 @@ async def committed(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_records_are_deleted_when_every_replica_that_is_up_begins_later(node: Node) -> None:
+async def test_deletion_waits_for_every_live_replica(node: Node) -> None:
     await committed(node)
     pending = await delete(node, 1)
     assert led(node).log.start_offset == 1
@@ -102,14 +102,14 @@ async def test_records_are_deleted_when_every_replica_that_is_up_begins_later(no
 
 
 @run_with(on_node)
-async def test_a_deletion_that_does_not_reach_every_replica_in_time_says_so(node: Node) -> None:
+async def test_deletion_that_misses_a_replica_times_out(node: Node) -> None:
     await committed(node)
     pending = await delete(node, 1, timeout_ms=500)
     assert await result(pending) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
 @run_with(on_node)
-async def test_nothing_above_the_high_watermark_is_deleted(node: Node) -> None:
+async def test_records_above_the_high_watermark_are_not_deleted(node: Node) -> None:
     await replicate(node)
     append(node)
     await synced(node)
@@ -118,7 +118,7 @@ async def test_nothing_above_the_high_watermark_is_deleted(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_deletion_ends_with_the_role(node: Node) -> None:
+async def test_pending_deletion_ends_with_the_role(node: Node) -> None:
     await committed(node)
     pending = await delete(node, 1)
     await replicate(node, leader=2, epoch=EPOCH + 1, partition_epoch=11)

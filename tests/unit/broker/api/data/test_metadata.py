@@ -45,7 +45,7 @@ def by_id(*ids: TopicId) -> MetadataRequest:
 
 @pytest.mark.parametrize("listening", store_keys.EVERYWHERE)
 @run_with(on_node)
-async def test_a_node_that_listens_everywhere_is_where_the_client_found_it(
+async def test_wildcard_listener_is_advertised_with_the_client_address(
     node: Node, *, listening: str
 ) -> None:
     record = store_keys.BrokerRecord(NODE, listening, 9092)
@@ -56,7 +56,7 @@ async def test_a_node_that_listens_everywhere_is_where_the_client_found_it(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @run_with(on_node)
-async def test_the_cluster_and_its_topics_are_shown_in_every_version(
+async def test_cluster_and_topics_are_returned_in_every_version(
     node: Node, *, version: int
 ) -> None:
     topic_id = await make(node, "t", 2)
@@ -80,7 +80,7 @@ async def test_the_cluster_and_its_topics_are_shown_in_every_version(
 
 
 @run_with(on_node)
-async def test_an_empty_list_asks_for_no_topic(node: Node) -> None:
+async def test_empty_topic_list_returns_no_topics(node: Node) -> None:
     await make(node, "t")
     answer = await node.ask(metadata, 1, request())
     assert list(answer.topics) == []
@@ -88,7 +88,7 @@ async def test_an_empty_list_asks_for_no_topic(node: Node) -> None:
 
 
 @run_with(on_node, configs={"num.partitions": "3"})
-async def test_a_missing_topic_is_created_when_both_sides_agree(node: Node) -> None:
+async def test_missing_topic_is_created_when_client_and_broker_allow_it(node: Node) -> None:
     answer = await node.ask(metadata, 12, request("new", create=True))
     [topic] = answer.topics
     assert topic.error_code == ErrorCode.NONE
@@ -105,7 +105,7 @@ async def test_versions_before_4_always_create(node: Node) -> None:
 @pytest.mark.parametrize(
     ("configs", "create"), [({"auto.create.topics.enable": "false"}, True), ({}, False)]
 )
-def test_a_missing_topic_is_unknown_when_either_side_says_no(
+def test_missing_topic_is_unknown_when_client_or_broker_forbids_creation(
     configs: dict[str, str], create: bool
 ) -> None:
     async def test(node: Node) -> None:
@@ -118,7 +118,7 @@ def test_a_missing_topic_is_unknown_when_either_side_says_no(
 
 
 @run_with(on_node)
-async def test_names_that_cannot_be_are_never_created(node: Node) -> None:
+async def test_invalid_names_are_never_created(node: Node) -> None:
     await make(node, "a_b")
     names = ("no/slash", "", "x" * 250, "a.b", "good", "good")
     answer = await node.ask(metadata, 12, request(*names, create=True))
@@ -133,13 +133,13 @@ async def test_names_that_cannot_be_are_never_created(node: Node) -> None:
 
 
 @run_with(on_node, configs={"default.replication.factor": "2"})
-async def test_what_cannot_be_placed_says_why(node: Node) -> None:
+async def test_creation_that_cannot_be_placed_returns_the_reason(node: Node) -> None:
     answer = await node.ask(metadata, 12, request("t", create=True))
     assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 @run_with(on_node, configs={"num.partitions": "1000"})
-async def test_one_request_creates_a_bounded_number_of_partitions(node: Node) -> None:
+async def test_automatic_creation_limits_the_partitions_of_a_request(node: Node) -> None:
     answer = await node.ask(metadata, 12, request("a", "b", "c", create=True))
     assert [topic.error_code for topic in answer.topics] == [
         ErrorCode.NONE,
@@ -161,14 +161,14 @@ async def test_topics_are_found_by_id(node: Node) -> None:
 
 @pytest.mark.parametrize("version", [10, 11])
 @run_with(on_node)
-async def test_ids_are_not_taken_before_version_12(node: Node, *, version: int) -> None:
+async def test_topic_ids_are_refused_before_version_12(node: Node, *, version: int) -> None:
     topic_id = await make(node, "t")
     answer = await node.ask(metadata, version, by_id(topic_id))
     assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST]
 
 
 @run_with(on_node)
-async def test_a_topic_one_may_not_describe_does_not_show(node: Node) -> None:
+async def test_topic_without_describe_permission_is_hidden(node: Node) -> None:
     secret = await make(node, "secret")
     await make(node, "open")
     node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
@@ -185,7 +185,7 @@ async def test_a_topic_one_may_not_describe_does_not_show(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_whoever_may_not_create_creates_nothing(node: Node) -> None:
+async def test_automatic_creation_requires_the_permission(node: Node) -> None:
     node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "mine")
     answer = await node.ask(metadata, 12, request("mine", "yours", create=True))
@@ -197,7 +197,7 @@ async def test_whoever_may_not_create_creates_nothing(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_rights_are_shown_to_those_who_ask(node: Node) -> None:
+async def test_authorized_operations_are_returned_on_request(node: Node) -> None:
     await make(node, "t")
     node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "t")
     asked = MetadataRequest(
@@ -219,7 +219,7 @@ async def test_rights_are_shown_to_those_who_ask(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_partition_whose_leader_is_down_has_none(node: Node) -> None:
+async def test_partition_of_a_dead_leader_has_none(node: Node) -> None:
     topic_id = await make(node, "t")
     record = PartitionRecord(replicas=(9, 1), leader=9, isr=(9,), leader_epoch=3, elr=(1,))
     await node.put(store_keys.partition_key(topic_id, 0), record)
@@ -255,7 +255,7 @@ def shown(answer: DescribeTopicPartitionsResponse) -> list[tuple[str | None, lis
 
 
 @run_with(on_node)
-async def test_topics_are_described_in_order_of_their_names(node: Node) -> None:
+async def test_topics_are_described_in_name_order(node: Node) -> None:
     for name in ("c", "a", "b"):
         await make(node, name)
     answer = await node.ask(describe_topic_partitions, 0, pages())
@@ -266,7 +266,7 @@ async def test_topics_are_described_in_order_of_their_names(node: Node) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7])
 @run_with(on_node)
-async def test_pages_together_show_everything_once(node: Node, *, limit: int) -> None:
+async def test_pages_return_every_partition_once(node: Node, *, limit: int) -> None:
     for name, count in (("a", 3), ("b", 1), ("c", 2)):
         await make(node, name, count)
     seen: list[tuple[str | None, int]] = []
@@ -285,7 +285,7 @@ async def test_pages_together_show_everything_once(node: Node, *, limit: int) ->
 
 
 @run_with(on_node, configs={"max.request.partition.size.limit": "2"})
-async def test_the_brokers_limit_holds_whatever_the_client_asks(node: Node) -> None:
+async def test_broker_page_limit_overrides_the_client_limit(node: Node) -> None:
     await make(node, "a", 5)
     answer = await node.ask(describe_topic_partitions, 0, pages(limit=2**31 - 1))
     assert shown(answer) == [("a", [0, 1])]
@@ -295,7 +295,7 @@ async def test_the_brokers_limit_holds_whatever_the_client_asks(node: Node) -> N
 
 
 @run_with(on_node)
-async def test_what_cannot_be_described_is_a_row(node: Node) -> None:
+async def test_undescribable_topic_is_an_error_in_its_row(node: Node) -> None:
     await make(node, "secret")
     node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
     answer = await node.ask(describe_topic_partitions, 0, pages("secret", "gone", "b/d"))
@@ -309,7 +309,7 @@ async def test_what_cannot_be_described_is_a_row(node: Node) -> None:
 
 @pytest.mark.parametrize(("names", "cursor"), [(("a",), ("b", 0)), (("a",), ("a", -1))])
 @run_with(on_node)
-async def test_a_cursor_that_makes_no_sense_is_refused(
+async def test_invalid_cursor_is_refused(
     node: Node, *, names: tuple[str, ...], cursor: tuple[str, int]
 ) -> None:
     await make(node, "a")
@@ -318,7 +318,7 @@ async def test_a_cursor_that_makes_no_sense_is_refused(
 
 
 @run_with(on_node)
-async def test_a_cursor_beyond_the_last_partition_goes_on_with_the_next_topic(node: Node) -> None:
+async def test_cursor_beyond_the_last_partition_continues_with_the_next_topic(node: Node) -> None:
     await make(node, "a")
     await make(node, "b")
     answer = await node.ask(describe_topic_partitions, 0, pages(cursor=("a", 2**31 - 1)))

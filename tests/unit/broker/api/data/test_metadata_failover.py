@@ -47,7 +47,7 @@ def ask_leader(node: Node, request: MetadataRequest) -> "asyncio.Task[int]":
 
 
 @run_with(on_node)
-async def test_metadata_waits_for_the_successor_of_a_leader_that_was_just_lost(node: Node) -> None:
+async def test_metadata_waits_for_the_successor_of_a_failed_leader(node: Node) -> None:
     await lose_node_2(node, "t")
     topic_id = node.ctx.image.topics["t"].id
     asking = [
@@ -65,7 +65,7 @@ async def test_metadata_waits_for_the_successor_of_a_leader_that_was_just_lost(n
 
 
 @run_with(on_node)
-async def test_metadata_names_the_lost_leader_if_none_comes_in_its_place(node: Node) -> None:
+async def test_metadata_returns_the_failed_leader_if_no_successor_comes(node: Node) -> None:
     await lose_node_2(node, "t")
     began_s = asyncio.get_running_loop().time()
     assert await ask_leader(node, MetadataRequest(topics=None)) == 2
@@ -84,7 +84,7 @@ async def test_metadata_of_other_topics_does_not_wait(node: Node) -> None:
 
 
 @run_with(on_node, configs={"offsets.topic.num.partitions": "1"})
-async def test_a_coordinator_that_was_just_lost_is_not_named(node: Node) -> None:
+async def test_failed_coordinator_is_not_returned(node: Node) -> None:
     await lose_node_2(node, OFFSETS)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     asking = asyncio.ensure_future(node.ask(find_coordinator, 6, request))
@@ -96,7 +96,7 @@ async def test_a_coordinator_that_was_just_lost_is_not_named(node: Node) -> None
 
 
 @run_with(on_node)
-async def test_a_node_that_is_not_sure_of_its_place_ends_the_connection_instead_of_answering(
+async def test_node_unsure_of_its_registration_closes_the_connection(
     node: Node,
 ) -> None:
     ctx = node.ctx

@@ -36,7 +36,7 @@ from tests.unit.broker.api.producing import (
 
 
 @run_with(on_node)
-async def test_a_batch_is_appended_and_answered_with_its_offset(node: Node) -> None:
+async def test_batch_is_appended_and_answered_with_its_offset(node: Node) -> None:
     await node.create("t", 1)
     first = await ask(node, batch(b"a", b"b"))
     second = await ask(node, batch(b"c"))
@@ -57,7 +57,7 @@ async def test_every_version_is_answered(node: Node, *, version: int) -> None:
 
 @pytest.mark.parametrize("acks", [1, -1])
 @run_with(on_node)
-async def test_the_reply_comes_after_the_sync(node: Node, *, acks: int) -> None:
+async def test_reply_follows_the_sync(node: Node, *, acks: int) -> None:
     await node.create("t", 1)
     pending = await node.send(produce, VERSION, request(("t", 0, batch()), acks=acks))
     assert not pending.is_answered
@@ -67,13 +67,13 @@ async def test_the_reply_comes_after_the_sync(node: Node, *, acks: int) -> None:
 
 
 @run_with(on_node)
-async def test_with_the_page_cache_policy_the_reply_comes_at_once(node: Node) -> None:
+async def test_page_cache_policy_replies_at_once(node: Node) -> None:
     await node.create("t", 1, flush_policy="page-cache")
     assert (await node.send(produce, VERSION, request(("t", 0, batch())))).is_answered
 
 
 @run_with(on_node)
-async def test_one_refused_partition_does_not_keep_the_others_from_being_written(
+async def test_refused_partition_does_not_affect_the_rest(
     node: Node,
 ) -> None:
     await node.create("t", 2)
@@ -91,7 +91,7 @@ async def test_one_refused_partition_does_not_keep_the_others_from_being_written
 
 
 @run_with(on_node)
-async def test_a_partition_named_twice_gets_both_batches(node: Node) -> None:
+async def test_partition_named_twice_gets_both_batches(node: Node) -> None:
     await node.create("t", 1)
     response = await node.ask(
         produce, VERSION, request(("t", 0, batch(b"a")), ("t", 0, batch(b"b")))
@@ -125,14 +125,14 @@ async def test_acks_0_is_never_answered(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_acks_0_hears_of_an_error_by_the_end_of_its_connection(node: Node) -> None:
+async def test_acks_0_error_closes_the_connection(node: Node) -> None:
     pending = await node.send(produce, VERSION, request(("gone", 0, batch()), acks=0))
     assert not pending.is_answered
     assert pending.is_hung_up
 
 
 @run_with(on_node)
-async def test_other_acks_are_refused(node: Node) -> None:
+async def test_unknown_acks_are_refused(node: Node) -> None:
     await node.create("t", 1)
     row = await ask(node, batch(), acks=2)
     assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
@@ -170,7 +170,7 @@ def of_magic(magic: int) -> memoryview:
     ids=["null", "empty", "short", "crc", "magic1", "magic3", "two", "append-time", "txn"],
 )
 @run_with(on_node)
-async def test_a_batch_that_breaks_the_rules_is_refused(
+async def test_invalid_batch_is_refused(
     node: Node, *, records: memoryview | None, code: ErrorCode | None
 ) -> None:
     await node.create("t", 1)
@@ -189,7 +189,7 @@ async def test_zstd_needs_version_7(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_batch_above_max_message_bytes_is_refused(node: Node) -> None:
+async def test_batch_above_max_message_bytes_is_refused(node: Node) -> None:
     size = len(batch(b"x" * 1000))
     await node.create("t", 1, max_message_bytes=str(size))
     assert (await ask(node, batch(b"x" * 1000))).error_code == 0
@@ -199,7 +199,7 @@ async def test_a_batch_above_max_message_bytes_is_refused(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_timestamps_too_far_from_now_are_refused(node: Node) -> None:
+async def test_timestamps_outside_the_limits_are_refused(node: Node) -> None:
     await node.create(
         "t", 1, message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="2000"
     )
@@ -211,11 +211,11 @@ async def test_timestamps_too_far_from_now_are_refused(node: Node) -> None:
         assert (await ask(node, batch(at_ms=at_ms))).error_code == 0
 
 
-# -- topics with wishes -----------------------------------------------------------------------
+# -- topic configs ------------------------------------------------------------------------------
 
 
 @run_with(on_node)
-async def test_with_log_append_time_the_broker_sets_the_time_and_says_so(node: Node) -> None:
+async def test_log_append_time_is_set_by_the_broker_and_returned(node: Node) -> None:
     await node.create("t", 1, message_timestamp_type="LogAppendTime")
     now_ms = node.ctx.clock.now_ms()
     row = await ask(node, batch(at_ms=5))
@@ -226,7 +226,7 @@ async def test_with_log_append_time_the_broker_sets_the_time_and_says_so(node: N
 
 
 @run_with(on_node)
-async def test_a_batch_sent_again_is_answered_with_its_first_append_time(node: Node) -> None:
+async def test_repeated_batch_is_answered_with_its_first_append_time(node: Node) -> None:
     await node.create("t", 1, message_timestamp_type="LogAppendTime")
     producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     first = await ask(node, batch(**producer))
@@ -237,7 +237,7 @@ async def test_a_batch_sent_again_is_answered_with_its_first_append_time(node: N
 
 
 @run_with(on_node)
-async def test_a_refused_batch_has_no_append_time(node: Node) -> None:
+async def test_refused_batch_has_no_append_time(node: Node) -> None:
     await node.create("t", 1, message_timestamp_type="LogAppendTime")
     producer: Any = {"producer_id": 9, "producer_epoch": 0}
     assert (await ask(node, batch(**producer, base_sequence=0))).error_code == 0
@@ -247,8 +247,8 @@ async def test_a_refused_batch_has_no_append_time(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_after_a_bomb_nothing_is_unpacked_for_many_times_as_long(node: Node) -> None:
-    """So that those who send them take a tenth of a processor, not all of it."""
+async def test_decompression_pauses_after_a_decompression_bomb(node: Node) -> None:
+    """Limits senders of decompression bombs to a tenth of a processor."""
 
     await node.create("t", 1, cleanup_policy="compact")
     node.workers.delay_s = (0.001, 0.001)
@@ -264,7 +264,7 @@ async def test_after_a_bomb_nothing_is_unpacked_for_many_times_as_long(node: Nod
 
 
 @run_with(on_node)
-async def test_a_compacted_topic_takes_only_records_with_a_key(node: Node) -> None:
+async def test_compacted_topic_refuses_records_without_a_key(node: Node) -> None:
     await node.create("t", 1, cleanup_policy="compact")
     row = await ask(node, batch())
     assert row.error_code == ErrorCode.INVALID_RECORD
@@ -273,7 +273,7 @@ async def test_a_compacted_topic_takes_only_records_with_a_key(node: Node) -> No
 
 
 @run_with(on_node)
-async def test_the_records_that_a_batch_is_refused_for_are_named(node: Node) -> None:
+async def test_records_that_caused_a_refusal_are_listed(node: Node) -> None:
     await node.create("t", 1, cleanup_policy="compact")
     keys = [b"k", None, b"k", None]
     mixed = memoryview(encode([Record(0, -1, key, b"v", ()) for key in keys]))
@@ -291,7 +291,7 @@ async def test_the_records_that_a_batch_is_refused_for_are_named(node: Node) -> 
 
 
 @pytest.mark.parametrize(
-    ("wish", "sent", "expected"),
+    ("configured", "sent", "expected"),
     [
         ("producer", Codec.GZIP, Codec.GZIP),
         ("uncompressed", Codec.GZIP, Codec.NONE),
@@ -301,10 +301,10 @@ async def test_the_records_that_a_batch_is_refused_for_are_named(node: Node) -> 
     ],
 )
 @run_with(on_node)
-async def test_batches_are_brought_to_the_topics_codec(
-    node: Node, *, wish: str, sent: Codec, expected: Codec
+async def test_batches_are_recompressed_to_the_topic_codec(
+    node: Node, *, configured: str, sent: Codec, expected: Codec
 ) -> None:
-    await node.create("t", 1, compression_type=wish)
+    await node.create("t", 1, compression_type=configured)
     producer: Any = {"producer_id": 9, "producer_epoch": 3, "base_sequence": 0}
     row = await ask(node, batch(b"a", b"b", codec=sent, at_ms=77, **producer))
     assert (row.error_code, row.base_offset) == (0, 0)
@@ -320,7 +320,7 @@ async def test_batches_are_brought_to_the_topics_codec(
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 @run_with(on_node)
-async def test_a_topics_codec_tries_as_hard_as_told(node: Node, *, codec: str) -> None:
+async def test_topic_compression_level_is_applied(node: Node, *, codec: str) -> None:
     """On text of digits, the lowest level of each codec leaves more than its highest."""
     text = b" ".join(b"%d" % (n * n % 9973) for n in range(20_000))
     levels = {"gzip": ("1", "9"), "lz4": ("1", "17"), "zstd": ("-50", "19")}
@@ -338,14 +338,14 @@ async def test_a_topics_codec_tries_as_hard_as_told(node: Node, *, codec: str) -
 
 
 @run_with(on_node)
-async def test_what_is_too_large_is_refused_without_being_opened(node: Node) -> None:
+async def test_oversized_batch_is_refused_without_decompression(node: Node) -> None:
     await node.create("t", 1, compression_type="zstd", max_message_bytes="500")
     row = await ask(node, batch(b"x" * 1000))
     assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @run_with(on_node)
-async def test_batches_are_kept_before_the_receive_buffer_is_used_again(node: Node) -> None:
+async def test_batches_are_copied_before_the_receive_buffer_is_reused(node: Node) -> None:
     await node.create("keyed", 1, cleanup_policy="compact")
     await node.create("t", 1)
     sent = request(("keyed", 0, batch(b"first", key=b"k")), ("t", 0, batch(b"second")))
@@ -364,7 +364,7 @@ async def test_batches_are_kept_before_the_receive_buffer_is_used_again(node: No
 
 
 @run_with(on_node)
-async def test_a_batch_sent_again_is_answered_with_its_first_offset(node: Node) -> None:
+async def test_repeated_batch_is_answered_with_its_first_offset(node: Node) -> None:
     await node.create("t", 1)
     producer: Any = {"producer_id": 9, "producer_epoch": 0}
     await ask(node, batch())
@@ -377,7 +377,7 @@ async def test_a_batch_sent_again_is_answered_with_its_first_offset(node: Node) 
 
 
 @run_with(on_node)
-async def test_a_repeat_of_a_batch_on_its_way_waits_for_it(node: Node) -> None:
+async def test_repeated_pending_batch_waits_for_the_first(node: Node) -> None:
     await node.create("t", 1)
     producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
     first = await node.send(produce, VERSION, request(("t", 0, batch(**producer))))
@@ -397,7 +397,7 @@ async def test_a_repeat_of_a_batch_on_its_way_waits_for_it(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_a_batch_out_of_turn_is_refused(
+async def test_batch_out_of_sequence_is_refused(
     node: Node, *, epoch: int, sequence: int, code: ErrorCode
 ) -> None:
     await node.create("t", 1)

@@ -18,14 +18,14 @@ from tests.unit.broker.api.producing import VERSION, ask, batch, partition_of, r
 
 
 @run_with(on_node)
-async def test_a_caller_without_the_right_is_refused(node: Node) -> None:
+async def test_produce_requires_the_permission(node: Node) -> None:
     await node.create("t", 1)
     node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
     assert (await ask(node, batch())).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @run_with(on_node)
-async def test_a_partition_that_is_known_but_not_here_sends_the_client_for_metadata(
+async def test_partition_not_open_here_is_not_leader_or_follower(
     node: Node,
 ) -> None:
     node.disk.inject(Fault("mkdir", errno.EIO, path="t.", times=1000))
@@ -48,7 +48,7 @@ async def test_writes_are_refused_while_the_disk_is_nearly_full(node: Node) -> N
 
 
 @run_with(on_node)
-async def test_a_full_disk_refuses_the_batch_and_the_log_goes_on(node: Node) -> None:
+async def test_full_disk_refuses_the_batch_and_the_log_continues(node: Node) -> None:
     await node.create("t", 1)
     node.disk.inject(Fault("append", errno.ENOSPC, path=".log"))
     row = await ask(node, batch(b"lost"))
@@ -58,7 +58,7 @@ async def test_a_full_disk_refuses_the_batch_and_the_log_goes_on(node: Node) -> 
 
 
 @run_with(on_node)
-async def test_when_a_write_fails_those_that_wait_for_the_log_are_told(node: Node) -> None:
+async def test_failed_write_is_reported_to_waiting_requests(node: Node) -> None:
     await node.create("t", 1)
     waiting = await node.send(produce, VERSION, request(("t", 0, batch())))
     node.disk.inject(Fault("append", errno.EIO, path=".log"))
@@ -68,7 +68,7 @@ async def test_when_a_write_fails_those_that_wait_for_the_log_are_told(node: Nod
 
 
 @run_with(on_node)
-async def test_a_failed_write_in_the_middle_of_a_request_is_answered_once(node: Node) -> None:
+async def test_failed_write_within_a_request_is_answered_once(node: Node) -> None:
     await node.create("t", 2)
     node.disk.inject(Fault("append", errno.EIO, path="/0/", skip=1))
     response = await node.ask(
@@ -84,7 +84,7 @@ async def test_a_failed_write_in_the_middle_of_a_request_is_answered_once(node: 
 
 
 @run_with(on_node)
-async def test_a_failed_sync_acknowledges_nothing(node: Node) -> None:
+async def test_failed_sync_acknowledges_nothing(node: Node) -> None:
     await node.create("t", 1)
     node.disk.inject(Fault("sync", errno.EIO, path=".log"))
     row = await ask(node, batch())
@@ -94,7 +94,7 @@ async def test_a_failed_sync_acknowledges_nothing(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_disk_slower_than_the_clients_patience_is_answered_with_a_timeout(
+async def test_slow_disk_ends_as_request_timed_out(
     node: Node,
 ) -> None:
     await node.create("fast", 1, flush_policy="page-cache")
@@ -106,13 +106,13 @@ async def test_a_disk_slower_than_the_clients_patience_is_answered_with_a_timeou
     pending.call.time_out()
     fast, slow = rows(await pending.reply())
     assert (fast.error_code, slow.error_code) == (0, ErrorCode.REQUEST_TIMED_OUT)
-    # It is committed all the same, and nobody is answered twice.
+    # It is still committed, and no request is answered twice.
     while partition_of(node).high_watermark == 0:
         await asyncio.sleep(1.0)
 
 
 @run_with(on_node)
-async def test_a_topic_deleted_while_a_batch_waits_answers_that_it_is_gone(node: Node) -> None:
+async def test_topic_deleted_during_a_write_is_unknown(node: Node) -> None:
     await node.create("t", 1)
     node.workers.delay_s = (5.0, 5.0)
     pending = await node.send(produce, VERSION, request(("t", 0, batch())))
@@ -122,7 +122,7 @@ async def test_a_topic_deleted_while_a_batch_waits_answers_that_it_is_gone(node:
 
 
 @run_with(on_node)
-async def test_the_header_that_is_stored_has_the_offset_and_the_epoch_of_the_leader(
+async def test_stored_header_has_the_offset_and_leader_epoch(
     node: Node,
 ) -> None:
     await node.create("t", 1)

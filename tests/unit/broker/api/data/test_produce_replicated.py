@@ -28,7 +28,7 @@ async def answered(pending: Pending) -> int:
 
 
 @run_with(on_node)
-async def test_acks_all_is_answered_when_every_in_sync_replica_has_it(node: Node) -> None:
+async def test_acks_all_waits_for_every_in_sync_replica(node: Node) -> None:
     await replicate(node, min_insync_replicas="2")
     pending = await send(node)
     await synced(node)
@@ -40,14 +40,14 @@ async def test_acks_all_is_answered_when_every_in_sync_replica_has_it(node: Node
 
 
 @run_with(on_node)
-async def test_acks_1_is_answered_when_it_is_on_our_disk(node: Node) -> None:
+async def test_acks_1_waits_for_the_local_disk(node: Node) -> None:
     await replicate(node, min_insync_replicas="2")
     assert await answered(await send(node, acks=1)) == ErrorCode.NONE
     assert led(node).high_watermark == 0
 
 
 @run_with(on_node)
-async def test_with_too_few_in_sync_acks_all_is_refused_before_the_append(node: Node) -> None:
+async def test_acks_all_below_the_minimum_is_refused_before_the_append(node: Node) -> None:
     await replicate(node, isr=(1,), min_insync_replicas="2")
     assert await answered(await send(node)) == ErrorCode.NOT_ENOUGH_REPLICAS
     assert stored(node) == []
@@ -55,7 +55,7 @@ async def test_with_too_few_in_sync_acks_all_is_refused_before_the_append(node: 
 
 
 @run_with(on_node)
-async def test_when_too_few_are_left_while_it_waits_acks_all_hears_of_it(node: Node) -> None:
+async def test_acks_all_fails_when_the_isr_shrinks_below_the_minimum(node: Node) -> None:
     await replicate(node, min_insync_replicas="2")
     pending = await send(node)
     await replicate(node, isr=(1,), partition_epoch=11)
@@ -65,7 +65,7 @@ async def test_when_too_few_are_left_while_it_waits_acks_all_hears_of_it(node: N
 
 @pytest.mark.parametrize("acks", [-1, 1])
 @run_with(on_node)
-async def test_the_end_of_a_role_is_told_to_those_who_wait(node: Node, *, acks: int) -> None:
+async def test_end_of_a_role_is_reported_to_waiting_requests(node: Node, *, acks: int) -> None:
     await replicate(node, min_insync_replicas="2")
     node.workers.delay_s = (1.0, 1.0)
     pending = await send(node, acks)
@@ -74,7 +74,7 @@ async def test_the_end_of_a_role_is_told_to_those_who_wait(node: Node, *, acks: 
 
 
 @run_with(on_node)
-async def test_who_asks_the_wrong_node_is_told_who_leads(node: Node) -> None:
+async def test_wrong_node_returns_the_current_leader(node: Node) -> None:
     await replicate(node, leader=2)
     response = await node.ask(produce, 12, request(("t", 0, batch())))
     (row,) = rows(response)
@@ -86,7 +86,7 @@ async def test_who_asks_the_wrong_node_is_told_who_leads(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_by_topic_id_who_asks_the_wrong_node_is_told_who_leads(node: Node) -> None:
+async def test_wrong_node_returns_the_current_leader_by_topic_id(node: Node) -> None:
     await replicate(node, leader=3)
     topic_id = node.ctx.image.topics["t"].id
     asked = request(("", 0, batch()), topic_id=topic_id)
@@ -97,9 +97,7 @@ async def test_by_topic_id_who_asks_the_wrong_node_is_told_who_leads(node: Node)
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
 @run_with(on_node)
-async def test_a_node_that_is_not_sure_of_its_place_takes_no_writes(
-    node: Node, *, acks: int
-) -> None:
+async def test_node_unsure_of_its_registration_accepts_no_writes(node: Node, *, acks: int) -> None:
     await replicate(node)
     node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
     pending = await send(node, acks)

@@ -37,7 +37,7 @@ async def init(
 
 @pytest.mark.parametrize("version", range(6))
 @run_with(on_node)
-async def test_every_producer_gets_an_id_of_its_own(node: Node, *, version: int) -> None:
+async def test_every_producer_gets_its_own_id(node: Node, *, version: int) -> None:
     answers = [await init(node, version=version) for _ in range(3)]
     assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 3
     assert [answer.producer_epoch for answer in answers] == [0] * 3
@@ -45,14 +45,14 @@ async def test_every_producer_gets_an_id_of_its_own(node: Node, *, version: int)
 
 
 @run_with(on_node)
-async def test_a_producer_that_names_its_old_id_gets_a_new_one(node: Node) -> None:
+async def test_producer_naming_its_old_id_gets_a_new_one(node: Node) -> None:
     answer = await init(node, producer_id=7, producer_epoch=3)
     assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, 0)
 
 
 @pytest.mark.parametrize(("producer_id", "producer_epoch"), [(7, -1), (-1, 3)])
 @run_with(on_node)
-async def test_half_an_identity_is_refused(
+async def test_incomplete_producer_identity_is_refused(
     node: Node, *, producer_id: int, producer_epoch: int
 ) -> None:
     answer = await init(node, producer_id=producer_id, producer_epoch=producer_epoch)
@@ -61,7 +61,7 @@ async def test_half_an_identity_is_refused(
 
 
 @run_with(on_node)
-async def test_a_transactional_id_goes_to_its_coordinator(node: Node) -> None:
+async def test_transactional_id_is_initialized_by_its_coordinator(node: Node) -> None:
     assert (await init(node, "tx")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     await node.ctx.transaction.txns.ensure()
     first, second = await init(node, "tx"), await init(node, "tx")
@@ -71,7 +71,7 @@ async def test_a_transactional_id_goes_to_its_coordinator(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_ids_need_the_right(node: Node) -> None:
+async def test_producer_ids_require_the_permission(node: Node) -> None:
     node.rights.deny(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
     node.rights.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
     assert (await init(node)).error_code == ErrorCode.NONE, "it may write to some topic"
@@ -82,7 +82,7 @@ async def test_ids_need_the_right(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_store_that_is_away_is_a_timeout_and_not_silence(node: Node) -> None:
+async def test_store_outage_ends_as_request_timed_out(node: Node) -> None:
     node.etcd.down = True
     assert (await init(node)).error_code == ErrorCode.REQUEST_TIMED_OUT
 
@@ -91,7 +91,7 @@ async def test_a_store_that_is_away_is_a_timeout_and_not_silence(node: Node) -> 
 
 
 @run_with(on_node)
-async def test_a_partitions_producers_are_listed(node: Node) -> None:
+async def test_active_producers_are_described(node: Node) -> None:
     ctx = node.ctx
     plan = plan_topic(NewTopic("t", 1), ctx.image, ctx.configs, ctx.random)
     await ctx.reached(await create_topic(ctx.admin.store, plan))

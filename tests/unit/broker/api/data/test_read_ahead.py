@@ -1,4 +1,4 @@
-"""Encrypted stretches are opened for those who read on, and for nobody else."""
+"""Read-ahead decrypts the next range for sequential readers only."""
 
 import asyncio
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ async def opened() -> None:
 
 
 @run_with(run)
-async def test_the_next_stretch_is_open_when_it_is_asked_for(loop: SimLoop, *, log: Log) -> None:
+async def test_next_range_is_decrypted_before_it_is_requested(loop: SimLoop, *, log: Log) -> None:
     ahead = ReadAhead()
     for offset in (0, 3, 6):
         follow(ahead, span_at(log, offset))
@@ -74,7 +74,7 @@ async def test_the_next_stretch_is_open_when_it_is_asked_for(loop: SimLoop, *, l
 
 
 @run_with(run)
-async def test_nothing_is_opened_before_the_last_one_has_been_sent(
+async def test_read_ahead_starts_after_the_previous_range_was_sent(
     loop: SimLoop, *, log: Log
 ) -> None:
     ahead = ReadAhead()
@@ -85,11 +85,11 @@ async def test_nothing_is_opened_before_the_last_one_has_been_sent(
     assert ahead.bytes_held == 0
     ahead.sent()
     await opened()
-    assert ahead.take(span_at(log, 3)) is None, "and nobody else does any more"
+    assert ahead.take(span_at(log, 3)) is None, "and no other reader does any more"
 
 
 @run_with(run)
-async def test_what_a_reader_may_not_have_yet_is_not_given(loop: SimLoop, *, log: Log) -> None:
+async def test_range_beyond_the_read_limit_is_not_returned(loop: SimLoop, *, log: Log) -> None:
     ahead = ReadAhead()
     follow(ahead, span_at(log, 0))
     await opened()
@@ -97,7 +97,7 @@ async def test_what_a_reader_may_not_have_yet_is_not_given(loop: SimLoop, *, log
 
 
 @run_with(run)
-async def test_what_was_cut_off_is_not_given(loop: SimLoop, *, log: Log) -> None:
+async def test_truncated_range_is_not_returned(loop: SimLoop, *, log: Log) -> None:
     ahead = ReadAhead()
     follow(ahead, span_at(log, 0))
     await opened()
@@ -107,7 +107,7 @@ async def test_what_was_cut_off_is_not_given(loop: SimLoop, *, log: Log) -> None
 
 
 @run_with(run)
-async def test_little_is_kept_and_not_for_long(
+async def test_read_ahead_is_limited_in_bytes_and_time(
     loop: SimLoop, *, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_ahead, "BYTES_MAX", 2 * MIB)
@@ -116,14 +116,14 @@ async def test_little_is_kept_and_not_for_long(
         follow(ahead, span_at(log, offset))
     await opened()
     assert MIB < ahead.bytes_held <= 2 * MIB
-    assert ahead.take(span_at(log, 9)) is None, "there was no room for it"
+    assert ahead.take(span_at(log, 9)) is None, "it exceeded the limit"
     await asyncio.sleep(3 * KEPT_SECONDS)
     assert ahead.bytes_held == 0
     assert ahead.take(span_at(log, 3)) is None
 
 
 @run_with(run)
-async def test_who_reads_little_or_very_much_is_not_waited_for(loop: SimLoop, *, log: Log) -> None:
+async def test_small_and_very_large_reads_are_not_read_ahead(loop: SimLoop, *, log: Log) -> None:
     ahead = ReadAhead()
     small = span_at(log, 0)
     ahead.follow(small, small.position + 1000)
@@ -134,7 +134,7 @@ async def test_who_reads_little_or_very_much_is_not_waited_for(loop: SimLoop, *,
 
 
 @run_with(run)
-async def test_what_is_damaged_is_left_to_whoever_asks(loop: SimLoop, *, log: Log) -> None:
+async def test_damaged_range_is_left_to_the_reader(loop: SimLoop, *, log: Log) -> None:
     ahead = ReadAhead()
     first, following = span_at(log, 0), span_at(log, 3)
     path = log.segments.active.path

@@ -26,7 +26,7 @@ from tests.unit.broker.api.replicating import (
 
 
 @run_with(on_node)
-async def test_a_follower_reads_to_the_end_of_the_log_synced_or_not(node: Node) -> None:
+async def test_follower_reads_to_the_log_end_including_unsynced_records(node: Node) -> None:
     await replicate(node)
     append(node)
     assert led(node).log.durable_offset == 0
@@ -37,7 +37,7 @@ async def test_a_follower_reads_to_the_end_of_the_log_synced_or_not(node: Node) 
 
 
 @run_with(on_node)
-async def test_asking_for_an_offset_proves_that_all_below_is_on_disk(node: Node) -> None:
+async def test_fetch_offset_proves_that_earlier_records_are_synced(node: Node) -> None:
     await replicate(node)
     append(node)
     await synced(node)
@@ -50,7 +50,7 @@ async def test_asking_for_an_offset_proves_that_all_below_is_on_disk(node: Node)
 
 
 @run_with(on_node)
-async def test_a_parked_fetch_is_woken_by_an_append_once_for_a_whole_turn(node: Node) -> None:
+async def test_parked_fetch_is_woken_once_per_event_loop_turn(node: Node) -> None:
     await replicate(node, count=2)
     copier = Copier(node)
     await copier.open(copier.part(0), copier.part(0, 1))
@@ -67,7 +67,7 @@ async def test_a_parked_fetch_is_woken_by_an_append_once_for_a_whole_turn(node: 
 
 
 @run_with(on_node)
-async def test_after_its_time_a_parked_fetch_is_answered_with_nothing(node: Node) -> None:
+async def test_parked_fetch_times_out_empty(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     await copier.open(copier.part(0))
@@ -77,7 +77,7 @@ async def test_after_its_time_a_parked_fetch_is_answered_with_nothing(node: Node
 
 
 @run_with(on_node)
-async def test_news_of_the_high_watermark_wait_only_a_moment_for_company(node: Node) -> None:
+async def test_high_watermark_updates_wait_briefly_to_be_combined(node: Node) -> None:
     await replicate(node)
     append(node)
     await synced(node)
@@ -94,7 +94,7 @@ async def test_news_of_the_high_watermark_wait_only_a_moment_for_company(node: N
 
 
 @run_with(on_node)
-async def test_a_follower_that_names_an_old_high_watermark_is_told_the_new_one(node: Node) -> None:
+async def test_follower_with_an_old_high_watermark_gets_the_new_one(node: Node) -> None:
     await replicate(node, isr=(1,), min_insync_replicas="1")
     append(node)
     await synced(node)
@@ -107,7 +107,7 @@ async def test_a_follower_that_names_an_old_high_watermark_is_told_the_new_one(n
 
 
 @run_with(on_node)
-async def test_a_follower_that_does_not_say_what_it_knows_is_not_disturbed(node: Node) -> None:
+async def test_follower_that_sends_no_high_watermark_is_not_woken(node: Node) -> None:
     await replicate(node, isr=(1,), min_insync_replicas="1")
     append(node)
     await synced(node)
@@ -117,7 +117,7 @@ async def test_a_follower_that_does_not_say_what_it_knows_is_not_disturbed(node:
 
 
 @run_with(on_node)
-async def test_a_log_that_departs_from_ours_is_told_where_and_does_not_count(node: Node) -> None:
+async def test_diverging_log_is_answered_with_its_epoch_and_not_counted(node: Node) -> None:
     await replicate(node, epoch=EPOCH)
     append(node)
     await synced(node)
@@ -136,7 +136,7 @@ async def test_a_log_that_departs_from_ours_is_told_where_and_does_not_count(nod
 
 
 @run_with(on_node)
-async def test_an_epoch_that_a_new_leader_never_saw_is_told_where_it_parts(node: Node) -> None:
+async def test_epoch_unknown_to_a_new_leader_is_answered_with_its_end(node: Node) -> None:
     await replicate(node, epoch=1, partition_epoch=9)
     append(node)
     await replicate(node, epoch=EPOCH)  # Another led in 2; nothing is written in 3 yet.
@@ -155,7 +155,7 @@ async def test_an_epoch_that_a_new_leader_never_saw_is_told_where_it_parts(node:
     ],
 )
 @run_with(on_node)
-async def test_a_follower_with_another_idea_of_the_epoch_is_fenced(
+async def test_follower_with_another_leader_epoch_is_fenced(
     node: Node, *, epoch: int, code: ErrorCode
 ) -> None:
     await replicate(node)
@@ -165,7 +165,7 @@ async def test_a_follower_with_another_idea_of_the_epoch_is_fenced(
 
 
 @run_with(on_node)
-async def test_a_past_life_of_a_follower_is_turned_away(node: Node) -> None:
+async def test_fetch_of_an_earlier_registration_is_refused(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     response = await copier.open(copier.part(0), epoch=101)
@@ -175,7 +175,7 @@ async def test_a_past_life_of_a_follower_is_turned_away(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_node_that_has_no_replica_is_turned_away(node: Node) -> None:
+async def test_node_without_a_replica_is_refused(node: Node) -> None:
     await replicate(node)
     copier = Copier(node, 9)
     (row,) = rows(await copier.open(copier.part(0)))
@@ -183,7 +183,7 @@ async def test_a_node_that_has_no_replica_is_turned_away(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_client_that_says_it_is_a_replica_is_turned_away(node: Node) -> None:
+async def test_client_claiming_to_be_a_replica_is_refused(node: Node) -> None:
     """Else it could make the leader believe that a copy is further than it is (CVE-2018-1288)."""
 
     await replicate(node)
@@ -194,7 +194,7 @@ async def test_a_client_that_says_it_is_a_replica_is_turned_away(node: Node) -> 
 
 
 @run_with(on_node)
-async def test_what_is_not_led_here_is_refused_and_says_who_leads(node: Node) -> None:
+async def test_partition_led_elsewhere_is_refused_with_its_leader(node: Node) -> None:
     await replicate(node, leader=2)
     copier = Copier(node, 3)
     response = await copier.open(copier.part(0))
@@ -207,7 +207,7 @@ async def test_what_is_not_led_here_is_refused_and_says_who_leads(node: Node) ->
 
 
 @run_with(on_node)
-async def test_an_offset_outside_the_log_is_out_of_range(node: Node) -> None:
+async def test_offset_outside_the_log_is_out_of_range(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     (row,) = rows(await copier.open(copier.part(7)))
@@ -215,7 +215,7 @@ async def test_an_offset_outside_the_log_is_out_of_range(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_end_of_a_role_answers_a_parked_fetch(node: Node) -> None:
+async def test_end_of_a_role_answers_a_parked_fetch(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     await copier.open(copier.part(0))
@@ -229,7 +229,7 @@ async def test_the_end_of_a_role_answers_a_parked_fetch(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_deleted_topic_is_let_go_of(node: Node) -> None:
+async def test_deleted_topic_is_no_longer_watched(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     await copier.open(copier.part(0))
@@ -242,7 +242,7 @@ async def test_a_deleted_topic_is_let_go_of(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_moved_start_offset_is_told(node: Node) -> None:
+async def test_moved_start_offset_is_reported(node: Node) -> None:
     await replicate(node, isr=(1,), min_insync_replicas="1")
     append(node)
     await synced(node)
@@ -255,7 +255,7 @@ async def test_a_moved_start_offset_is_told(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_room_in_an_answer_is_shared_in_turns(node: Node) -> None:
+async def test_response_bytes_are_shared_in_turns(node: Node) -> None:
     await replicate(node, count=3)
     for index in range(3):
         append(node, 600, index=index)
@@ -270,7 +270,7 @@ async def test_the_room_in_an_answer_is_shared_in_turns(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_first_batch_is_sent_however_large_it_is(node: Node) -> None:
+async def test_first_batch_is_sent_whatever_its_size(node: Node) -> None:
     await replicate(node)
     append(node, 5000)
     copier = Copier(node)
@@ -279,7 +279,7 @@ async def test_the_first_batch_is_sent_however_large_it_is(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_without_a_session_nothing_is_kept(node: Node) -> None:
+async def test_fetch_without_a_session_keeps_no_state(node: Node) -> None:
     await replicate(node)
     append(node)
     copier = Copier(node)
@@ -292,7 +292,7 @@ async def test_without_a_session_nothing_is_kept(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_follower_that_hangs_up_is_not_answered(node: Node) -> None:
+async def test_disconnected_follower_is_not_answered(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     await copier.open(copier.part(0))
@@ -304,7 +304,7 @@ async def test_a_follower_that_hangs_up_is_not_answered(node: Node) -> None:
 
 
 @run_with(on_node, configs={"leader.replication.throttled.rate": "1000"})
-async def test_a_replication_throttle_holds_back_those_that_are_not_in_sync(node: Node) -> None:
+async def test_replication_throttle_delays_replicas_out_of_sync(node: Node) -> None:
     node.ctx.fetch.replicas.throttle = Throttle("leader", 1, node.configs, node.ctx.watcher)
     await replicate(node, isr=(1, 3), leader_replication_throttled_replicas="*")
     for _ in range(3):
@@ -321,7 +321,7 @@ async def test_a_replication_throttle_holds_back_those_that_are_not_in_sync(node
 
 
 @run_with(on_node)
-async def test_a_version_that_cannot_name_its_life_is_turned_away(node: Node) -> None:
+async def test_version_without_a_replica_epoch_is_refused(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     request = copier.request(copier.part(0))
@@ -332,7 +332,7 @@ async def test_a_version_that_cannot_name_its_life_is_turned_away(node: Node) ->
 
 
 @run_with(on_node)
-async def test_a_follower_that_left_the_isr_comes_back_over_a_quiet_partition(node: Node) -> None:
+async def test_follower_rejoins_over_an_idle_partition(node: Node) -> None:
     """Its fetch may have overtaken the news of its leaving: what it said then is asked again."""
 
     await replicate(node)

@@ -25,7 +25,7 @@ async def ask(node: Node, offset: int, high_watermark: int, last_fetched_epoch: 
 
 
 @run_with(on_node)
-async def test_a_leader_below_a_followers_high_watermark_goes_offline_and_says_so(
+async def test_leader_below_a_follower_high_watermark_goes_offline(
     node: Node,
 ) -> None:
     await replicate(node)
@@ -52,7 +52,7 @@ async def test_a_leader_below_a_followers_high_watermark_goes_offline_and_says_s
     ],
 )
 @run_with(on_node)
-async def test_nothing_else_that_a_follower_says_takes_a_leader_offline(
+async def test_valid_follower_offsets_do_not_take_a_leader_offline(
     node: Node, *, offset: int, high_watermark: int
 ) -> None:
     await replicate(node)
@@ -62,7 +62,7 @@ async def test_nothing_else_that_a_follower_says_takes_a_leader_offline(
 
 
 @run_with(on_node)
-async def test_after_an_unclean_election_a_follower_may_know_more(node: Node) -> None:
+async def test_follower_may_know_more_after_an_unclean_election(node: Node) -> None:
     await replicate(node)
     append(node)
     await elect_uncleanly(node, unreconciled=(2,))
@@ -85,7 +85,7 @@ async def elect_uncleanly(node: Node, unreconciled: tuple[int, ...], epoch: int 
 
 
 @run_with(on_node)
-async def test_a_follower_that_was_in_sync_since_an_unclean_election_shows_a_loss(
+async def test_follower_in_sync_since_an_unclean_election_proves_a_loss(
     node: Node,
 ) -> None:
     """Nothing was written since the election: both logs end in an epoch of before it."""
@@ -98,7 +98,7 @@ async def test_a_follower_that_was_in_sync_since_an_unclean_election_shows_a_los
 
 
 @run_with(on_node)
-async def test_a_log_of_before_an_unclean_election_shows_no_loss_where_ours_went_on_since(
+async def test_log_from_before_an_unclean_election_proves_no_loss(
     node: Node,
 ) -> None:
     """Its directory was put back from an older copy."""

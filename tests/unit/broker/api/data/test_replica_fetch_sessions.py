@@ -12,7 +12,7 @@ from tests.unit.broker.api.replicating import Copier, append, led, offsets, repl
 
 
 @run_with(on_node)
-async def test_what_was_sent_is_not_sent_again_before_it_is_asked_for(node: Node) -> None:
+async def test_sent_records_are_not_sent_again_before_they_are_requested(node: Node) -> None:
     await replicate(node)
     append(node)
     copier = Copier(node)
@@ -24,7 +24,7 @@ async def test_what_was_sent_is_not_sent_again_before_it_is_asked_for(node: Node
 
 
 @run_with(on_node)
-async def test_a_partition_that_is_not_mentioned_any_more_is_taken_up_again(node: Node) -> None:
+async def test_partition_no_longer_named_is_sent_again(node: Node) -> None:
     await replicate(node)
     append(node)
     copier = Copier(node)
@@ -36,7 +36,7 @@ async def test_a_partition_that_is_not_mentioned_any_more_is_taken_up_again(node
 
 
 @run_with(on_node)
-async def test_a_forgotten_partition_is_not_answered_and_not_watched(node: Node) -> None:
+async def test_forgotten_partition_is_not_answered_and_not_watched(node: Node) -> None:
     await replicate(node, count=2)
     copier = Copier(node)
     await copier.open(copier.part(0), copier.part(0, 1))
@@ -49,7 +49,7 @@ async def test_a_forgotten_partition_is_not_answered_and_not_watched(node: Node)
 
 
 @run_with(on_node)
-async def test_the_next_request_has_the_parked_one_answered(node: Node) -> None:
+async def test_next_request_completes_the_parked_one(node: Node) -> None:
     await replicate(node, count=2)
     copier = Copier(node)
     await copier.open(copier.part(0))
@@ -63,7 +63,7 @@ async def test_the_next_request_has_the_parked_one_answered(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_new_session_takes_the_place_of_the_last_one(node: Node) -> None:
+async def test_new_session_replaces_the_previous_one(node: Node) -> None:
     await replicate(node)
     copier = Copier(node)
     await copier.open(copier.part(0))
@@ -79,7 +79,7 @@ async def test_a_new_session_takes_the_place_of_the_last_one(node: Node) -> None
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_requests_of_a_session_are_counted() -> None:
+def test_session_requests_are_counted() -> None:
     sessions = ReplicaSessions(first_id=7)
     session = sessions.open(2)
     assert sessions.resume(2, 7, 1) is session
@@ -95,7 +95,7 @@ def test_requests_of_a_session_are_counted() -> None:
 
 
 @run_with(on_node)
-async def test_quiet_partitions_cost_nothing(node: Node) -> None:
+async def test_idle_partitions_cost_nothing(node: Node) -> None:
     await replicate(node, count=5)
     copier = Copier(node)
     await copier.open(*(copier.part(0, index) for index in range(5)))
@@ -108,7 +108,7 @@ async def test_quiet_partitions_cost_nothing(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_two_followers_do_not_disturb_each_other(node: Node) -> None:
+async def test_followers_are_independent(node: Node) -> None:
     await replicate(node)
     two, three = Copier(node, 2), Copier(node, 3)
     await two.open(two.part(0))

@@ -1,4 +1,4 @@
-"""Topics that ask for schemas: which records they take, and what that costs others."""
+"""Schema validation of produced records, and its cost for other topics."""
 
 import asyncio
 import uuid
@@ -29,7 +29,7 @@ async def register(node: Node, subject: str, schema: str = SCHEMA) -> None:
 
 
 @run_with(on_node)
-async def test_a_value_needs_a_schema_of_its_topic(node: Node) -> None:
+async def test_value_needs_a_schema_of_its_subject(node: Node) -> None:
     await node.create("t", 1, **ASKING)
     await register(node, "other-value")
     await register(node, "t-value", OTHER)
@@ -44,7 +44,7 @@ async def test_a_value_needs_a_schema_of_its_topic(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_what_unpacks_to_far_more_than_was_sent_is_not_looked_through(node: Node) -> None:
+async def test_decompression_bomb_is_refused_before_validation(node: Node) -> None:
     await node.create("t", 1, **ASKING)
     bomb = memoryview(encode([Record(value=marked(9) + bytes(9 << 20))], codec=Codec.ZSTD))
     assert len(bomb) < 10_000
@@ -52,7 +52,7 @@ async def test_what_unpacks_to_far_more_than_was_sent_is_not_looked_through(node
 
 
 @run_with(on_node)
-async def test_a_schema_counts_as_soon_as_it_is_registered(node: Node) -> None:
+async def test_schema_is_valid_as_soon_as_it_is_registered(node: Node) -> None:
     await node.create("t", 1, **ASKING)
     assert await code_of(node, marked(1)) == ErrorCode.INVALID_RECORD
     await register(node, "t-value")
@@ -60,7 +60,7 @@ async def test_a_schema_counts_as_soon_as_it_is_registered(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_keys_are_asked_for_on_their_own(node: Node) -> None:
+async def test_key_validation_is_configured_separately(node: Node) -> None:
     await node.create("t", 1, **{"confluent.key.schema.validation": "true"})
     await register(node, "t-key")
     with_key = batch(b"anything", key=marked(1))
@@ -69,7 +69,7 @@ async def test_keys_are_asked_for_on_their_own(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_the_subject_is_named_by_the_topics_strategy(node: Node) -> None:
+async def test_subject_follows_the_topic_strategy(node: Node) -> None:
     package = "io.confluent.kafka.serializers.subject"
     strategies = {
         "by-record": f"{package}.RecordNameStrategy",
@@ -87,7 +87,7 @@ async def test_the_subject_is_named_by_the_topics_strategy(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_a_schema_may_be_said_in_a_header(node: Node) -> None:
+async def test_schema_id_may_be_in_a_header(node: Node) -> None:
     await node.create("t", 1, **ASKING)
     await register(node, "t-value")
     shard = node.ctx.produce.registry.host.runtime(0).require()
@@ -105,7 +105,7 @@ async def test_a_schema_may_be_said_in_a_header(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_what_was_heard_is_remembered_for_a_while(node: Node) -> None:
+async def test_schema_lookup_is_cached_for_a_while(node: Node) -> None:
     await node.create("t", 1, **ASKING)
     await register(node, "t-value")
     assert await code_of(node, marked(1)) == 0
@@ -116,7 +116,7 @@ async def test_what_was_heard_is_remembered_for_a_while(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_other_topics_are_appended_without_a_look(node: Node) -> None:
+async def test_topics_without_validation_are_appended_unchecked(node: Node) -> None:
     await node.create("plain", 1)
     assert not node.ctx.partitions.any_look_inside
     await node.create("t", 1, **ASKING)

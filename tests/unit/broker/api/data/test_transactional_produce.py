@@ -15,7 +15,7 @@ VERSIONS = pytest.mark.parametrize("versions", [OLD, NEW], ids=["v1", "v2"])
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_old_producer_writes_where_it_said_it_would(node: Node) -> None:
+async def test_old_protocol_producer_writes_only_to_added_partitions(node: Node) -> None:
     await ready(node, t=2)
     producer = await Transacting(node, OLD).begin()
     assert await producer.send("t") == ErrorCode.TRANSACTION_ABORTABLE
@@ -26,7 +26,7 @@ async def test_an_old_producer_writes_where_it_said_it_would(node: Node) -> None
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_new_producer_enters_partitions_by_writing_to_them(node: Node) -> None:
+async def test_new_protocol_producer_adds_partitions_by_writing(node: Node) -> None:
     await ready(node, t=2)
     producer = await Transacting(node, NEW).begin()
     assert await producer.send("t") == ErrorCode.NONE
@@ -39,7 +39,7 @@ async def test_a_new_producer_enters_partitions_by_writing_to_them(node: Node) -
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_only_the_first_write_to_a_partition_is_asked_about(node: Node) -> None:
+async def test_only_the_first_write_to_a_partition_is_verified(node: Node) -> None:
     await ready(node, t=1)
     producer = await Transacting(node, NEW).begin()
     await producer.send("t")
@@ -48,7 +48,7 @@ async def test_only_the_first_write_to_a_partition_is_asked_about(node: Node) ->
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_write_that_the_coordinator_can_vouch_for_at_once_is_not_held_up(
+async def test_write_known_to_the_coordinator_is_verified_without_waiting(
     node: Node,
 ) -> None:
     await ready(node, t=2)
@@ -61,13 +61,13 @@ async def test_a_write_that_the_coordinator_can_vouch_for_at_once_is_not_held_up
     assert (await pending.reply()).responses[0].partition_responses[0].error_code == 0
     producer.sequence = 0
     _, answer = node.begin(produce, OLD["produce"], producer.request("t", 1))
-    assert answer is not None, "nobody vouches for this one, so all are asked properly"
+    assert answer is not None, "this one is not known, so all are verified"
     answer.close()
 
 
 @VERSIONS
 @run_with(on_node, configs=CONFIGS)
-async def test_a_write_that_the_end_of_its_transaction_overtakes_is_refused(
+async def test_write_overtaken_by_the_end_of_its_transaction_is_refused(
     node: Node, *, versions: dict[str, int]
 ) -> None:
     """Verified, then overtaken by the marker: appending it would leave a transaction open."""
@@ -95,7 +95,7 @@ async def test_a_write_that_the_end_of_its_transaction_overtakes_is_refused(
 
 @VERSIONS
 @run_with(on_node, configs=CONFIGS)
-async def test_the_late_marker_of_the_transaction_before_does_not_refuse_a_write(
+async def test_late_marker_of_the_previous_transaction_refuses_no_write(
     node: Node, *, versions: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As to another node, under way while the producer goes on (KAFKA-18575)."""
@@ -118,7 +118,9 @@ async def test_the_late_marker_of_the_transaction_before_does_not_refuse_a_write
 
 @VERSIONS
 @run_with(on_node, configs=CONFIGS)
-async def test_a_write_after_the_end_opens_nothing(node: Node, *, versions: dict[str, int]) -> None:
+async def test_write_after_the_end_opens_no_transaction(
+    node: Node, *, versions: dict[str, int]
+) -> None:
     await ready(node, t=1)
     producer = await Transacting(node, versions).begin()
     await producer.add("t", 0)
@@ -132,9 +134,7 @@ async def test_a_write_after_the_end_opens_nothing(node: Node, *, versions: dict
 
 @pytest.mark.parametrize("seed", range(30))
 @VERSIONS
-def test_however_requests_race_no_transaction_stays_open(
-    versions: dict[str, int], seed: int
-) -> None:
+def test_racing_requests_leave_no_transaction_open(versions: dict[str, int], seed: int) -> None:
     """Writes and the end over several connections: what is acknowledged is in the transaction."""
 
     async def test(node: Node) -> None:
@@ -160,7 +160,7 @@ def test_however_requests_race_no_transaction_stays_open(
 
 @VERSIONS
 @run_with(on_node, configs=CONFIGS)
-async def test_a_fenced_producer_writes_nothing(node: Node, *, versions: dict[str, int]) -> None:
+async def test_fenced_producer_writes_nothing(node: Node, *, versions: dict[str, int]) -> None:
     await ready(node, t=1)
     old = await Transacting(node, versions).begin()
     await Transacting(node, versions).begin()
@@ -169,7 +169,7 @@ async def test_a_fenced_producer_writes_nothing(node: Node, *, versions: dict[st
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_transactional_batch_needs_a_transactional_id_and_the_right_to_it(
+async def test_transactional_batch_requires_the_transactional_id_and_its_permission(
     node: Node,
 ) -> None:
     await ready(node, t=1)
@@ -183,7 +183,7 @@ async def test_a_transactional_batch_needs_a_transactional_id_and_the_right_to_i
 
 @VERSIONS
 @run_with(on_node, configs=CONFIGS)
-async def test_without_a_coordinator_the_producer_is_told_to_try_again(
+async def test_missing_coordinator_is_a_retriable_error(
     node: Node, *, versions: dict[str, int]
 ) -> None:
     await ready(node, t=1)

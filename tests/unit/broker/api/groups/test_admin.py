@@ -58,10 +58,10 @@ async def test_classic_groups_are_described(node: Node) -> None:
     member_id = await three_groups(node)
     node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "secret")
     request = DescribeGroupsRequest(
-        groups=["g", "nobody", "secret", "g"], include_authorized_operations=True
+        groups=["g", "unknown", "secret", "g"], include_authorized_operations=True
     )
     rows = (await node.ask(describe_groups, 6, request)).groups
-    assert [row.group_id for row in rows] == ["g", "nobody", "secret"]
+    assert [row.group_id for row in rows] == ["g", "unknown", "secret"]
     known, missing, secret = rows
     assert (known.error_code, known.group_state) == (ErrorCode.NONE, "Stable")
     (member,) = known.members
@@ -70,12 +70,12 @@ async def test_classic_groups_are_described(node: Node) -> None:
     assert known.authorized_operations & (1 << Operation.DELETE)
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert secret.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    old = await node.ask(describe_groups, 5, DescribeGroupsRequest(groups=["nobody"]))
+    old = await node.ask(describe_groups, 5, DescribeGroupsRequest(groups=["unknown"]))
     assert (old.groups[0].error_code, old.groups[0].group_state) == (0, "Dead")
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_consumer_groups_are_described_to_those_who_may_see_their_topics(node: Node) -> None:
+async def test_consumer_group_description_requires_permission_on_its_topics(node: Node) -> None:
     await three_groups(node)
     request = ConsumerGroupDescribeRequest(group_ids=["c", "g"], include_authorized_operations=True)
     known, classic = (await node.ask(consumer_group_describe, 1, request)).groups
@@ -95,12 +95,12 @@ async def test_only_empty_groups_are_deleted(node: Node) -> None:
     await three_groups(node)
     await commit(node, 9, ("t", None, [position(0, 1)]), group="secret")
     node.rights.deny(Operation.DELETE, ResourceType.GROUP, "secret")
-    request = DeleteGroupsRequest(groups_names=["g", "o", "nobody", "secret"])
+    request = DeleteGroupsRequest(groups_names=["g", "o", "unknown", "secret"])
     answer = await node.ask(delete_groups, 2, request)
     assert {row.group_id: row.error_code for row in answer.results} == {
         "g": ErrorCode.NON_EMPTY_GROUP,
         "o": ErrorCode.NONE,
-        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        "unknown": ErrorCode.GROUP_ID_NOT_FOUND,
         "secret": ErrorCode.GROUP_AUTHORIZATION_FAILED,
     }
     listed = await node.ask(list_groups, 5, ListGroupsRequest())

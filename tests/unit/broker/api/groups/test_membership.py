@@ -69,9 +69,7 @@ async def sync(node: Node, joined: Any, assignment: bytes) -> Any:
 
 @pytest.mark.parametrize("version", range(7))
 @run_with(on_node, configs=CONFIGS)
-async def test_the_first_question_brings_the_coordinator_into_being(
-    node: Node, *, version: int
-) -> None:
+async def test_first_find_coordinator_creates_the_topic(node: Node, *, version: int) -> None:
     request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h", "g"])
     answer = await node.ask(find_coordinator, version, request)
     rows = answer.coordinators if version >= 4 else [answer]
@@ -84,7 +82,7 @@ async def test_the_first_question_brings_the_coordinator_into_being(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_every_kind_of_key_has_its_answer(node: Node) -> None:
+async def test_every_coordinator_key_type_is_answered(node: Node) -> None:
     async def ask(key_type: int, key: str = "x") -> int:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         (row,) = (await node.ask(find_coordinator, 6, request)).coordinators
@@ -106,7 +104,7 @@ async def test_every_kind_of_key_has_its_answer(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_member_joins_syncs_beats_and_leaves(node: Node) -> None:
+async def test_member_joins_syncs_heartbeats_and_leaves(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     joined = await (await join(node)).reply()
     assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
@@ -124,7 +122,7 @@ async def test_a_member_joins_syncs_beats_and_leaves(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_join_waits_for_the_others_and_other_groups_do_not(node: Node) -> None:
+async def test_join_waits_for_members_of_its_group_only(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     first = await (await join(node)).reply()
     await sync(node, first, b"")
@@ -139,7 +137,7 @@ async def test_a_join_waits_for_the_others_and_other_groups_do_not(node: Node) -
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lost_connection_frees_what_waited_for_it(node: Node) -> None:
+async def test_lost_connection_cancels_its_pending_join(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     first = await (await join(node)).reply()
     await sync(node, first, b"")
@@ -153,7 +151,7 @@ async def test_a_lost_connection_frees_what_waited_for_it(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_silent_member_is_taken_out_when_its_session_ends(node: Node) -> None:
+async def test_silent_member_is_removed_when_its_session_ends(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     joined = await (await join(node)).reply()
     await sync(node, joined, b"")
@@ -163,7 +161,7 @@ async def test_a_silent_member_is_taken_out_when_its_session_ends(node: Node) ->
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_groups_need_the_right_to_read_them(node: Node) -> None:
+async def test_group_requests_require_the_read_permission(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
     requests = [
@@ -194,7 +192,7 @@ def consumer_beat(member_id: str, epoch: int, *topics: str) -> ConsumerGroupHear
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_member_of_the_consumer_protocol_is_given_partitions(node: Node) -> None:
+async def test_consumer_protocol_member_is_assigned_partitions(node: Node) -> None:
     await node.create("t", 3)
     await node.ctx.group.groups.ensure()
     answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
@@ -207,14 +205,14 @@ async def test_a_member_of_the_consumer_protocol_is_given_partitions(node: Node)
 
 
 @run_with(on_node, configs={**CONFIGS, "group.coordinator.rebalance.protocols": "classic"})
-async def test_the_consumer_protocol_may_be_switched_off(node: Node) -> None:
+async def test_consumer_protocol_can_be_disabled(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_new_topics_reach_the_groups_that_want_them(node: Node) -> None:
+async def test_new_topics_are_assigned_to_subscribed_groups(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     first = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
     assert not first.assignment.topic_partitions
@@ -226,7 +224,7 @@ async def test_new_topics_reach_the_groups_that_want_them(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_topics_that_the_caller_may_not_see_are_refused(node: Node) -> None:
+async def test_subscription_requires_permission_on_its_topics(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
     request = consumer_beat("m1", 0, "secret")

@@ -21,7 +21,7 @@ async def begin_loading(node: Node) -> None:
 
 
 @run_with(on_node, configs={"offsets.topic.num.partitions": "1"})
-async def test_while_the_group_is_loading_members_are_told_nothing_they_cannot_handle(
+async def test_loading_coordinator_is_not_reported_to_heartbeats(
     node: Node,
 ) -> None:
     await begin_loading(node)

@@ -77,7 +77,7 @@ async def fetch(node: Node, version: int, **more: Any) -> Any:
 
 @pytest.mark.parametrize("version", range(2, 11))
 @run_with(on_node, configs=CONFIGS)
-async def test_a_position_is_kept_and_read_in_every_version(node: Node, *, version: int) -> None:
+async def test_committed_offset_is_returned_in_every_version(node: Node, *, version: int) -> None:
     await node.create("t", 2)
     await node.ctx.group.groups.ensure()
     assert await commit(node, version, ("t", None, [position(1, 42, "here")])) == {("t", 1): 0}
@@ -92,7 +92,9 @@ async def test_a_position_is_kept_and_read_in_every_version(node: Node, *, versi
 
 @pytest.mark.parametrize("version", [9, 10])
 @run_with(on_node, configs=CONFIGS)
-async def test_good_rows_are_kept_and_bad_ones_refused(node: Node, *, version: int) -> None:
+async def test_valid_rows_are_committed_and_invalid_ones_refused(
+    node: Node, *, version: int
+) -> None:
     for name in ("t", "secret"):
         await node.create(name, 1)
     await node.ctx.group.groups.ensure()
@@ -116,7 +118,7 @@ async def test_good_rows_are_kept_and_bad_ones_refused(node: Node, *, version: i
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_metadata_that_is_too_long_refuses_its_own_row(node: Node) -> None:
+async def test_oversized_metadata_refuses_its_own_row(node: Node) -> None:
     await node.create("t", 2)
     await node.ctx.group.groups.ensure()
     codes = await commit(node, 9, ("t", None, [position(0, 1, "x" * 11), position(1, 1)]))
@@ -126,7 +128,7 @@ async def test_metadata_that_is_too_long_refuses_its_own_row(node: Node) -> None
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_generation_that_is_not_there_keeps_nothing(node: Node) -> None:
+async def test_unknown_generation_commits_nothing(node: Node) -> None:
     await node.create("t", 1)
     await node.ctx.group.groups.ensure()
     request = OffsetCommitRequest(
@@ -141,7 +143,7 @@ async def test_a_generation_that_is_not_there_keeps_nothing(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_is_only_for_those_who_may(node: Node) -> None:
+async def test_offset_requests_require_the_group_permission(node: Node) -> None:
     await node.create("t", 1)
     await node.ctx.group.groups.ensure()
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -156,7 +158,7 @@ async def test_a_group_is_only_for_those_who_may(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_several_groups_are_read_at_once(node: Node) -> None:
+async def test_offsets_of_several_groups_are_fetched_at_once(node: Node) -> None:
     await node.create("t", 1)
     await node.ctx.group.groups.ensure()
     for number in range(3):
@@ -173,7 +175,7 @@ async def test_several_groups_are_read_at_once(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_topics_asked_for_by_id_must_exist_and_be_visible(node: Node) -> None:
+async def test_topics_by_id_must_exist_and_be_visible(node: Node) -> None:
     for name in ("t", "secret"):
         await node.create(name, 1)
     await node.ctx.group.groups.ensure()
@@ -194,7 +196,7 @@ async def test_topics_asked_for_by_id_must_exist_and_be_visible(node: Node) -> N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_the_oldest_version_is_answered_in_rows(node: Node) -> None:
+async def test_oldest_version_returns_errors_in_rows(node: Node) -> None:
     await node.create("t", 1)
     await node.ctx.group.groups.ensure()
     request = OffsetFetchRequest(
@@ -206,7 +208,7 @@ async def test_the_oldest_version_is_answered_in_rows(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_positions_are_forgotten_one_by_one(node: Node) -> None:
+async def test_offsets_are_deleted_one_by_one(node: Node) -> None:
     await node.create("t", 2)
     await node.ctx.group.groups.ensure()
     await commit(node, 9, ("t", None, [position(0, 1), position(1, 2)]))
@@ -229,13 +231,13 @@ async def test_positions_are_forgotten_one_by_one(node: Node) -> None:
     }
     (left,) = (await fetch(node, 9)).topics
     assert [row.partition_index for row in left.partitions] == [1]
-    nobody = OffsetDeleteRequest(group_id="nobody", topics=request.topics)
-    answer = await node.ask(offset_delete, 0, nobody)
+    unknown = OffsetDeleteRequest(group_id="unknown", topics=request.topics)
+    answer = await node.ask(offset_delete, 0, unknown)
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_positions_go_with_their_topic(node: Node) -> None:
+async def test_offsets_are_deleted_with_their_topic(node: Node) -> None:
     await node.create("t", 1)
     await node.create("u", 1)
     await node.ctx.group.groups.ensure()

@@ -40,7 +40,7 @@ async def delete(node: Node) -> int:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_member_joins_stays_and_leaves(node: Node) -> None:
+async def test_share_member_joins_stays_and_leaves(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     await set_up(node, partitions=3)
     answer = await beat(node)
@@ -56,7 +56,7 @@ async def test_a_member_joins_stays_and_leaves(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_rights_are_checked_for_the_group_and_its_topics(node: Node) -> None:
+async def test_permissions_of_group_and_topics_are_checked(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     await set_up(node)
     await beat(node)
@@ -72,14 +72,14 @@ async def test_rights_are_checked_for_the_group_and_its_topics(node: Node) -> No
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_before_there_is_a_coordinator_the_client_is_told_so(node: Node) -> None:
+async def test_missing_coordinator_is_reported(node: Node) -> None:
     assert (await beat(node)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     (row,) = await describe(node, "g")
     assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_positions_go_with_the_group(node: Node) -> None:
+async def test_offsets_are_deleted_with_the_group(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     await set_up(node, 3)
     await beat(node)
@@ -96,7 +96,7 @@ async def test_positions_go_with_the_group(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_whose_positions_cannot_be_forgotten_stays(node: Node) -> None:
+async def test_group_whose_offsets_cannot_be_deleted_stays(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     await set_up(node, 3)
     await beat(node)

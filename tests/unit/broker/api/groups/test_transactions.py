@@ -1,4 +1,4 @@
-"""Transactions over the API: rights, rows, markers, and what tools are told."""
+"""Transaction APIs: permissions, rows, markers, and answers for tools."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ from tests.unit.broker.api.transacting import CONFIGS, NEW, OLD, Transacting, op
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_one_partition_that_cannot_be_entered_keeps_the_others_out(node: Node) -> None:
+async def test_invalid_partition_refuses_the_whole_addition(node: Node) -> None:
     await ready(node, t=1, secret=1)
     producer = await Transacting(node, OLD).begin()
     assert await producer.add("t", 0, 5) == {
@@ -44,7 +44,7 @@ async def test_one_partition_that_cannot_be_entered_keeps_the_others_out(node: N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_transactional_id_needs_the_right_to_write(node: Node) -> None:
+async def test_transactional_id_requires_the_write_permission(node: Node) -> None:
     await ready(node, t=1)
     producer = await Transacting(node, OLD).begin()
     node.rights.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
@@ -62,7 +62,7 @@ async def test_a_transactional_id_needs_the_right_to_write(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_brokers_ask_for_several_transactions_at_once(node: Node) -> None:
+async def test_brokers_verify_several_transactions_at_once(node: Node) -> None:
     await ready(node, t=2)
     producer = await Transacting(node, OLD).begin()
     await producer.add("t", 0)
@@ -96,8 +96,8 @@ async def test_brokers_ask_for_several_transactions_at_once(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_the_next_transaction_waits_for_the_markers_of_the_last(node: Node) -> None:
-    """A client that is told CONCURRENT_TRANSACTIONS pauses; so it is not told at once."""
+async def test_next_transaction_waits_for_the_previous_markers(node: Node) -> None:
+    """A client pauses after CONCURRENT_TRANSACTIONS, so the error is delayed."""
 
     await ready(node, t=1)
     producer = await Transacting(node, OLD).begin()
@@ -108,7 +108,7 @@ async def test_the_next_transaction_waits_for_the_markers_of_the_last(node: Node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_end_that_is_repeated_is_answered_alike(node: Node) -> None:
+async def test_repeated_end_is_answered_alike(node: Node) -> None:
     await ready(node, t=1)
     producer = await Transacting(node, NEW).begin()
     await producer.send("t")
@@ -185,7 +185,7 @@ async def test_transactions_are_listed_and_described(node: Node) -> None:
     assert list(answer.unknown_state_filters) == ["Nonsense"]
     node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
     node.rights.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "idle")
-    request = DescribeTransactionsRequest(transactional_ids=["open", "idle", "nobody"])
+    request = DescribeTransactionsRequest(transactional_ids=["open", "idle", "unknown"])
     rows = (await node.ask(describe_transactions, 0, request)).transaction_states
     known, hidden, missing = rows
     assert (known.transaction_state, known.producer_id) == ("Ongoing", producer.producer_id)
@@ -196,7 +196,7 @@ async def test_transactions_are_listed_and_described(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_transaction_that_takes_too_long_is_aborted(node: Node) -> None:
+async def test_transaction_that_exceeds_its_timeout_is_aborted(node: Node) -> None:
     await ready(node, t=1)
     producer = await Transacting(node, NEW).begin()
     await producer.send("t")

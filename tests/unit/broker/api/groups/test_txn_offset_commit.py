@@ -77,7 +77,7 @@ async def position(node: Node, *, stable: bool = False) -> tuple[int, int]:
 @VERSIONS
 @pytest.mark.parametrize("committed", [True, False])
 @run_with(on_node, configs=CONFIGS)
-async def test_positions_follow_their_transaction(
+async def test_offsets_commit_or_abort_with_their_transaction(
     node: Node, *, versions: dict[str, int], committed: bool
 ) -> None:
     await ready(node, t=1)
@@ -94,7 +94,7 @@ async def test_positions_follow_their_transaction(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_old_producer_must_have_entered_the_group(node: Node) -> None:
+async def test_old_protocol_producer_must_add_the_group_first(node: Node) -> None:
     await ready(node, t=1)
     producer = await Transacting(node, OLD).begin()
     assert await commit(producer, 7) == {("t", 0): ErrorCode.TRANSACTION_ABORTABLE}
@@ -103,7 +103,7 @@ async def test_an_old_producer_must_have_entered_the_group(node: Node) -> None:
 
 @VERSIONS
 @run_with(on_node, configs=CONFIGS)
-async def test_a_commit_that_comes_after_the_end_leaves_nothing_unstable(
+async def test_late_offset_commit_leaves_nothing_unstable(
     node: Node, *, versions: dict[str, int]
 ) -> None:
     await ready(node, t=1)
@@ -121,9 +121,7 @@ async def test_a_commit_that_comes_after_the_end_leaves_nothing_unstable(
 
 @pytest.mark.parametrize("seed", range(30))
 @VERSIONS
-def test_however_requests_race_no_position_stays_unstable(
-    versions: dict[str, int], seed: int
-) -> None:
+def test_racing_requests_leave_no_unstable_offset(versions: dict[str, int], seed: int) -> None:
     async def test(node: Node) -> None:
         await ready(node, t=1)
         producer = await Transacting(node, versions).begin()
@@ -140,14 +138,14 @@ def test_however_requests_race_no_position_stays_unstable(
             assert stability == ErrorCode.NONE
             assert offset == (9 if code == ErrorCode.NONE else -1)
         else:
-            # There was nothing to commit yet when the end came; the transaction is open.
+            # The end found nothing to commit yet; the transaction is open.
             assert ended == ErrorCode.INVALID_TXN_STATE
 
     on_node(test, seed=seed, configs=CONFIGS)
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_rights_and_missing_partitions_are_told_in_rows(node: Node) -> None:
+async def test_permissions_and_missing_partitions_are_errors_in_rows(node: Node) -> None:
     await ready(node, t=1, secret=1)
     producer = await Transacting(node, NEW).begin()
     node.rights.deny(Operation.READ, ResourceType.TOPIC, "secret")

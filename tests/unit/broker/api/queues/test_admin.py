@@ -38,7 +38,7 @@ async def change(node: Node, kind: int, first: int, last: int, **asked: Any) -> 
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_is_inspected_and_changed(node: Node) -> None:
+async def test_queue_is_inspected_and_changed(node: Node) -> None:
     queue = await opened(node, 6)
     await take(queue, count=2)
     seen = await inspect(node)
@@ -54,7 +54,7 @@ async def test_a_queue_is_inspected_and_changed(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_each_partition_is_refused_for_its_own_reason(node: Node) -> None:
+async def test_each_partition_is_refused_with_its_own_reason(node: Node) -> None:
     await opened(node, 2)
     assert (await inspect(node, partition=9)).error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert (await inspect(node, topic="x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -66,7 +66,7 @@ async def test_each_partition_is_refused_for_its_own_reason(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_rights_are_asked_for(node: Node) -> None:
+async def test_queue_administration_requires_permissions(node: Node) -> None:
     await opened(node, 2)
     node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
     assert (await inspect(node)).error_code == 0

@@ -1,4 +1,4 @@
-"""Naming where dead letters go takes the rights that writing there takes."""
+"""Setting a dead-letter topic requires the permission to write to it."""
 
 import pytest
 
@@ -31,7 +31,7 @@ async def name(node: Node, kind: int, of: str, config: str, target: str) -> int:
 
 @pytest.mark.parametrize(("kind", "of", "config"), KINDS)
 @run_with(on_node)
-async def test_letters_go_only_where_whoever_says_so_may_write(
+async def test_dead_letter_topic_requires_the_write_permission(
     node: Node, *, kind: int, of: str, config: str
 ) -> None:
     await make(node, "mine")
@@ -47,7 +47,7 @@ async def test_letters_go_only_where_whoever_says_so_may_write(
 @pytest.mark.parametrize(("kind", "of", "config"), KINDS)
 @pytest.mark.parametrize("target", ["__schemas", "__consumer_offsets", "__audit", "no name"])
 @run_with(on_node)
-async def test_the_brokers_own_topics_take_no_letters(
+async def test_internal_topic_is_refused_as_dead_letter_topic(
     node: Node, *, kind: int, of: str, config: str, target: str
 ) -> None:
     await make(node, "mine")
@@ -55,7 +55,7 @@ async def test_the_brokers_own_topics_take_no_letters(
 
 
 @run_with(on_node)
-async def test_what_somebody_else_has_set_may_stay(node: Node) -> None:
+async def test_dead_letter_topic_set_earlier_may_stay(node: Node) -> None:
     await make(node, "mine", queue_dead_letter_topic="theirs")
     node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
     await replace(node, TOPIC, "mine", {TOPIC_DEAD_LETTERS: "theirs", "retention.ms": "77"})
@@ -66,7 +66,9 @@ async def test_what_somebody_else_has_set_may_stay(node: Node) -> None:
     ("target", "code"), [("theirs", DENIED), ("__schemas", ErrorCode.INVALID_CONFIG)]
 )
 @run_with(on_node)
-async def test_a_new_topic_is_no_way_around_it(node: Node, *, target: str, code: ErrorCode) -> None:
+async def test_dead_letter_topic_of_a_new_topic_requires_the_permission(
+    node: Node, *, target: str, code: ErrorCode
+) -> None:
     node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
     wanted = CreatableTopic(
         name="mine",

@@ -1,4 +1,4 @@
-"""What nodes ask each other about queues: only nodes may, and every call has its answer."""
+"""Queue requests between nodes: only nodes may send them, and every call has an answer."""
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
@@ -36,7 +36,7 @@ def deny(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_states_are_kept_and_read_in_the_order_of_the_calls(node: Node) -> None:
+async def test_queue_states_are_stored_and_read_in_call_order(node: Node) -> None:
     await node.ctx.queue.queues.keeping.ensure()
     calls = [
         call(StateRequestKind.SNAPSHOT, 0, b"S"),
@@ -85,7 +85,7 @@ async def test_queues_are_described_and_moved(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_clients_have_no_business_here(node: Node) -> None:
+async def test_client_principals_are_refused(node: Node) -> None:
     deny(node)
     request = KeepQueueStateRequest(calls=[call(StateRequestKind.READ)])
     (answer,) = (await node.ask(keep_queue_state, 0, request)).answers

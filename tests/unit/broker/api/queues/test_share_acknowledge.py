@@ -31,7 +31,7 @@ def batch(first: int, last: int, *kinds: int) -> AcknowledgementBatch:
     return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
 
 
-def test_types_are_for_all_or_for_each() -> None:
+def test_acknowledgement_types_apply_to_all_or_to_each_record() -> None:
     batches = [batch(0, 9, 1), batch(10, 13, 1, 1, 2, 0)]
     found = list(rulings_of(KEY, "m", batches, False))
     assert [one[2:5] for one in found] == [
@@ -57,7 +57,7 @@ def test_types_are_for_all_or_for_each() -> None:
         [batch(-1, 0, 1)],
     ],
 )
-def test_what_makes_no_sense_is_refused(batches: list[AcknowledgementBatch]) -> None:
+def test_invalid_acknowledgements_are_refused(batches: list[AcknowledgementBatch]) -> None:
     with pytest.raises(Refused) as refused:
         list(rulings_of(KEY, "m", batches, False))
     assert refused.value.code is ErrorCode.INVALID_REQUEST
@@ -77,7 +77,7 @@ async def test_records_are_accepted_released_and_rejected(node: Node, *, version
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_who_may_no_longer_read_the_topic_settles_nothing(node: Node) -> None:
+async def test_acknowledgement_requires_the_topic_read_permission(node: Node) -> None:
     await set_up(node, 1)
     member = Member(node)
     await member.fetch(0)
@@ -89,7 +89,7 @@ async def test_who_may_no_longer_read_the_topic_settles_nothing(node: Node) -> N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_one_that_is_not_held_spoils_the_whole_answer(node: Node) -> None:
+async def test_record_without_a_lease_refuses_the_whole_batch(node: Node) -> None:
     await set_up(node, 4)
     member = Member(node)
     await member.fetch(0, max_records=2)
@@ -100,7 +100,7 @@ async def test_one_that_is_not_held_spoils_the_whole_answer(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lease_is_renewed_only_where_that_is_asked_for_and_allowed(node: Node) -> None:
+async def test_lease_is_renewed_only_on_request_in_version_2(node: Node) -> None:
     await set_up(node, 1)
     member = Member(node)
     await member.fetch(0)
@@ -114,7 +114,7 @@ async def test_a_lease_is_renewed_only_where_that_is_asked_for_and_allowed(node:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_may_forbid_renewing(node: Node) -> None:
+async def test_group_config_can_forbid_renewal(node: Node) -> None:
     await set_up(node, 1, share_renew_acknowledge_enable="false")
     member = Member(node)
     await member.fetch(0)
@@ -123,7 +123,7 @@ async def test_a_group_may_forbid_renewing(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_answers_may_come_on_another_connection(node: Node) -> None:
+async def test_acknowledgement_may_use_another_connection(node: Node) -> None:
     await set_up(node, 3)
     member = Member(node)
     await member.fetch(0)
@@ -151,7 +151,7 @@ async def test_answers_may_come_on_another_connection(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_answers_belong_to_a_session(node: Node) -> None:
+async def test_acknowledgement_needs_its_session(node: Node) -> None:
     await set_up(node, 1)
     member = Member(node)
     answer = await member.answer([(0, 0, ACCEPT)], epoch=1)
@@ -166,7 +166,7 @@ async def test_answers_belong_to_a_session(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_the_last_answer_of_a_session_lets_go_of_the_rest(node: Node) -> None:
+async def test_final_acknowledgement_releases_the_remaining_records(node: Node) -> None:
     await set_up(node, 3)
     member = Member(node)
     await member.fetch(0)
@@ -176,7 +176,7 @@ async def test_the_last_answer_of_a_session_lets_go_of_the_rest(node: Node) -> N
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_is_closed_is_opened_for_an_answer(node: Node) -> None:
+async def test_closed_queue_is_opened_for_an_acknowledgement(node: Node) -> None:
     await set_up(node, 1)
     member = Member(node)
     await member.fetch(0)

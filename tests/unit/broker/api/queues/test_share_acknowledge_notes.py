@@ -1,4 +1,4 @@
-"""What Penstock's own clients say beside a verdict, in tagged fields that Kafka does not have."""
+"""Tagged fields of Penstock's own clients in acknowledgements, which Kafka does not have."""
 
 import asyncio
 from typing import Any
@@ -58,7 +58,7 @@ async def say(member: Member, *batches: AcknowledgementBatch) -> int:
     return code_of(await member.node.ask(share_acknowledge, 2, request, member.client))
 
 
-def test_nothing_is_said_by_others() -> None:
+def test_acknowledgement_without_tagged_fields_is_plain() -> None:
     (ruling,) = rulings_of(KEY, "m", [noted(RELEASE)], False)
     plain = SettleCommand(KEY, "m", 0, 0, SettleAction.RELEASE, is_patient=False)
     assert ruling == plain
@@ -75,14 +75,14 @@ def test_nothing_is_said_by_others() -> None:
         {"lock_ms": LOCK_MS_MAX + 1},
     ],
 )
-def test_what_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
+def test_invalid_tagged_fields_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(Refused) as refused:
         list(rulings_of(KEY, "m", [noted(RELEASE, **wrong)], False))
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_released_record_waits_as_long_as_asked(node: Node) -> None:
+async def test_released_record_waits_for_its_delay(node: Node) -> None:
     await set_up(node, 2)
     member = Member(node)
     await member.fetch(0)
@@ -96,7 +96,7 @@ async def test_a_released_record_waits_as_long_as_asked(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_why_a_record_failed_is_kept(node: Node) -> None:
+async def test_failure_reason_is_stored(node: Node) -> None:
     await set_up(node, 3, errors_deadletterqueue_enable="true")
     member = Member(node)
     await member.fetch(0)
@@ -107,15 +107,15 @@ async def test_why_a_record_failed_is_kept(node: Node) -> None:
     assert (failure.error_class, failure.error_message) == ("ValueError", "no such id")
     said = [noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)]
     rulings = list(rulings_of(queue.key, member.name, said, False))
-    letters = rule_together(queue.machine, rulings, node.ctx.clock.now_ms()).dead_letters
-    assert [(one.offset, one.failure.error_class) for one in letters] == [
+    dead_letters = rule_together(queue.machine, rulings, node.ctx.clock.now_ms()).dead_letters
+    assert [(one.offset, one.failure.error_class) for one in dead_letters] == [
         (1, "ValueError"),
         (2, "rejected"),
     ]
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lease_is_renewed_for_as_long_as_asked(node: Node) -> None:
+async def test_lease_is_renewed_for_the_requested_time(node: Node) -> None:
     await set_up(node, 2)
     member = Member(node)
     await member.fetch(0)
@@ -126,7 +126,7 @@ async def test_a_lease_is_renewed_for_as_long_as_asked(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_record_that_nobody_looked_at_was_not_delivered(node: Node) -> None:
+async def test_unseen_record_does_not_count_as_delivered(node: Node) -> None:
     await set_up(node, 2)
     member = Member(node)
     await member.fetch(0)

@@ -1,4 +1,4 @@
-"""ShareFetch: what is acquired, how long it waits, and what happens if nobody takes the answer."""
+"""ShareFetch: acquired records, waiting, and records of answers that are never received."""
 
 import asyncio
 from typing import Any
@@ -40,7 +40,7 @@ def start_of(node: Node, index: int = 0) -> int:
 
 @pytest.mark.parametrize("version", [1, 2])
 @run_with(on_node, configs=CONFIGS)
-async def test_records_come_with_what_was_acquired_of_them(node: Node, *, version: int) -> None:
+async def test_records_are_returned_with_their_acquired_ranges(node: Node, *, version: int) -> None:
     await set_up(node, 5)
     answer = await Member(node).fetch(0, version=version)
     assert answer.error_code == 0
@@ -49,7 +49,7 @@ async def test_records_come_with_what_was_acquired_of_them(node: Node, *, versio
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_no_record_is_with_two_members_at_once(node: Node) -> None:
+async def test_record_is_acquired_by_one_member_only(node: Node) -> None:
     await set_up(node, 10)
     first, second = Member(node, "a"), Member(node, "b")
     assert acquired(await first.fetch(0, max_records=6)) == [(0, 5, 1)]
@@ -58,7 +58,7 @@ async def test_no_record_is_with_two_members_at_once(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_partitions_take_turns(node: Node) -> None:
+async def test_partitions_are_served_in_turns(node: Node) -> None:
     await set_up(node, partitions=3)
     for index in range(3):
         await node.produce("t", 4, index=index)
@@ -72,7 +72,7 @@ async def test_partitions_take_turns(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_does_not_fit_is_given_back_and_not_counted(node: Node) -> None:
+async def test_records_beyond_the_size_limit_are_released_uncounted(node: Node) -> None:
     await set_up(node, 6)
     member = Member(node)
     answer = await member.fetch(0, max_bytes=100)
@@ -84,7 +84,7 @@ async def test_what_does_not_fit_is_given_back_and_not_counted(node: Node) -> No
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_important_record_comes_alone_and_first(node: Node) -> None:
+async def test_prioritized_record_is_returned_alone_and_first(node: Node) -> None:
     await set_up(node, 5)
     await append(node, (("penstock-priority", b"9"),))
     member = Member(node)
@@ -96,7 +96,7 @@ async def test_an_important_record_comes_alone_and_first(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_it_waits_until_something_comes(node: Node) -> None:
+async def test_fetch_waits_until_a_record_arrives(node: Node) -> None:
     await set_up(node)
     pending = asyncio.ensure_future(Member(node).fetch(0, max_wait_ms=60_000))
     await asyncio.sleep(1)
@@ -108,7 +108,7 @@ async def test_it_waits_until_something_comes(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_it_waits_no_longer_than_it_was_told_to(node: Node) -> None:
+async def test_fetch_waits_at_most_max_wait(node: Node) -> None:
     await set_up(node)
     loop = asyncio.get_running_loop()
     member = Member(node)
@@ -120,7 +120,7 @@ async def test_it_waits_no_longer_than_it_was_told_to(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_with_more_bytes_to_wait_for_it_gathers_them(node: Node) -> None:
+async def test_fetch_waits_for_min_bytes(node: Node) -> None:
     await set_up(node, 1)
     pending = asyncio.ensure_future(Member(node).fetch(0, max_wait_ms=60_000, min_bytes=200))
     await asyncio.sleep(1)
@@ -133,7 +133,7 @@ async def test_with_more_bytes_to_wait_for_it_gathers_them(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_when_the_connection_goes_before_the_answer_everything_is_given_back(
+async def test_connection_lost_before_the_answer_releases_all_records(
     node: Node,
 ) -> None:
     await set_up(node, 1)
@@ -150,7 +150,7 @@ async def test_when_the_connection_goes_before_the_answer_everything_is_given_ba
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_acknowledgements_count_before_records_are_acquired(node: Node) -> None:
+async def test_acknowledgements_apply_before_records_are_acquired(node: Node) -> None:
     await set_up(node, 3)
     member = Member(node)
     await member.fetch(0)
@@ -160,7 +160,7 @@ async def test_acknowledgements_count_before_records_are_acquired(node: Node) ->
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_not_held_is_refused_beside_the_records(node: Node) -> None:
+async def test_invalid_acknowledgement_is_refused_beside_the_records(node: Node) -> None:
     await set_up(node, 4)
     member = Member(node)
     await member.fetch(0, max_records=1)
@@ -172,7 +172,7 @@ async def test_what_is_not_held_is_refused_beside_the_records(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_request_that_only_renews_acquires_nothing(node: Node) -> None:
+async def test_renewal_request_acquires_nothing(node: Node) -> None:
     await set_up(node, 2)
     member = Member(node)
     await member.fetch(0, max_records=1)
@@ -192,7 +192,7 @@ async def test_a_request_that_only_renews_acquires_nothing(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_session_remembers_its_partitions_until_they_are_forgotten(node: Node) -> None:
+async def test_session_keeps_its_partitions_until_they_are_forgotten(node: Node) -> None:
     await set_up(node, 2, partitions=2)
     member = Member(node)
     await member.fetch(0, 1)
@@ -204,7 +204,7 @@ async def test_a_session_remembers_its_partitions_until_they_are_forgotten(node:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_the_last_request_of_a_session_lets_go_of_everything(node: Node) -> None:
+async def test_final_request_of_a_session_releases_everything(node: Node) -> None:
     await set_up(node, 3)
     member = Member(node)
     await member.fetch(0)
@@ -218,7 +218,7 @@ async def test_the_last_request_of_a_session_lets_go_of_everything(node: Node) -
 
 @pytest.mark.parametrize("is_opened_anew", [False, True])
 @run_with(on_node, configs=CONFIGS)
-async def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing(
+async def test_fetch_overtaken_by_the_end_of_its_session_keeps_nothing(
     node: Node, *, is_opened_anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await set_up(node, 3)
@@ -241,7 +241,7 @@ async def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_who_has_no_room_for_bytes_gets_nothing_at_once(node: Node) -> None:
+async def test_fetch_without_byte_capacity_returns_at_once(node: Node) -> None:
     await set_up(node, 3)
     before = asyncio.get_running_loop().time()
     assert acquired(await Member(node).fetch(0, max_bytes=0, max_wait_ms=60_000)) == []
@@ -250,7 +250,7 @@ async def test_who_has_no_room_for_bytes_gets_nothing_at_once(node: Node) -> Non
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_released_comes_again_at_once_where_nothing_is_configured(node: Node) -> None:
+async def test_released_record_returns_at_once_without_a_backoff(node: Node) -> None:
     await node.create("t", 1)
     await node.produce("t", 100)
     values = {"share.auto.offset.reset": "earliest"}
@@ -267,7 +267,7 @@ async def test_what_is_released_comes_again_at_once_where_nothing_is_configured(
 
 
 @pytest.mark.parametrize("where", ["group", "broker"])
-def test_retries_of_a_group_that_waits_come_together(where: str) -> None:
+def test_delayed_retries_of_a_group_arrive_together(where: str) -> None:
     configs = {**CONFIGS, "group.share.retry.backoff.ms": "1000"} if where == "broker" else CONFIGS
 
     async def test(node: Node) -> None:
@@ -291,7 +291,7 @@ def test_retries_of_a_group_that_waits_come_together(where: str) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lost_connection_lets_go_of_everything(node: Node) -> None:
+async def test_lost_connection_releases_its_records(node: Node) -> None:
     await set_up(node, 3)
     member = Member(node)
     await member.fetch(0)
@@ -305,7 +305,7 @@ async def test_a_lost_connection_lets_go_of_everything(node: Node) -> None:
     [(1, ErrorCode.SHARE_SESSION_NOT_FOUND), (-1, ErrorCode.SHARE_SESSION_NOT_FOUND)],
 )
 @run_with(on_node, configs=CONFIGS)
-async def test_without_a_session_there_is_nothing_to_go_on_with(
+async def test_later_epoch_without_a_session_is_refused(
     node: Node, *, epoch: int, code: ErrorCode
 ) -> None:
     await set_up(node)
@@ -313,7 +313,7 @@ async def test_without_a_session_there_is_nothing_to_go_on_with(
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_request_out_of_turn_is_refused(node: Node) -> None:
+async def test_request_out_of_sequence_is_refused(node: Node) -> None:
     await set_up(node)
     member = Member(node)
     await member.fetch(0)
@@ -327,7 +327,7 @@ async def test_a_request_out_of_turn_is_refused(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_rights_are_checked_for_the_group_and_each_topic(node: Node) -> None:
+async def test_permissions_of_group_and_topic_are_checked(node: Node) -> None:
     await set_up(node, 1)
     node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
     answer = await Member(node).fetch(0)
@@ -339,7 +339,7 @@ async def test_rights_are_checked_for_the_group_and_each_topic(node: Node) -> No
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_partition_that_is_not_there_is_refused_in_its_row(node: Node) -> None:
+async def test_unknown_partition_is_refused_in_its_row(node: Node) -> None:
     await set_up(node, 1)
     answer = await Member(node).fetch(0, 9)
     assert code_of(answer, 9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -352,7 +352,7 @@ async def test_a_partition_that_is_not_there_is_refused_in_its_row(node: Node) -
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_queue_that_cannot_be_opened_yet_has_nothing_for_now(node: Node) -> None:
+async def test_queue_that_cannot_be_opened_yet_returns_nothing(node: Node) -> None:
     await set_up(node, 1)
     member = Member(node)
     await member.fetch(0)

@@ -76,7 +76,7 @@ async def group_at_two(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_all_positions_are_described_with_what_is_left(node: Node) -> None:
+async def test_all_offsets_are_described_with_their_lag(node: Node) -> None:
     await group_at_two(node)
     answer = await describe(node)
     assert answer.error_code == 0
@@ -86,7 +86,7 @@ async def test_all_positions_are_described_with_what_is_left(node: Node) -> None
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_what_is_asked_for_is_answered_row_by_row(node: Node) -> None:
+async def test_requested_offsets_are_answered_row_by_row(node: Node) -> None:
     await group_at_two(node)
     found = positions(await describe(node, {"t": [0, 7], "nothing": [0]}))
     assert found["t", 0] == (0, 2, 3)
@@ -99,7 +99,7 @@ async def test_what_is_asked_for_is_answered_row_by_row(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_that_is_not_there_has_no_positions(node: Node) -> None:
+async def test_unknown_group_has_no_offsets(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     assert (await describe(node)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert (await delete(node, "t")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -108,7 +108,7 @@ async def test_a_group_that_is_not_there_has_no_positions(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_empty_group_is_moved(node: Node) -> None:
+async def test_offsets_of_an_empty_group_are_altered(node: Node) -> None:
     await group_at_two(node)
     assert (await alter(node, {0: 1})).error_code == ErrorCode.NON_EMPTY_GROUP
     await beat(node, epoch=-1)
@@ -124,7 +124,7 @@ async def test_an_empty_group_is_moved(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_that_nobody_joined_yet_is_made_by_moving_it(node: Node) -> None:
+async def test_altering_offsets_creates_the_group(node: Node) -> None:
     await node.ctx.group.groups.ensure()
     await set_up(node, 5)
     assert (await alter(node, {0: 3})).error_code == 0
@@ -135,7 +135,7 @@ async def test_a_group_that_nobody_joined_yet_is_made_by_moving_it(node: Node) -
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_group_forgets_no_topic_that_whoever_asks_may_not_read(node: Node) -> None:
+async def test_offset_deletion_requires_the_topic_permission(node: Node) -> None:
     await group_at_two(node)
     await beat(node, epoch=-1)
     before = positions(await describe(node))
@@ -149,7 +149,7 @@ async def test_a_group_forgets_no_topic_that_whoever_asks_may_not_read(node: Nod
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_an_empty_group_forgets_topics(node: Node) -> None:
+async def test_offsets_of_an_empty_group_are_deleted(node: Node) -> None:
     await group_at_two(node)
     assert (await delete(node, "t")).error_code == ErrorCode.NON_EMPTY_GROUP
     await beat(node, epoch=-1)

@@ -45,7 +45,7 @@ def refused(act: Callable[[], object]) -> ErrorCode:
     return found.value.code
 
 
-def test_requests_follow_each_other_by_their_epochs() -> None:
+def test_session_requests_have_consecutive_epochs() -> None:
     world, peer = World(), Peer()
     session = world.open(peer=peer)
     assert world.sessions.resume("g", "m", 1) is session
@@ -58,7 +58,7 @@ def test_requests_follow_each_other_by_their_epochs() -> None:
     assert session.epoch == 1
 
 
-def test_a_session_belongs_to_its_group_and_its_member() -> None:
+def test_session_belongs_to_its_group_and_member() -> None:
     world = World()
     world.open()
     for group, member in (("h", "m"), ("g", "n")):
@@ -66,7 +66,7 @@ def test_a_session_belongs_to_its_group_and_its_member() -> None:
         assert code is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_new_session_takes_the_place_of_the_old_one() -> None:
+def test_new_session_replaces_the_old_one() -> None:
     world, old, new = World(), Peer(), Peer()
     world.open(peer=old)
     second = world.open(peer=new)
@@ -76,7 +76,7 @@ def test_a_new_session_takes_the_place_of_the_old_one() -> None:
     assert world.sessions.find("g", "m") is second
 
 
-def test_a_lost_connection_ends_all_its_sessions() -> None:
+def test_lost_connection_ends_all_its_sessions() -> None:
     world, peer = World(), Peer()
     first, second = world.open("a", peer), world.open("b", peer)
     third = world.open("c", peer)
@@ -88,7 +88,7 @@ def test_a_lost_connection_ends_all_its_sessions() -> None:
     assert len(peer.closers) == 1
 
 
-def test_there_is_a_largest_number_of_sessions() -> None:
+def test_number_of_sessions_is_limited() -> None:
     world = World(sessions_max=2)
     first = world.open("a")
     world.open("b")
@@ -98,7 +98,7 @@ def test_there_is_a_largest_number_of_sessions() -> None:
     assert len(world.sessions) == 2
 
 
-def test_partitions_come_go_and_take_turns() -> None:
+def test_partitions_are_added_forgotten_and_rotated() -> None:
     session = World().open()
     session.update([(T, 0), (T, 1), (T, 2)], [])
     session.served((T, 0))
@@ -107,7 +107,7 @@ def test_partitions_come_go_and_take_turns() -> None:
     assert list(session.partitions) == [(T, 1), (T, 0)]
 
 
-def test_a_session_has_a_largest_size() -> None:
+def test_session_size_is_limited() -> None:
     session = World().open()
     places = [(T, index) for index in range(PARTITIONS_MAX + 1)]
     assert refused(lambda: session.update(places, [])) is ErrorCode.INVALID_REQUEST

@@ -40,7 +40,7 @@ async def delete(node: Node, access_key: str) -> int:
 
 
 @run_with(on_node)
-async def test_keys_are_made_listed_and_deleted(node: Node) -> None:
+async def test_access_keys_are_created_listed_and_deleted(node: Node) -> None:
     first, second = await create(node, "bob"), await create(node, "ann")
     assert len(first.secret) == 40
     assert first.access_key != second.access_key
@@ -52,7 +52,7 @@ async def test_keys_are_made_listed_and_deleted(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_passwords_and_keys_of_a_user_do_not_touch_each_other(node: Node) -> None:
+async def test_passwords_and_access_keys_are_independent(node: Node) -> None:
     made = await create(node, "bob")
     assert await describe(node) == [], "a user with nothing but a key has no SCRAM credentials"
     assert await alter(node, upsertion()) == [("bob", 0)]
@@ -65,7 +65,7 @@ async def test_passwords_and_keys_of_a_user_do_not_touch_each_other(node: Node) 
 
 
 @run_with(on_node)
-async def test_names_that_nobody_can_have_are_refused_and_so_is_one_key_too_many(
+async def test_invalid_names_and_too_many_keys_are_refused(
     node: Node,
 ) -> None:
     for name in ("", NODE_USER, "x" * 256):

@@ -60,7 +60,7 @@ async def describe(node: Node, **fields: Any) -> list[tuple[str, str, int]]:
 
 
 @run_with(on_node)
-async def test_bindings_are_there_once_created_and_only_once(node: Node) -> None:
+async def test_acls_are_created_once_and_described(node: Node) -> None:
     read, write = creation(), creation(operation=Operation.WRITE)
     assert await create(node, read, write, read) == [0, 0, 0]
     assert await create(node, read) == [0]
@@ -71,7 +71,7 @@ async def test_bindings_are_there_once_created_and_only_once(node: Node) -> None
 
 
 @run_with(on_node)
-async def test_a_filter_removes_what_it_matches_and_tells_what_that_was(node: Node) -> None:
+async def test_acl_filter_deletes_and_returns_its_matches(node: Node) -> None:
     prefix = creation(resource_name="ord", resource_pattern_type=Pattern.PREFIXED)
     await create(node, creation(), prefix, creation(principal="User:eve"))
     asked = DeleteAclsFilter(
@@ -108,7 +108,7 @@ async def test_a_filter_removes_what_it_matches_and_tells_what_that_was(node: No
     ids=lambda fields: str(fields)[:40],
 )
 @run_with(on_node)
-async def test_a_binding_that_makes_no_sense_is_refused_and_the_others_are_made(
+async def test_invalid_acl_is_refused_and_the_rest_created(
     node: Node, *, fields: dict[str, Any]
 ) -> None:
     codes = await create(node, creation(**fields), creation(operation=ALL_OPERATIONS))
@@ -117,7 +117,7 @@ async def test_a_binding_that_makes_no_sense_is_refused_and_the_others_are_made(
 
 
 @run_with(on_node)
-async def test_lists_need_the_right(node: Node) -> None:
+async def test_acl_requests_require_the_permission(node: Node) -> None:
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     node.rights.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     assert await create(node, creation()) == [denied]
@@ -135,6 +135,6 @@ async def test_lists_need_the_right(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_without_an_authorizer_nothing_pretends_to_be_guarded(node: Node) -> None:
+async def test_acls_are_refused_without_an_authorizer(node: Node) -> None:
     node.rights.is_on = False
     assert await create(node, creation()) == [ErrorCode.SECURITY_DISABLED]

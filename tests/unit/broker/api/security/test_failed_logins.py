@@ -1,4 +1,4 @@
-"""Failed logins are all counted, and only some are told."""
+"""Failed logins: all are counted, only some are logged."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from penstock.broker.api.security.failed_logins import LINES_MAX, WINDOW_SECONDS
 from simulation.loop import SimLoop
 
 
-def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_logins_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
     counter = Counter()
 
     async def main() -> None:
@@ -27,7 +27,7 @@ def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None
     assert f"{1_000 - LINES_MAX} more logins failed meanwhile" in caplog.messages
 
 
-def test_what_a_stranger_sent_stays_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_line_of_a_failed_login_is_escaped_and_short(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         FailedLogins(Counter()).note(
             "10.0.0.1", "eve\n2026 INFO admin logged in\x1b[2J" + "x" * 999

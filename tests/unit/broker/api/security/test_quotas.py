@@ -1,4 +1,4 @@
-"""Client quotas over the wire: what tools set is what they are told."""
+"""Client quotas over the wire: tools read back the values they set."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def told(answer: Any) -> list[tuple[Parts, dict[str, float]]]:
 
 
 @run_with(on_node)
-async def test_what_is_set_is_described_and_removed(node: Node) -> None:
+async def test_quotas_are_set_described_and_removed(node: Node) -> None:
     alice: Parts = [("user", "alice")]
     both: Parts = [("user", None), ("client-id", "app")]
     done = await alter(
@@ -75,7 +75,7 @@ async def test_what_is_set_is_described_and_removed(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_each_entity_is_its_own_row(node: Node) -> None:
+async def test_each_entity_is_answered_in_its_row(node: Node) -> None:
     done = await alter(
         node,
         entry([("user", "alice")], ("producer_byte_rate", 1)),
@@ -91,7 +91,7 @@ async def test_each_entity_is_its_own_row(node: Node) -> None:
 
 
 @run_with(on_node)
-async def test_trying_out_says_what_would_be_refused_and_does_nothing(node: Node) -> None:
+async def test_validation_only_reports_refusals_and_changes_nothing(node: Node) -> None:
     good, bad = ("producer_byte_rate", 1.0), ("producer_byte_rate", -1.0)
     rows = entry([("user", "a")], good), entry([("user", "b")], bad)
     assert await alter(node, *rows, validate_only=True) == [0, ErrorCode.INVALID_REQUEST]
@@ -110,7 +110,7 @@ async def test_trying_out_says_what_would_be_refused_and_does_nothing(node: Node
     ],
 )
 @run_with(on_node)
-async def test_a_filter_that_makes_no_sense_is_refused(
+async def test_invalid_filter_is_refused(
     node: Node, *, components: list[tuple[str, int, str | None]], code: ErrorCode
 ) -> None:
     rows = [
@@ -123,7 +123,7 @@ async def test_a_filter_that_makes_no_sense_is_refused(
 
 
 @run_with(on_node)
-async def test_without_the_right_nothing_is_told_or_changed(node: Node) -> None:
+async def test_quota_requests_require_the_permission(node: Node) -> None:
     for operation in (Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS):
         node.rights.deny(operation, ResourceType.CLUSTER, CLUSTER_NAME)
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

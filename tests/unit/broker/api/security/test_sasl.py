@@ -1,4 +1,4 @@
-"""Logins on a listener that asks nobody: for nodes of the cluster, and for them alone."""
+"""Logins on a listener without authentication: only for nodes of the cluster."""
 
 import inspect
 from collections.abc import Callable
@@ -56,7 +56,7 @@ async def log_in(node: Node, client: Client, name: str, password: str) -> SaslAu
 
 
 @run_with(on_node)
-async def test_a_node_says_that_it_is_one_where_nobody_else_is_asked(node: Node) -> None:
+async def test_node_authenticates_on_a_listener_without_authentication(node: Node) -> None:
     client = stranger(node)
     outcome = await log_in(node, client, NODE_USER, node_credentials(SECRET).password)
     assert outcome.error_code == ErrorCode.NONE
@@ -64,7 +64,7 @@ async def test_a_node_says_that_it_is_one_where_nobody_else_is_asked(node: Node)
 
 
 @run_with(on_node)
-async def test_whoever_does_not_have_the_secret_is_told_that_this_is_the_wrong_place(
+async def test_other_logins_on_an_open_listener_are_refused(
     node: Node,
 ) -> None:
     for name, password in ((NODE_USER, "guess"), ("ann", "hers")):
@@ -81,13 +81,13 @@ async def test_whoever_does_not_have_the_secret_is_told_that_this_is_the_wrong_p
 
 
 @run_with(on_node)
-async def test_nobody_has_to(node: Node) -> None:
+async def test_login_is_optional_on_an_open_listener(node: Node) -> None:
     frame = metadata_frame(1)[4:]
     view = memoryview(frame)
     Dispatcher(node.ctx).call(stranger(node), view, 0, len(view))
 
 
-def test_whoever_cannot_be_looked_at_for_now_is_closed_and_not_told_that_it_was_wrong() -> None:
+def test_login_that_cannot_be_checked_closes_the_connection() -> None:
     """Clients take a failed login for the last word, and come again after a closed connection."""
     asked_from = []
 

@@ -58,7 +58,7 @@ async def describe(node: Node, *names: str) -> list[tuple[str, int, list[int]]]:
 
 
 @run_with(on_node)
-async def test_a_password_is_kept_so_that_it_can_be_checked_and_not_read(node: Node) -> None:
+async def test_password_is_stored_as_a_verifier(node: Node) -> None:
     assert await alter(node, upsertion()) == [("bob", 0)]
     assert await describe(node) == [("bob", 0, [1])]
     kept = users.credential(node.ctx.image, "bob", "SCRAM-SHA-256")
@@ -71,7 +71,7 @@ async def test_a_password_is_kept_so_that_it_can_be_checked_and_not_read(node: N
 
 
 @run_with(on_node)
-async def test_a_user_is_gone_with_the_last_credential(node: Node) -> None:
+async def test_user_is_removed_with_the_last_credential(node: Node) -> None:
     await alter(node, upsertion(), upsertion(mechanism=2))
     one = ScramCredentialDeletion(name="bob", mechanism=1)
     assert await alter(node, one) == [("bob", 0)]
@@ -95,7 +95,7 @@ async def test_a_user_is_gone_with_the_last_credential(node: Node) -> None:
     ],
 )
 @run_with(on_node)
-async def test_credentials_that_do_not_do_are_refused(
+async def test_invalid_credentials_are_refused(
     node: Node, *, fields: dict[str, Any], code: int
 ) -> None:
     assert [found for _, found in await alter(node, upsertion(**fields))] == [code]
@@ -103,21 +103,21 @@ async def test_credentials_that_do_not_do_are_refused(
 
 
 @run_with(on_node)
-async def test_the_same_credential_twice_in_one_request_changes_nothing(node: Node) -> None:
+async def test_repeated_credential_is_refused(node: Node) -> None:
     rows = (upsertion(), upsertion(password="other"))
     assert await alter(node, *rows) == [("bob", ErrorCode.DUPLICATE_RESOURCE)]
     assert await describe(node) == []
 
 
 @run_with(on_node)
-async def test_users_need_the_right(node: Node) -> None:
+async def test_user_changes_require_the_permission(node: Node) -> None:
     node.rights.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert await alter(node, upsertion()) == [("bob", denied)]
 
 
 @run_with(on_node)
-async def test_to_see_users_needs_the_right_and_each_row_says_so(node: Node) -> None:
+async def test_user_description_requires_the_permission_with_errors_in_rows(node: Node) -> None:
     """An error of the whole answer ends librdkafka's process, whatever the text."""
 
     await alter(node, upsertion())

@@ -18,7 +18,7 @@ def state_of(driver: Driver, group: str = "g") -> str:
     return str(response.groups[0].group_state)
 
 
-def test_a_member_without_an_id_is_given_one_and_must_come_again() -> None:
+def test_member_without_an_id_is_given_one_and_must_come_again() -> None:
     driver = Driver()
     reply = driver.replies[driver.join()]
     assert reply.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -37,7 +37,7 @@ def test_before_version_4_a_member_joins_without_an_id() -> None:
     assert driver.replies[token].error_code == ErrorCode.NONE
 
 
-def test_only_the_leader_is_told_the_members() -> None:
+def test_only_the_leader_gets_the_members() -> None:
     driver = Driver()
     (a, ta), (b, tb) = driver.enter(topics=("x",)), driver.enter(topics=("y",))
     driver.sleep(1)
@@ -61,7 +61,7 @@ def test_assignments_reach_every_member_once_the_leader_has_synced() -> None:
     assert state_of(driver) == "Stable"
 
 
-def test_the_first_rebalance_waits_for_more_members_up_to_the_rebalance_timeout() -> None:
+def test_first_rebalance_waits_for_more_members_up_to_the_rebalance_timeout() -> None:
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
     _, first = driver.enter(rebalance_ms=7_000)
     driver.sleep(2_000)
@@ -72,7 +72,7 @@ def test_the_first_rebalance_waits_for_more_members_up_to_the_rebalance_timeout(
     assert driver.replies[first].generation_id == driver.replies[second].generation_id == 1
 
 
-def test_the_first_rebalance_never_waits_longer_than_the_rebalance_timeout() -> None:
+def test_first_rebalance_never_waits_longer_than_the_rebalance_timeout() -> None:
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
     _, first = driver.enter(rebalance_ms=7_000)
     for _ in range(7):
@@ -82,7 +82,7 @@ def test_the_first_rebalance_never_waits_longer_than_the_rebalance_timeout() -> 
     assert first in driver.replies
 
 
-def test_a_join_rebalances_and_who_does_not_come_is_left_behind() -> None:
+def test_join_rebalances_and_absent_members_are_removed() -> None:
     driver = Driver()
     generation, (a, b) = driver.stable_group(size=2, session_ms=30_000, rebalance_ms=20_000)
     _, token = driver.enter(session_ms=30_000, rebalance_ms=20_000)
@@ -109,7 +109,7 @@ def test_silence_ends_a_session_and_rebalances() -> None:
     assert driver.replies[token].generation_id == generation + 1
 
 
-def test_a_member_that_waits_in_a_join_needs_no_heartbeat() -> None:
+def test_member_that_waits_in_a_join_needs_no_heartbeat() -> None:
     driver = Driver()
     generation, (a, b) = driver.stable_group(size=2, session_ms=10_000, rebalance_ms=60_000)
     token = driver.join(member=a, protocols=(("range", b"changed"),))
@@ -120,7 +120,7 @@ def test_a_member_that_waits_in_a_join_needs_no_heartbeat() -> None:
     assert driver.replies[token].error_code == ErrorCode.NONE
 
 
-def test_a_pending_member_that_never_joins_holds_a_rebalance_only_for_its_session() -> None:
+def test_pending_member_that_never_joins_holds_a_rebalance_only_for_its_session() -> None:
     driver = Driver()
     generation, (a,) = driver.stable_group(session_ms=10_000)
     driver.join(session_ms=10_000)
@@ -131,7 +131,7 @@ def test_a_pending_member_that_never_joins_holds_a_rebalance_only_for_its_sessio
     assert driver.replies[token].generation_id == generation + 1
 
 
-def test_a_leader_that_never_syncs_is_removed_after_the_rebalance_timeout() -> None:
+def test_leader_that_never_syncs_is_removed_after_the_rebalance_timeout() -> None:
     driver = Driver()
     (a, ta), (b, _) = driver.enter(rebalance_ms=15_000), driver.enter(rebalance_ms=15_000)
     driver.sleep(1)
@@ -145,21 +145,21 @@ def test_a_leader_that_never_syncs_is_removed_after_the_rebalance_timeout() -> N
     assert driver.heartbeat("g", a, generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_stable_follower_that_joins_unchanged_gets_the_same_generation() -> None:
+def test_stable_follower_that_joins_unchanged_gets_the_same_generation() -> None:
     driver = Driver()
     generation, (_, b) = driver.stable_group(size=2)
     token = driver.join(member=b)
     assert driver.replies[token].generation_id == generation
 
 
-def test_a_leader_that_joins_again_rebalances() -> None:
+def test_leader_that_joins_again_rebalances() -> None:
     driver = Driver()
     _, (a, _) = driver.stable_group(size=2)
     assert driver.join(member=a) not in driver.replies
     assert state_of(driver) == "PreparingRebalance"
 
 
-def test_the_protocol_most_members_prefer_is_chosen_among_the_common_ones() -> None:
+def test_protocol_most_members_prefer_is_chosen_among_the_common_ones() -> None:
     driver = Driver()
     _, token = driver.enter(protocols=(("range", b""), ("sticky", b"")))
     driver.enter(protocols=(("sticky", b""), ("range", b"")))
@@ -190,7 +190,7 @@ def test_before_version_3_the_leaving_members_code_is_the_answers() -> None:
     assert driver.call("LeaveGroup", request, version=2).error_code == ErrorCode.NONE
 
 
-def test_a_static_member_is_replaced_without_a_rebalance() -> None:
+def test_static_member_is_replaced_without_a_rebalance() -> None:
     driver = Driver()
     old_token = driver.join(instance="i1")
     driver.sleep(1)
@@ -210,7 +210,7 @@ def test_a_static_member_is_replaced_without_a_rebalance() -> None:
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_static_member_replaced_before_it_rejoins_leaves_no_partition_unowned(
+def test_static_member_replaced_before_it_rejoins_leaves_no_partition_unowned(
     crashes: bool,
 ) -> None:
     """The first instance is told to revoke, and is replaced before it joins again."""
@@ -245,7 +245,7 @@ def test_a_static_member_replaced_before_it_rejoins_leaves_no_partition_unowned(
     assert third.owned == second.owned
 
 
-def test_before_version_9_a_replaced_leader_is_told_the_old_leaders_id() -> None:
+def test_replaced_leader_gets_the_old_id_before_version_9() -> None:
     driver = Driver()
     token = driver.join(instance="i1", version=8)
     driver.sleep(1)
@@ -255,7 +255,7 @@ def test_before_version_9_a_replaced_leader_is_told_the_old_leaders_id() -> None
     assert reply.members == []
 
 
-def test_a_second_instance_of_a_waiting_static_member_fences_the_first() -> None:
+def test_second_instance_of_a_waiting_static_member_fences_the_first() -> None:
     driver = Driver()
     first = driver.join(instance="i1")
     second = driver.join(instance="i1")
@@ -264,7 +264,7 @@ def test_a_second_instance_of_a_waiting_static_member_fences_the_first() -> None
     assert driver.replies[second].error_code == ErrorCode.NONE
 
 
-def test_a_static_member_survives_a_rebalance_it_missed_until_its_session_ends() -> None:
+def test_static_member_survives_a_rebalance_it_missed_until_its_session_ends() -> None:
     driver = Driver()
     tokens = [driver.join(instance="i1", session_ms=60_000, rebalance_ms=10_000)]
     tokens.append(driver.join(instance="i2", session_ms=60_000, rebalance_ms=10_000))
@@ -278,7 +278,7 @@ def test_a_static_member_survives_a_rebalance_it_missed_until_its_session_ends()
     assert {row.member_id for row in driver.replies[token].members} == {a, b}
 
 
-def test_a_static_member_can_be_removed_by_its_instance_id() -> None:
+def test_static_member_can_be_removed_by_its_instance_id() -> None:
     driver = Driver()
     driver.join(instance="i1")
     driver.sleep(1)
@@ -288,7 +288,7 @@ def test_a_static_member_can_be_removed_by_its_instance_id() -> None:
     ]
 
 
-def test_a_generation_survives_a_crash_before_its_sync() -> None:
+def test_generation_survives_a_crash_before_its_sync() -> None:
     driver = Driver()
     (a, ta), (b, _) = driver.enter(), driver.enter()
     driver.sleep(1)
@@ -302,7 +302,7 @@ def test_a_generation_survives_a_crash_before_its_sync() -> None:
     assert driver.replies[driver.sync("g", b, generation)].assignment == b"B"
 
 
-def test_a_stable_group_is_as_it_was_after_a_crash() -> None:
+def test_stable_group_is_as_it_was_after_a_crash() -> None:
     driver = Driver()
     generation, (a, b) = driver.stable_group(size=2)
     driver.crash()
@@ -312,7 +312,7 @@ def test_a_stable_group_is_as_it_was_after_a_crash() -> None:
     assert state_of(driver) == "Empty"
 
 
-def test_a_dropped_caller_is_not_answered_but_its_member_stays() -> None:
+def test_dropped_caller_is_not_answered_but_its_member_stays() -> None:
     driver = Driver()
     member, token = driver.enter()
     driver.shard.dropped(token)
@@ -322,7 +322,7 @@ def test_a_dropped_caller_is_not_answered_but_its_member_stays() -> None:
     assert again.generation_id == 1
 
 
-def test_a_second_join_of_a_waiting_member_answers_the_first() -> None:
+def test_second_join_of_a_waiting_member_answers_the_first() -> None:
     driver = Driver()
     member, first = driver.enter()
     second = driver.join(member=member)
@@ -331,7 +331,7 @@ def test_a_second_join_of_a_waiting_member_answers_the_first() -> None:
     assert driver.replies[second].error_code == ErrorCode.NONE
 
 
-def test_the_size_limit_holds_for_members_and_for_ids_given_out() -> None:
+def test_size_limit_holds_for_members_and_for_ids_given_out() -> None:
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=0, group_size_max=2))
     driver.enter()
     first = driver.replies[driver.join()]
@@ -342,7 +342,7 @@ def test_the_size_limit_holds_for_members_and_for_ids_given_out() -> None:
     assert driver.join(member=first.member_id) not in driver.replies
 
 
-def test_a_group_of_which_nothing_is_left_is_forgotten() -> None:
+def test_group_of_which_nothing_is_left_is_forgotten() -> None:
     driver = Driver()
     driver.join(session_ms=10_000)
     assert "g" in driver.shard.groups
@@ -369,7 +369,7 @@ def test_a_group_of_which_nothing_is_left_is_forgotten() -> None:
     ],
 )
 @pytest.mark.parametrize("version", [0, 3, 6, 9])
-def test_a_bad_join_gets_kafkas_own_error(
+def test_bad_join_gets_kafkas_own_error(
     options: dict[str, object], code: ErrorCode, version: int
 ) -> None:
     driver = Driver()
@@ -389,7 +389,7 @@ def test_a_bad_join_gets_kafkas_own_error(
         ("", 1, None, "sticky", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_bad_sync_gets_kafkas_own_error(
+def test_bad_sync_gets_kafkas_own_error(
     member: str, generation: int, instance: str | None, protocol: str, code: ErrorCode
 ) -> None:
     driver = Driver()
@@ -398,7 +398,7 @@ def test_a_bad_sync_gets_kafkas_own_error(
     assert driver.replies[token].error_code == code
 
 
-def test_a_sync_to_no_group_or_without_protocol_is_refused() -> None:
+def test_sync_to_no_group_or_without_protocol_is_refused() -> None:
     driver = Driver()
     assert driver.replies[driver.sync("none", "m", 1)].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     request = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=())
@@ -407,7 +407,7 @@ def test_a_sync_to_no_group_or_without_protocol_is_refused() -> None:
     assert driver.replies[driver.sync("", "m", 1)].error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_bad_heartbeat_gets_kafkas_own_error() -> None:
+def test_bad_heartbeat_gets_kafkas_own_error() -> None:
     driver = Driver()
     generation, (a,) = driver.stable_group()
     assert driver.heartbeat("none", a, generation) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -418,7 +418,7 @@ def test_a_bad_heartbeat_gets_kafkas_own_error() -> None:
     assert driver.leave("none", a) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_an_old_generation_cannot_commit() -> None:
+def test_old_generation_cannot_commit() -> None:
     driver = Driver()
     generation, (a,) = driver.stable_group()
     assert driver.commit("g", 10, member=a, epoch=generation) == ErrorCode.NONE
@@ -433,7 +433,7 @@ def test_an_old_generation_cannot_commit() -> None:
     assert driver.fetch("g") == 12
 
 
-def test_a_commit_between_join_and_sync_is_told_to_wait() -> None:
+def test_commit_between_join_and_sync_must_wait() -> None:
     driver = Driver()
     member, token = driver.enter()
     driver.sleep(1)
@@ -443,7 +443,7 @@ def test_a_commit_between_join_and_sync_is_told_to_wait() -> None:
     )
 
 
-def test_a_commit_keeps_the_session_alive() -> None:
+def test_commit_keeps_the_session_alive() -> None:
     driver = Driver()
     generation, (a,) = driver.stable_group(session_ms=10_000)
     for offset in range(4):
@@ -451,7 +451,7 @@ def test_a_commit_keeps_the_session_alive() -> None:
         assert driver.commit("g", offset, member=a, epoch=generation) == ErrorCode.NONE
 
 
-def test_a_pending_member_joins_a_group_that_everybody_else_has_left() -> None:
+def test_pending_member_joins_a_group_that_everybody_else_has_left() -> None:
     driver = Driver()
     _, (a,) = driver.stable_group()
     pending = driver.replies[driver.join()].member_id

@@ -4,7 +4,7 @@ from penstock.base.errors import ErrorCode
 from tests.unit.state.groups.driver import Driver
 
 
-def test_a_dead_leader_does_not_take_those_with_it_who_wait_for_its_assignment() -> None:
+def test_dead_leader_does_not_remove_members_waiting_for_its_assignment() -> None:
     """All sessions began with the generation, so they are due at the same moment."""
     driver = Driver()
     (leader, first), (other, _) = driver.enter(), driver.enter()
@@ -18,7 +18,7 @@ def test_a_dead_leader_does_not_take_those_with_it_who_wait_for_its_assignment()
     assert driver.heartbeat("g", leader, generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_late_sync_of_a_stable_group_renews_the_session() -> None:
+def test_late_sync_of_a_stable_group_renews_the_session() -> None:
     driver = Driver()
     (leader, first), (other, _) = driver.enter(), driver.enter()
     driver.sleep(1)

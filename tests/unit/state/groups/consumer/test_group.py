@@ -35,7 +35,7 @@ def describe(driver: Driver, group: str = "g") -> Any:
     return driver.call("ConsumerGroupDescribe", request).groups[0]
 
 
-def test_the_first_member_gets_everything_at_once() -> None:
+def test_first_member_gets_everything_at_once() -> None:
     driver = make()
     reply = driver.beat(member="a", topics=T)
     assert (reply.error_code, reply.member_epoch) == (0, 1)
@@ -44,7 +44,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert describe(driver).group_state == "Stable"
 
 
-def test_a_quiet_heartbeat_writes_nothing_and_tells_no_assignment() -> None:
+def test_quiet_heartbeat_writes_nothing_and_tells_no_assignment() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     size = len(driver.log)
@@ -54,7 +54,7 @@ def test_a_quiet_heartbeat_writes_nothing_and_tells_no_assignment() -> None:
     assert len(driver.log) == size
 
 
-def test_a_partition_moves_only_after_its_owner_has_given_it_up() -> None:
+def test_partition_moves_only_after_its_owner_has_given_it_up() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     joined = driver.beat(member="b", topics=T)
@@ -73,7 +73,7 @@ def test_a_partition_moves_only_after_its_owner_has_given_it_up() -> None:
     assert describe(driver).group_state == "Stable"
 
 
-def test_a_member_that_waits_for_partitions_is_asked_to_call_sooner() -> None:
+def test_member_that_waits_for_partitions_is_asked_to_call_sooner() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     assert driver.beat(member="b", topics=T).heartbeat_interval_ms == 500
@@ -83,7 +83,7 @@ def test_a_member_that_waits_for_partitions_is_asked_to_call_sooner() -> None:
     assert driver.beat(member="b", epoch=2).heartbeat_interval_ms == 5_000
 
 
-def test_a_member_that_still_reports_a_revoked_partition_keeps_it() -> None:
+def test_member_that_still_reports_a_revoked_partition_keeps_it() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     driver.beat(member="b", topics=T)
@@ -92,7 +92,7 @@ def test_a_member_that_still_reports_a_revoked_partition_keeps_it() -> None:
     assert driver.beat(member="b", epoch=2).assignment is None
 
 
-def test_the_partitions_of_who_leaves_are_free_at_once() -> None:
+def test_partitions_of_a_leaving_member_are_free_at_once() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     driver.beat(member="b", topics=T)
@@ -110,7 +110,7 @@ def test_silence_ends_a_session() -> None:
     assert describe(driver).group_state == "Empty"
 
 
-def test_who_does_not_revoke_in_time_is_fenced() -> None:
+def test_member_that_does_not_revoke_in_time_is_fenced() -> None:
     driver = make()
     driver.beat(member="a", topics=T, rebalance_ms=10_000)
     driver.beat(member="b", topics=T)
@@ -122,7 +122,7 @@ def test_who_does_not_revoke_in_time_is_fenced() -> None:
     assert driver.owned(driver.beat(member="b", epoch=2)) == {"t": [0, 1, 2, 3]}
 
 
-def test_a_joining_member_moves_only_what_must_move() -> None:
+def test_joining_member_moves_only_necessary_partitions() -> None:
     driver = make(100)
     members: dict[str, tuple[int, set[int]]] = {}
 
@@ -156,7 +156,7 @@ def test_new_partitions_and_topics_are_assigned_at_the_next_heartbeat() -> None:
     assert driver.owned(driver.beat(member="a", epoch=2)) == {"u": [0]}
 
 
-def test_a_change_of_topics_nobody_reads_changes_nothing() -> None:
+def test_change_of_unsubscribed_topics_changes_nothing() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     driver.set_topics(t=4, other=5)
@@ -164,7 +164,7 @@ def test_a_change_of_topics_nobody_reads_changes_nothing() -> None:
     assert (reply.member_epoch, reply.assignment) == (1, None)
 
 
-def test_a_change_of_topics_during_a_crash_is_seen() -> None:
+def test_change_of_topics_during_a_crash_is_seen() -> None:
     driver = make(2)
     driver.beat(member="a", topics=T)
     driver.topics["t"] = (driver.topics["t"][0], 3)
@@ -172,7 +172,7 @@ def test_a_change_of_topics_during_a_crash_is_seen() -> None:
     assert driver.owned(driver.beat(member="a", epoch=1)) == {"t": [0, 1, 2]}
 
 
-def test_a_regular_expression_follows_the_topics() -> None:
+def test_regular_expression_follows_the_topics() -> None:
     driver = Driver(compile_pattern=compile_pattern)
     driver.set_topics(orders=1, other=1)
     reply = driver.beat(member="a", regex="ord.*")
@@ -185,7 +185,7 @@ def test_a_regular_expression_follows_the_topics() -> None:
     assert driver.owned(changed) == {}
 
 
-def test_a_pattern_finds_only_what_its_member_may_see() -> None:
+def test_pattern_matches_only_topics_visible_to_its_member() -> None:
     """Partitions assigned to a member that may not read them would stay unread."""
     hidden = {("User:a", "secret")}
 
@@ -211,7 +211,7 @@ def test_a_pattern_finds_only_what_its_member_may_see() -> None:
     assert driver.owned(fewer) == {"open": [0]}
 
 
-def test_a_member_kept_by_an_earlier_version_sees_what_it_saw() -> None:
+def test_member_of_an_earlier_version_keeps_its_topics() -> None:
     driver = Driver(compile_pattern=compile_pattern, may_see=lambda *asked: False)
     driver.set_topics(t=1)
     driver.beat(member="a", topics=("t",))
@@ -233,14 +233,14 @@ def test_a_member_kept_by_an_earlier_version_sees_what_it_saw() -> None:
     assert "u" not in wanted_of_a(), "it has called, so now it is known"
 
 
-def test_a_bad_regular_expression_is_refused() -> None:
+def test_bad_regular_expression_is_refused() -> None:
     driver = make()
     reply = driver.beat(member="a", regex="(")
     assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert driver.shard.groups == {}
 
 
-def test_the_range_assignor_is_used_when_asked_for() -> None:
+def test_range_assignor_is_used_when_asked_for() -> None:
     driver = Driver()
     driver.set_topics(t=3, u=3)
     driver.beat(member="a", topics=("t", "u"), assignor="range")
@@ -249,7 +249,7 @@ def test_the_range_assignor_is_used_when_asked_for() -> None:
     assert driver.owned(driver.beat(member="a", epoch=1)) == {"t": [0, 1], "u": [0, 1]}
 
 
-def test_the_epoch_before_is_accepted_when_an_answer_may_be_lost() -> None:
+def test_epoch_before_is_accepted_when_an_answer_may_be_lost() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     again = driver.beat(member="a", topics=T)
@@ -262,7 +262,7 @@ def test_the_epoch_before_is_accepted_when_an_answer_may_be_lost() -> None:
 
 
 @pytest.mark.parametrize("instance", [None, "i1"])
-def test_who_joins_again_gets_its_epoch_and_its_assignment(instance: str | None) -> None:
+def test_rejoining_member_gets_its_epoch_and_assignment(instance: str | None) -> None:
     driver = make()
     driver.beat(member="a", topics=T, instance=instance)
     for partitions in (5, 6):
@@ -276,7 +276,7 @@ def test_who_joins_again_gets_its_epoch_and_its_assignment(instance: str | None)
     assert describe(driver).group_state == "Stable"
 
 
-def test_who_joins_again_holds_nothing_of_what_it_was_to_give_up() -> None:
+def test_rejoining_member_drops_partitions_to_revoke() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     driver.set_topics(t=6)
@@ -309,7 +309,7 @@ def test_who_joins_again_holds_nothing_of_what_it_was_to_give_up() -> None:
         ({"group": "none", "member": "x", "epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_a_bad_heartbeat_gets_kafkas_own_error(options: dict[str, Any], code: ErrorCode) -> None:
+def test_bad_heartbeat_gets_kafkas_own_error(options: dict[str, Any], code: ErrorCode) -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     assert driver.beat(**options).error_code == code
@@ -322,14 +322,14 @@ def test_version_0_lets_the_coordinator_make_the_member_id() -> None:
     assert reply.member_id.startswith("id")
 
 
-def test_the_size_limit_holds() -> None:
+def test_size_limit_holds() -> None:
     driver = make(config=GroupConfig(group_size_max=1))
     driver.beat(member="a", topics=T)
     assert driver.beat(member="b", topics=T).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert driver.beat(member="a", epoch=1).error_code == 0
 
 
-def test_a_static_member_that_left_for_now_takes_its_place_again() -> None:
+def test_static_member_that_left_for_now_takes_its_place_again() -> None:
     driver = make()
     driver.beat(member="a", topics=T, instance="i1")
     driver.beat(member="b", topics=T, instance="i2")
@@ -347,7 +347,7 @@ def test_a_static_member_that_left_for_now_takes_its_place_again() -> None:
     assert driver.beat(member="b", epoch=2, instance="i2").error_code == 0
 
 
-def test_a_static_member_that_does_not_come_back_loses_its_place() -> None:
+def test_static_member_that_does_not_come_back_loses_its_place() -> None:
     driver = make()
     driver.beat(member="a", topics=T, instance="i1")
     driver.beat(member="a", epoch=-2, instance="i1")
@@ -370,7 +370,7 @@ def test_commits_are_fenced_by_the_member_epoch() -> None:
     assert driver.fetch("g") == 1
 
 
-def test_a_loaded_group_goes_on_where_it_was() -> None:
+def test_loaded_group_goes_on_where_it_was() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     driver.beat(member="b", topics=T)
@@ -381,7 +381,7 @@ def test_a_loaded_group_goes_on_where_it_was() -> None:
     assert driver.owned(driver.beat(member="b", epoch=2)) == {"t": [2, 3]}
 
 
-def test_a_member_that_is_told_to_revoke_is_fenced_in_time_after_a_crash() -> None:
+def test_pending_revocation_is_fenced_in_time_after_a_crash() -> None:
     driver = make()
     driver.beat(member="a", topics=T, rebalance_ms=10_000)
     driver.beat(member="b", topics=T)
@@ -391,14 +391,14 @@ def test_a_member_that_is_told_to_revoke_is_fenced_in_time_after_a_crash() -> No
     assert driver.beat(member="a", epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_classic_group_is_not_described_as_a_consumer_group() -> None:
+def test_classic_group_is_not_described_as_a_consumer_group() -> None:
     driver = make()
     driver.stable_group("classic")
     assert describe(driver, "classic").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert describe(driver, "none").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_the_description_shows_what_moves() -> None:
+def test_description_shows_moving_partitions() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
     driver.beat(member="b", topics=T)

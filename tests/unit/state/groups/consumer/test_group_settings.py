@@ -20,7 +20,7 @@ class Settings:
         return driver
 
 
-def test_a_shorter_session_holds_from_the_next_heartbeat_on() -> None:
+def test_shorter_session_holds_from_the_next_heartbeat_on() -> None:
     settings = Settings()
     driver = settings.driver()
     driver.beat("g", "m", 0, topics=("t",))
@@ -34,7 +34,7 @@ def test_a_shorter_session_holds_from_the_next_heartbeat_on() -> None:
     assert driver.beat("other", "m", 1).error_code == ErrorCode.NONE, "it has its own configs"
 
 
-def test_members_are_told_the_groups_heartbeat_interval() -> None:
+def test_members_get_the_heartbeat_interval_of_their_group() -> None:
     settings = Settings()
     driver = settings.driver()
     assert driver.beat("g", "m", 0, topics=("t",)).heartbeat_interval_ms == 5_000
@@ -44,7 +44,7 @@ def test_members_are_told_the_groups_heartbeat_interval() -> None:
     assert driver.beat("g", "m", 1).heartbeat_interval_ms == 5_000
 
 
-def test_who_joins_within_the_assignment_interval_waits_for_its_end() -> None:
+def test_member_joining_within_the_assignment_interval_waits_for_its_end() -> None:
     settings = Settings()
     settings.by_group["g"] = ConsumerGroupConfig(assignment_interval_ms=1_000)
     driver = settings.driver()
@@ -64,7 +64,7 @@ def test_who_joins_within_the_assignment_interval_waits_for_its_end() -> None:
     assert told.heartbeat_interval_ms == 5_000
 
 
-def test_without_an_assignment_interval_nobody_waits() -> None:
+def test_members_do_not_wait_without_an_assignment_interval() -> None:
     driver = Settings().driver()
     first = driver.beat("g", "a", 0, topics=("t",))
     driver.beat("g", "b", 0, topics=("t",))

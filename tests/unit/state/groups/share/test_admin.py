@@ -48,7 +48,7 @@ def refused(driver: Driver, **how: Any) -> ErrorCode:
     return found.value.code
 
 
-def test_a_group_is_described_with_its_members_and_what_they_read() -> None:
+def test_group_is_described_with_members_and_assignments() -> None:
     driver = make(2)
     beat(driver, "a", rack_id="r1")
     beat(driver, "b")
@@ -65,7 +65,7 @@ def test_a_group_is_described_with_its_members_and_what_they_read() -> None:
     assert [(row.topic_name, list(row.partitions)) for row in rows] == [("t", [0]), ("t", [1])]
 
 
-def test_a_group_that_is_none_is_not_found() -> None:
+def test_group_that_is_none_is_not_found() -> None:
     driver = make()
     driver.beat("consumer", member="a", topics=("t",))
     assert describe(driver, "nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -82,7 +82,7 @@ def test_groups_are_listed_by_their_type() -> None:
     assert listed(driver, "Share") == [("g", "Share", "Empty", "share")]
 
 
-def test_only_an_empty_group_is_deleted_and_none_goes_by_itself() -> None:
+def test_only_an_empty_group_is_deleted_and_only_on_request() -> None:
     driver = make(replays=False)
     beat(driver)
     assert delete(driver) == ErrorCode.NON_EMPTY_GROUP
@@ -94,7 +94,7 @@ def test_only_an_empty_group_is_deleted_and_none_goes_by_itself() -> None:
     assert driver.compacted().durable_state()["groups"] == {}
 
 
-def test_a_group_knows_the_topics_that_it_has_positions_in() -> None:
+def test_group_knows_the_topics_that_it_has_positions_in() -> None:
     driver = make()
     driver.set_topics(t=1, u=1, v=1)
     beat(driver, topics=("t", "unknown"))
@@ -106,7 +106,7 @@ def test_a_group_knows_the_topics_that_it_has_positions_in() -> None:
     assert look(driver).topics == ()
 
 
-def test_topics_are_added_to_a_group_that_nobody_has_joined_yet() -> None:
+def test_topics_are_added_to_a_group_without_members() -> None:
     driver = make()
     assert refused(driver) is ErrorCode.GROUP_ID_NOT_FOUND
     view = look(driver, creates=True, must_be_empty=True, add=(topic_id(1),))
@@ -116,7 +116,7 @@ def test_topics_are_added_to_a_group_that_nobody_has_joined_yet() -> None:
     assert describe(driver).group_state == "Empty"
 
 
-def test_a_group_with_members_is_not_to_be_changed() -> None:
+def test_group_with_members_is_not_to_be_changed() -> None:
     driver = make()
     beat(driver)
     assert refused(driver, must_be_empty=True) is ErrorCode.NON_EMPTY_GROUP
@@ -127,7 +127,7 @@ def test_a_group_with_members_is_not_to_be_changed() -> None:
     assert found.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_positions_of_a_share_group_are_not_committed_or_fetched_like_others() -> None:
+def test_share_group_refuses_offset_commits_and_fetches() -> None:
     driver = make()
     beat(driver)
     assert driver.commit("g", 5) is ErrorCode.GROUP_ID_NOT_FOUND

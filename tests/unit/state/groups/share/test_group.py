@@ -15,7 +15,7 @@ def member(*topics: str) -> ShareMemberValue:
     return ShareMemberValue(None, "c", "/h", topics)
 
 
-def test_a_group_without_anything_is_void() -> None:
+def test_group_without_anything_is_void() -> None:
     group = ShareGroup("g", GroupConfig())
     assert group.is_void
     assert group.state == "Empty"
@@ -30,7 +30,7 @@ def test_a_group_without_anything_is_void() -> None:
     assert group.is_void
 
 
-def test_the_assignment_is_worked_out_once_for_each_epoch() -> None:
+def test_assignment_is_worked_out_once_for_each_epoch() -> None:
     group = ShareGroup("g", GroupConfig())
     group.apply_member("a", member("t"))
     group.apply_group(ShareGroupValue(1, 0, ()))
@@ -42,14 +42,14 @@ def test_the_assignment_is_worked_out_once_for_each_epoch() -> None:
     assert group.assignment("stranger", TOPICS) == ()
 
 
-def test_only_topics_that_exist_count() -> None:
+def test_only_existing_topics_count() -> None:
     assert subscribed([member("u", "gone"), member("t")], TOPICS) == ["t", "u"]
     assert topics_hash([], TOPICS) == 0
     assert topics_hash(["t"], TOPICS) != topics_hash(["u"], TOPICS)
     assert assignments({"a": member("gone")}, TOPICS) == {"a": ()}
 
 
-def test_a_stranger_is_refused() -> None:
+def test_stranger_is_refused() -> None:
     group = ShareGroup("g", GroupConfig())
     with pytest.raises(Refused) as refused:
         group.check_member("a")

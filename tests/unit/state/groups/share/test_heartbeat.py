@@ -45,7 +45,7 @@ def owned(driver: Driver, reply: Any) -> dict[str, list[int]]:
     return {names[row.topic_id]: list(row.partitions) for row in rows}
 
 
-def test_the_first_member_reads_everything() -> None:
+def test_first_member_reads_everything() -> None:
     driver = make()
     reply = beat(driver)
     assert (reply.error_code, reply.member_id, reply.member_epoch) == (0, "a", 1)
@@ -63,7 +63,7 @@ def test_members_divide_partitions_and_share_them_when_there_are_too_few() -> No
     assert owned(driver, beat(driver, "c")) in ({"t": [0]}, {"t": [1]})
 
 
-def test_a_quiet_heartbeat_writes_nothing_and_tells_no_assignment() -> None:
+def test_quiet_heartbeat_writes_nothing_and_tells_no_assignment() -> None:
     driver = make()
     beat(driver)
     size = len(driver.log)
@@ -72,7 +72,7 @@ def test_a_quiet_heartbeat_writes_nothing_and_tells_no_assignment() -> None:
     assert len(driver.log) == size
 
 
-def test_an_answer_that_was_lost_is_given_again() -> None:
+def test_answer_that_was_lost_is_given_again() -> None:
     driver = make(2)
     beat(driver, "a")
     beat(driver, "b")
@@ -83,7 +83,7 @@ def test_an_answer_that_was_lost_is_given_again() -> None:
     assert owned(driver, beat(driver, "a", 0)) == {"t": [0]}
 
 
-def test_a_changed_subscription_begins_a_new_epoch() -> None:
+def test_changed_subscription_begins_a_new_epoch() -> None:
     driver = make()
     driver.set_topics(t=1, u=2)
     beat(driver)
@@ -103,7 +103,7 @@ def test_topics_that_come_and_grow_are_assigned_with_the_next_heartbeat() -> Non
     assert beat(driver, epoch=3).assignment is None
 
 
-def test_who_leaves_is_gone_and_the_others_read_what_it_read() -> None:
+def test_partitions_of_a_leaving_member_are_reassigned() -> None:
     driver = make(2)
     beat(driver, "a")
     beat(driver, "b")
@@ -113,7 +113,7 @@ def test_who_leaves_is_gone_and_the_others_read_what_it_read() -> None:
     assert beat(driver, "b", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_is_silent_for_too_long_is_gone() -> None:
+def test_silent_member_is_removed() -> None:
     driver = make(2)
     beat(driver, "a")
     beat(driver, "b")
@@ -124,7 +124,7 @@ def test_who_is_silent_for_too_long_is_gone() -> None:
     assert owned(driver, beat(driver, "a", 2)) == {"t": [0, 1]}
 
 
-def test_a_group_has_a_session_timeout_of_its_own() -> None:
+def test_group_has_a_session_timeout_of_its_own() -> None:
     config = GroupConfig(share_config_of=lambda group: ShareGroupConfig(1_000, 300))
     driver = make(config=config)
     assert beat(driver).heartbeat_interval_ms == 300
@@ -132,7 +132,7 @@ def test_a_group_has_a_session_timeout_of_its_own() -> None:
     assert beat(driver, epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_crash_forgets_no_member() -> None:
+def test_crash_forgets_no_member() -> None:
     driver = make(2)
     beat(driver, "a")
     beat(driver, "b")
@@ -158,13 +158,13 @@ def test_a_crash_forgets_no_member() -> None:
         ({"group": "h", "epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_what_makes_no_sense_is_refused(how: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_heartbeat_is_refused(how: dict[str, Any], code: ErrorCode) -> None:
     driver = make()
     beat(driver)
     assert beat(driver, **how).error_code == code
 
 
-def test_a_group_has_a_largest_size() -> None:
+def test_group_has_a_largest_size() -> None:
     driver = make(config=GroupConfig(share_group_size_max=2))
     for name in ("a", "b"):
         assert beat(driver, name).error_code == 0
@@ -172,7 +172,7 @@ def test_a_group_has_a_largest_size() -> None:
     assert beat(driver, "a", 0).error_code == 0
 
 
-def test_a_group_stays_what_it_is() -> None:
+def test_group_keeps_its_type() -> None:
     driver = make()
     beat(driver, group="share")
     driver.beat("consumer", member="a", topics=T)

@@ -42,7 +42,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_it_refuses(text: str) -> None:
+def test_invalid_schema_is_refused(text: str) -> None:
     with pytest.raises(Rejected):
         parse(SchemaSource(AVRO, text))
 
@@ -72,18 +72,18 @@ SAME = [
 
 
 @pytest.mark.parametrize(("written", "kept"), SAME)
-def test_it_is_kept_in_one_way(written: str, kept: str) -> None:
+def test_canonical_text_is_stable(written: str, kept: str) -> None:
     parsed = parse(SchemaSource(AVRO, written))
     assert parsed.text == kept
     assert parse(SchemaSource(AVRO, kept)).text == kept
 
 
-def test_a_default_of_null_is_a_default() -> None:
+def test_default_of_null_is_a_default() -> None:
     text = '{"type":"record","name":"R","fields":[{"name":"a","type":"null","default":null}]}'
     assert '"default":null' in parse(SchemaSource(AVRO, text)).text
 
 
-def test_the_records_name_is_its_full_name() -> None:
+def test_records_name_is_its_full_name() -> None:
     text = '{"type":"record","name":"R","namespace":"a.b","fields":[]}'
     assert parse(SchemaSource(AVRO, text)).record_name == "a.b.R"
     assert parse(SchemaSource(AVRO, '"int"')).record_name is None

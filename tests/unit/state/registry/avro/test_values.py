@@ -44,7 +44,7 @@ def order(**more: Any) -> dict[str, Any]:
     return {**plain, "size": "M", "code": b"abc", "paid": True, "next": None, **more}
 
 
-def test_a_record_of_every_kind_is_read_back() -> None:
+def test_record_of_every_kind_is_read_back() -> None:
     data = written(ORDER, order(note="hi", next=order()))
     found = read(ORDER, data)
     assert found == order(note="hi", code="abc", next=order(code="abc"))
@@ -76,7 +76,7 @@ def test_logical_types_are_shown_as_people_write_them() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_no_bytes_break_the_reader(data: bytes) -> None:
+def test_arbitrary_bytes_raise_only_value_errors(data: bytes) -> None:
     try:
         read(ORDER, data)
     except (ValueError, IndexError):
@@ -84,6 +84,6 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x02\x00", b"\xff" * 12])
-def test_what_does_not_fit_is_refused(data: bytes) -> None:
+def test_mismatched_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"bytes|number"):
         read("long", data)

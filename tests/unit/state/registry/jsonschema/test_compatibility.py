@@ -24,5 +24,5 @@ def by_trying(edges: list[list[int]]) -> int:
 
 
 @given(EDGES)
-def test_no_way_of_pairing_is_better(edges: list[list[int]]) -> None:
+def test_matching_is_maximal(edges: list[list[int]]) -> None:
     assert matching_size(edges, StepBudget()) == by_trying(edges)

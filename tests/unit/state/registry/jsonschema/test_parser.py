@@ -40,7 +40,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_it_refuses(text: str) -> None:
+def test_invalid_schema_is_refused(text: str) -> None:
     with pytest.raises(Rejected):
         parse(SchemaSource(JSON, text))
 
@@ -63,14 +63,14 @@ REFERRING = [
 
 
 @pytest.mark.parametrize("schema", REFERRING, ids=range(len(REFERRING)))
-def test_a_reference_is_what_it_leads_to(schema: object) -> None:
+def test_reference_is_resolved(schema: object) -> None:
     parsed = parse(SchemaSource(JSON, write_json(schema)))
     assert accepts(parsed, '{"type":"integer"}')
     assert not accepts(parsed, '{"type":"string"}')
 
 
 @pytest.mark.parametrize("name", ["number.json", "http://example.com/number.json"])
-def test_a_reference_to_another_schema_is_found_by_its_name(name: str) -> None:
+def test_reference_to_another_schema_is_found_by_its_name(name: str) -> None:
     number = Dependency("numbers", 3, JSON, '{"$defs":{"n":{"type":"number"}}}', ())
     parsed = parse(
         SchemaSource(

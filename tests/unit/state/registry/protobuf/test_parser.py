@@ -72,7 +72,7 @@ extend M { repeated fixed32 d = 101 [packed = true]; }
 
 
 @pytest.mark.parametrize("text", [EVERYTHING, OLD], ids=["proto3", "proto2"])
-def test_what_is_printed_says_the_same(text: str) -> None:
+def test_printed_schema_parses_to_the_same(text: str) -> None:
     parsed = parse(SchemaSource(PROTOBUF, text))
     assert parsed.text == text, "comments are kept"
     again = parse(SchemaSource(PROTOBUF, parsed.canonical))
@@ -102,7 +102,7 @@ def test_everything_is_understood_as_it_is_meant() -> None:
     assert file.service[0].method[1].client_streaming
 
 
-def test_the_well_known_types_come_out_as_protoc_made_them() -> None:
+def test_well_known_types_come_out_as_protoc_made_them() -> None:
     for module in (any_pb2, api_pb2, struct_pb2, type_pb2, wrappers_pb2, descriptor_pb2):
         made = module.DESCRIPTOR.serialized_pb
         parsed = parse(SchemaSource(PROTOBUF, base64.b64encode(made).decode()))
@@ -155,6 +155,6 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_it_refuses(text: str) -> None:
+def test_invalid_schema_is_refused(text: str) -> None:
     with pytest.raises(Rejected):
         parse(SchemaSource(PROTOBUF, text))

@@ -13,7 +13,7 @@ message Other { bool yes = 1; }
 ORDER = b"\x08\x07\x12\x04Graz\x1a\x02\x08\x03"
 
 
-def test_the_first_message_is_meant_by_a_lone_zero() -> None:
+def test_first_message_is_meant_by_a_lone_zero() -> None:
     linked = ProtobufFormat().parse(PROTO, {}).linked
     found = read_value(linked, b"\x00" + ORDER)
     assert found == {"id": "7", "city": "Graz", "line": {"count": 3}}
@@ -26,7 +26,7 @@ def test_another_and_a_nested_one_are_found_by_their_path() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x02\x10", b"\xff" * 11, b"\x00\x08"])
-def test_what_does_not_fit_is_refused(data: bytes) -> None:
+def test_mismatched_bytes_are_refused(data: bytes) -> None:
     linked = ProtobufFormat().parse(PROTO, {}).linked
     with pytest.raises(ValueError):  # noqa: PT011
         read_value(linked, data)

@@ -1,9 +1,9 @@
-"""Every API without the right: nothing is told and nothing is changed; with exactly the rights that
-it needs it is answered, and with one of them missing it is not.
+"""Every API without permissions reveals and changes nothing; with exactly its required permissions
+it is answered, and without one of them it is denied.
 
-Requests are made from what is declared of each message: names of topics, groups and the like are
-those of things that are there. So an API that is added is asked here as well; one whose handler
-forgets to look at rights answers with something, and fails.
+Requests are built from the declaration of each message: names of topics, groups and the like are
+those of existing resources. So an API that is added is tested here as well; a handler that forgets
+to check permissions answers, and fails the test.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ FILTERED = {
     "DescribeLogDirs",
     "ListConfigResources",
 }
-"""They answer with what the caller may see; which is nothing."""
+"""APIs that answer with what the caller may see: nothing."""
 NAMES = {
     "name": TOPIC,
     "topic": TOPIC,
@@ -74,7 +74,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     },
     "ListTransactions": {"state_filters": []},
 }
-"""What cannot be asked for together, or would only be repeated."""
+"""Fields that cannot be requested together, or would only be repeated."""
 GUARDED = [route for route in ROUTES if route.needs is not None]
 
 
@@ -159,11 +159,11 @@ async def prepare(node: Node) -> TopicId:
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
 @run_with(on_node)
-async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
+async def test_request_without_permissions_reveals_and_changes_nothing(
     node: Node, *, route: Route
 ) -> None:
     topic_id = await prepare(node)
-    node.ctx.authorizer = Nobody()
+    node.ctx.authorizer = DenyAll()
     before = node.ctx.image
     answer = await ask(node, route, topic_id)
     codes = codes_in(answer)
@@ -181,7 +181,7 @@ async def test_without_any_right_nothing_is_told_and_nothing_is_changed(
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
 @run_with(on_node)
-async def test_with_every_right_nobody_is_denied(node: Node, *, route: Route) -> None:
+async def test_request_with_all_permissions_is_not_denied(node: Node, *, route: Route) -> None:
     topic_id = await prepare(node)
     node.ctx.authorizer = AllowAll()
     try:
@@ -308,7 +308,7 @@ RESOURCES = {
 
 
 class Exactly(Authorizer):
-    """Somebody with these rights and no others."""
+    """Authorizer that grants exactly these permissions."""
 
     def __init__(self, needs: Iterable[Needs]) -> None:
         lists = {
@@ -341,13 +341,13 @@ async def codes_with(node: Node, route: Route, topic_id: TopicId, needs: Iterabl
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
 @run_with(on_node)
-async def test_exactly_the_rights_of_the_table_are_enough(node: Node, *, route: Route) -> None:
+async def test_required_permissions_are_sufficient(node: Node, *, route: Route) -> None:
     codes = await codes_with(node, route, await prepare_all(node), NEEDED[route.name])
     assert not codes or not codes & DENIED, sorted(codes)
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_with_one_of_them_missing_it_is_denied(route: Route) -> None:
+def test_request_missing_one_permission_is_denied(route: Route) -> None:
     needs = NEEDED[route.name]
     looked_at = 1 if route.name in GROUP_FIRST else len(needs)
 
@@ -362,12 +362,12 @@ def test_with_one_of_them_missing_it_is_denied(route: Route) -> None:
         on_node(test)
 
 
-def test_the_table_has_every_api_and_no_other() -> None:
+def test_permission_table_covers_every_api() -> None:
     assert {route.name for route in GUARDED} == NEEDED.keys()
 
 
-class Nobody:
-    """Rules that allow nothing to anybody."""
+class DenyAll:
+    """Rules that allow nothing to any principal."""
 
     is_on = True
 
@@ -378,7 +378,7 @@ class Nobody:
     allows_some = Authorizer.allows_some
 
 
-def test_only_saying_who_one_is_needs_no_right() -> None:
+def test_only_authentication_apis_need_no_permission() -> None:
     assert {route.name for route in ROUTES if route.needs is None} == {
         "ApiVersions",
         "SaslHandshake",

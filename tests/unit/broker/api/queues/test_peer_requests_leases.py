@@ -1,4 +1,4 @@
-"""What the doors of other nodes ask: records leased for their members, and leases settled."""
+"""Queue requests of gateways on other nodes: leases for their members, and their settlement."""
 
 import asyncio
 
@@ -79,7 +79,7 @@ async def test_records_are_leased_and_settled_for_a_member_of_another_node(node:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_it_is_told_whether_several_of_a_key_may_come(node: Node) -> None:
+async def test_support_for_several_records_of_a_key_is_passed_on(node: Node) -> None:
     await set_up(node, 1)
     _, alone = asked_by(taking(node))
     request = taking(node)
@@ -89,13 +89,13 @@ async def test_it_is_told_whether_several_of_a_key_may_come(node: Node) -> None:
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_member_that_no_longer_waits_is_answered_with_nothing(node: Node) -> None:
+async def test_member_that_stopped_waiting_gets_an_empty_answer(node: Node) -> None:
     await set_up(node, 0)
     asked = node.ask(take_from_queues, 0, taking(node, wait_ms=60_000))
     pending = asyncio.ensure_future(asked)
     await asyncio.sleep(5)
     assert not pending.done()
-    await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["somebody else"]))
+    await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["another member"]))
     await asyncio.sleep(1)
     assert not pending.done()
     await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["m"]))
@@ -103,7 +103,7 @@ async def test_a_member_that_no_longer_waits_is_answered_with_nothing(node: Node
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_a_lost_connection_ends_the_wait_and_is_not_answered(node: Node) -> None:
+async def test_lost_connection_cancels_the_wait_without_an_answer(node: Node) -> None:
     await set_up(node, 0)
     reach = node.ctx.queue.queue_reach
     waiting = asyncio.ensure_future(reach.answer_take(taking(node, wait_ms=60_000)))
@@ -118,7 +118,7 @@ async def test_a_lost_connection_ends_the_wait_and_is_not_answered(node: Node) -
 
 
 @run_with(on_node, configs=CONFIGS)
-async def test_clients_have_no_business_here(node: Node) -> None:
+async def test_client_principals_are_refused(node: Node) -> None:
     await set_up(node, 1)
     node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
     taken = await node.ask(take_from_queues, 0, taking(node), Client())
